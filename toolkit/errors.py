@@ -1,0 +1,270 @@
+"""The error tree. Every error of the toolkit is a `ToolkitError`, and says four things.
+
+What was being done, what was got, what was expected, and what to do next::
+
+    ToolkitError
+    ├── SettingsError              where the service is, or who asks, is missing or contradictory
+    ├── InputError (ValueError)    an argument cannot be used as given
+    │   └── FilterSyntaxError      a metadata filter does not parse; knows the position
+    ├── ServiceError               asking the service failed; knows the request (without secrets)
+    │   ├── TransportError         no whole answer came                                  (retriable)
+    │   │   └── DeadlineError      the answer took longer than the deadline              (retriable)
+    │   ├── RedirectError          the service pointed elsewhere; not followed
+    │   ├── ProtocolError          the answer is not what the specification says
+    │   │   └── CursorLoopError    a cursor came back, so paging would never end
+    │   └── ResponseError          the service answered with an error status
+    │       ├── BadRequestError            400
+    │       ├── AuthenticationError        401 and 403
+    │       ├── NotFoundError              404
+    │       ├── UnprocessableError         422
+    │       ├── RateLimitError             429, passes within seconds                    (retriable)
+    │       │   └── DailyLimitError        429, passes when the day's budget is renewed
+    │       └── ServerError                5xx                                           (retriable)
+    ├── IncompleteLoadError        a load ended short; `.partial` holds what was read
+    ├── SignatureError             a callback's signature does not verify
+    ├── SnapshotError              a snapshot cannot be used as asked
+    │   ├── SnapshotDamagedError   a file is missing, cut or edited
+    │   ├── SnapshotLockedError    another writer holds it
+    │   └── SnapshotBindingError   it belongs to another service, index or filter
+    └── LocalServiceError          the embedded service did not start, or ended
+
+`IncompleteLoadWarning` is warned, not raised, when entries moved while they were read: the result is
+there, and its receipt says why it may not be the whole.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class ToolkitError(Exception):
+    """Base of all errors of the toolkit.
+
+    Parameters
+    ----------
+    doing : str
+        What was being done, as the start of a sentence ("reading the DLQ page after cursor 'x'").
+    got : str, optional
+        What happened or was found instead.
+    expected : str, optional
+        What would have been right.
+    next_step : str, optional
+        What the reader can do now, as a sentence.
+
+    Examples
+    --------
+    >>> print(ToolkitError("opening 'a.json'", got="a folder", expected="a file", next_step="Name a file."))
+    opening 'a.json': got a folder; expected a file. Name a file.
+    """
+
+    retriable: ClassVar[bool] = False
+    """Whether the same request may succeed when sent again."""
+
+    def __init__(
+        self, doing: str, *, got: str | None = None, expected: str | None = None, next_step: str | None = None
+    ) -> None:
+        self.doing = doing
+        self.got = got
+        self.expected = expected
+        self.next_step = next_step
+        found = "; ".join(part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part)
+        text = f"{doing}: {found}" if found else doing
+        if next_step:
+            text = f"{text.rstrip('.')}. {next_step}"
+        super().__init__(text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by state: the constructors take keywords, which the default way would lose."""
+        return _rebuild, (type(self), self.args, self.__dict__)
+
+
+def _rebuild(kind: type[ToolkitError], args: tuple[object, ...], state: dict[str, object]) -> ToolkitError:
+    error = kind.__new__(kind, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+class SettingsError(ToolkitError):
+    """Where the service is, or who asks, is missing or contradictory."""
+
+
+class InputError(ToolkitError, ValueError):
+    """An argument cannot be used as given."""
+
+
+class FilterSyntaxError(InputError):
+    """A metadata filter does not parse.
+
+    Attributes
+    ----------
+    position : int
+        Offset into `text`, in characters, where reading stopped.
+    text : str
+        The filter as given.
+    """
+
+    def __init__(self, doing: str, *, text: str, position: int, got: str, expected: str, next_step: str | None = None) -> None:
+        self.text = text
+        self.position = position
+        super().__init__(f"{doing} at position {position}", got=got, expected=expected, next_step=next_step)
+
+
+class ServiceError(ToolkitError):
+    """Asking the service failed.
+
+    Attributes
+    ----------
+    request : str
+        Method and address of the request, with every secret masked.
+    """
+
+    def __init__(
+        self,
+        doing: str,
+        *,
+        request: str = "",
+        got: str | None = None,
+        expected: str | None = None,
+        next_step: str | None = None,
+    ) -> None:
+        self.request = request
+        super().__init__(f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step)
+
+
+class TransportError(ServiceError):
+    """No whole answer came: refused, reset, cut short or corrupt."""
+
+    retriable = True
+
+
+class DeadlineError(TransportError):
+    """The whole answer did not come within the deadline."""
+
+
+class RedirectError(ServiceError):
+    """The service pointed elsewhere. Nothing was sent there."""
+
+
+class ProtocolError(ServiceError):
+    """The answer is not what the specification says."""
+
+
+class CursorLoopError(ProtocolError):
+    """A cursor came back that was used before: paging would never end."""
+
+
+class ResponseError(ServiceError):
+    """The service answered with an error status.
+
+    Attributes
+    ----------
+    status : int
+        HTTP status of the answer.
+    message : str
+        The service's own message, secrets masked.
+    """
+
+    def __init__(
+        self, doing: str, *, status: int, message: str, request: str = "", next_step: str | None = None
+    ) -> None:
+        self.status = status
+        self.message = message
+        super().__init__(doing, request=request, got=f"{status} {message!r}", next_step=next_step)
+
+
+class BadRequestError(ResponseError):
+    """400: the service did not understand the request."""
+
+
+class AuthenticationError(ResponseError):
+    """401 or 403: the token is missing, wrong, expired, or not allowed to do this."""
+
+
+class NotFoundError(ResponseError):
+    """404: what was asked for is not there (any more)."""
+
+
+class UnprocessableError(ResponseError):
+    """422: understood, but impossible for this index (its dimension, its kind, its missing model)."""
+
+
+class RateLimitError(ResponseError):
+    """429: too many requests a second.
+
+    Attributes
+    ----------
+    wait : float or None
+        Seconds until the limit is lifted, as the service said; None when it did not say.
+    """
+
+    retriable = True
+
+    def __init__(
+        self,
+        doing: str,
+        *,
+        status: int,
+        message: str,
+        request: str = "",
+        next_step: str | None = None,
+        wait: float | None = None,
+    ) -> None:
+        self.wait = wait
+        super().__init__(doing, status=status, message=message, request=request, next_step=next_step)
+
+
+class DailyLimitError(RateLimitError):
+    """429: the day's budget is used up. Waiting seconds does not help."""
+
+    retriable = False
+
+
+class ServerError(ResponseError):
+    """5xx: the service failed."""
+
+    retriable = True
+
+
+class IncompleteLoadError(ToolkitError):
+    """A load ended short.
+
+    Attributes
+    ----------
+    partial : object
+        What was read until then (a frame, or None when nothing was). It is not the whole.
+    """
+
+    def __init__(
+        self, doing: str, *, partial: object = None, got: str | None = None, next_step: str | None = None
+    ) -> None:
+        self.partial = partial
+        super().__init__(doing, got=got, expected="every entry", next_step=next_step)
+
+
+class SignatureError(ToolkitError):
+    """A callback's signature does not verify. The request must not be trusted."""
+
+
+class SnapshotError(ToolkitError):
+    """A snapshot cannot be used as asked."""
+
+
+class SnapshotDamagedError(SnapshotError):
+    """A file of the snapshot is missing, cut or edited."""
+
+
+class SnapshotLockedError(SnapshotError):
+    """Another writer holds the snapshot."""
+
+
+class SnapshotBindingError(SnapshotError):
+    """The snapshot belongs to another service, index or filter."""
+
+
+class LocalServiceError(ToolkitError):
+    """The embedded service did not start, or ended while it was needed."""
+
+
+class IncompleteLoadWarning(UserWarning):
+    """Entries moved while they were read; the receipt says why the result may not be the whole."""

@@ -1,0 +1,156 @@
+"""What a load did and whether it is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import datetime
+from typing import Any, Protocol
+
+from toolkit.errors import InputError
+from toolkit.redaction import escape_html
+
+
+@dataclass(frozen=True, kw_only=True)
+class Receipt:
+    """What a load did and whether it is complete.
+
+    Attributes
+    ----------
+    what : str
+        What was loaded: ``"failures"``, ``"vectors"``, …
+    source : str
+        Address of the service, without secrets.
+    scope : dict
+        The filter, namespaces or prefix asked for, as JSON-able values. Two loads of the same source and
+        scope can be compared.
+    started_at, ended_at : str
+        ISO 8601, UTC.
+    windows, pages, requests, retries : int
+        Work done. Retries are requests beyond the first for a page.
+    rows : int
+        Rows in the result.
+    duplicates : int
+        Rows seen again with the same content, dropped.
+    changed : int
+        Rows seen again with new content; the later one was kept.
+    filtered_here : int
+        Rows read and left out on our side, because the filter could not be sent unambiguously.
+    bytes : int
+        Bytes of the answers' bodies, after decompression.
+    limit : int or None
+        The `limit=` asked for.
+    assumptions : tuple of str
+        What `complete` rests on.
+    complete : bool
+        Whether every entry present during the whole load is in the result, under the assumptions.
+    reasons : tuple of str
+        Why it is not complete. Empty when it is.
+    """
+
+    what: str
+    source: str
+    scope: dict[str, Any]
+    started_at: str
+    ended_at: str
+    windows: int = 1
+    pages: int = 0
+    requests: int = 0
+    retries: int = 0
+    rows: int = 0
+    duplicates: int = 0
+    changed: int = 0
+    filtered_here: int = 0
+    bytes: int = 0
+    limit: int | None = None
+    assumptions: tuple[str, ...] = ()
+    complete: bool = False
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def seconds(self) -> float:
+        """How long the load took."""
+        return (datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The receipt as JSON-able values: what stands in ``frame.attrs["receipt"]`` and in Parquet metadata."""
+        return asdict(self) | {"assumptions": list(self.assumptions), "reasons": list(self.reasons)}
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
+        """The receipt back from `to_dict`. Names it does not know, of a later version, are left out."""
+        known = {item.name for item in fields(cls)}
+        plain = {name: value for name, value in values.items() if name in known}
+        for name in ("assumptions", "reasons"):
+            plain[name] = tuple(plain.get(name, ()))
+        return cls(**plain)
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: complete, or not and why."""
+        if self.complete:
+            return f"complete: {self.rows:,} {self.what}"
+        return f"not complete: {self.rows:,} {self.what}; {'; '.join(self.reasons) or 'the load did not end'}"
+
+    def __str__(self) -> str:
+        work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries, {self.bytes / 1e6:,.1f} MB"
+        return f"{self.verdict} ({work}, {self.seconds:.1f} s)"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
+            f'<td style="text-align:left">{escape_html(_shown(value))}</td></tr>'
+            for name, value in self.to_dict().items()
+            if value not in (None, [], {}, "")
+        )
+        return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+
+
+def _shown(value: Any) -> str:
+    return "; ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+
+
+class HasAttrs(Protocol):
+    """A frame: anything with pandas' ``attrs``."""
+
+    @property
+    def attrs(self) -> Mapping[Any, Any]:
+        """Where the receipt travels."""
+
+
+def receipt(frame: HasAttrs) -> Receipt:
+    """The receipt of a loaded frame.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        A frame made by a loader, or one that pandas derived from it (slices keep it, merges may not).
+
+    Returns
+    -------
+    Receipt
+
+    Raises
+    ------
+    InputError
+        When the frame has none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> done = Receipt(what="failures", source="http://127.0.0.1", scope={}, rows=3, complete=True,
+    ...                started_at="2026-01-01T00:00:00+00:00", ended_at="2026-01-01T00:00:02+00:00")
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"]})
+    >>> frame.attrs["receipt"] = done.to_dict()
+    >>> receipt(frame).verdict
+    'complete: 3 failures'
+    """
+    found = frame.attrs.get("receipt")
+    if not isinstance(found, Mapping):
+        raise InputError(
+            "reading the receipt of a frame",
+            got="a frame without one",
+            expected="a frame made by a loader",
+            next_step="Operations such as concat drop it; ask the loaded frame itself.",
+        )
+    return Receipt.from_dict(found)

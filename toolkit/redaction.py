@@ -1,0 +1,339 @@
+"""What is secret, how it is masked, and the one HTML escaper.
+
+Two kinds of secrets are masked: values under a *name* that says so (an ``Authorization`` header), and
+values that *look* like one wherever they stand (``Bearer …``, a JWT, a PEM block, user info in a URL),
+our own live tokens first of all. A mask keeps what is useful for reading a failure and nothing else::
+
+    [masked len=42 tag=5d1c09ab]
+
+The tag is keyed with a key that only this user has: equal secrets have equal tags, so "the same token
+as yesterday" can be seen, and nobody without the key can test a guess.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import re
+import secrets
+import stat
+import unicodedata
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import platformdirs
+
+from toolkit.errors import SettingsError
+
+DISPLAYED_HEADERS: Final = frozenset(
+    {
+        "accept",
+        "content-encoding",
+        "content-length",
+        "content-type",
+        "date",
+        "retried",
+        "retry-after",
+        "server",
+        "upstash-message-id",
+        "service-message-id",
+        "upstash-retried",
+        "service-retried",
+        "upstash-workflow-runid",
+        "service-workflow-runid",
+        "user-agent",
+        "x-ratelimit-limit",
+        "x-ratelimit-remaining",
+        "x-ratelimit-reset",
+    }
+)
+"""Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
+
+_SECRET_WORDS: Final = re.compile(
+    r"auth|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|(?:^|-)sig(?:-|$)|key|jwt|otp|csrf|xsrf"
+    r"|(?:^|-)sid(?:-|$)|bearer|(?:^|-)pin(?:-|$)|private"
+)
+# Names that hold a secret word without holding a secret.
+_PLAIN_NAMES: Final = re.compile(r"(?:^|-)(?:flow-control-key|idempotency-key|author|authority|sec-websocket-key)$|^:authority$")
+
+_PATTERNS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
+    ("pem", re.compile(r"-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z)", re.DOTALL)),
+    ("scheme", re.compile(r"(?i)(?<=\bbearer )[A-Za-z0-9._~+/=:\-]{6,}|(?<=\bbasic )[A-Za-z0-9+/=_\-]{6,}")),
+    ("jwt", re.compile(r"\beyJ[A-Za-z0-9_\-]{5,}\.[A-Za-z0-9_\-]{5,}\.[A-Za-z0-9_\-]*")),
+    ("aws", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+)
+SUSPICIOUS: Final = r"(?i)://|-----BEGIN|bearer |basic |eyJ|AKIA|ASIA"
+"""A cheap test (RE2 syntax): text without a match holds no pattern that `Redactor.text` would mask."""
+
+_URL: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s\"'<>\\^`{|}]+")
+_MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
+
+_MIN_TOKEN: Final = 6  # shorter "tokens" would mask ordinary words
+
+
+def normalise_header(name: str) -> str:
+    """Lower case, ``_`` as ``-``: the form in which header names are compared.
+
+    >>> normalise_header("X_Api_Key")
+    'x-api-key'
+    """
+    return name.strip().lower().replace("_", "-")
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a header or field of this name is expected to hold a secret, also behind a forwarding prefix.
+
+    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("Content-Type")
+    (True, False)
+    """
+    plain = normalise_header(name)
+    return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
+
+
+class Secret:
+    """A value that can be used and compared but not shown: not by repr, str, vars, pickle or format.
+
+    Examples
+    --------
+    >>> Secret("s3cr3t")
+    Secret(***)
+    """
+
+    __slots__ = ("__reveal",)
+
+    def __init__(self, value: str) -> None:
+        self.__reveal = lambda: value
+
+    def reveal(self) -> str:
+        """The value itself, for the one place that puts it on the wire."""
+        return self.__reveal()
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self.reveal().encode(), other.reveal().encode())
+
+    def __hash__(self) -> int:
+        return hash(("Secret", self.reveal()))
+
+    def __copy__(self) -> Secret:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Secret:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise SettingsError(
+            "pickling a token",
+            got="a request to write it down",
+            expected="tokens to stay in this process",
+            next_step="Call connect() in the process that needs the service.",
+        )
+
+
+class Redactor:
+    """Masks secrets in names, text, URLs and header maps.
+
+    Parameters
+    ----------
+    key : bytes, optional
+        Key of the mask tags. Default: the user's own, see `masking_key`.
+    own : iterable of Secret
+        Live tokens and signing keys, masked wherever they occur, in any usual encoding.
+
+    Examples
+    --------
+    >>> redact = Redactor(key=b"example")
+    >>> redact.url("https://ann:pw@example.com/a?token=abc")
+    'https://[masked len=6 tag=4a0b7cd4]@example.com/a?token=[masked len=3 tag=bd2ae8c1]'
+    """
+
+    def __init__(self, *, key: bytes | None = None, own: Iterable[Secret] = ()) -> None:
+        self._key = masking_key() if key is None else key
+        needles = {needle for secret in own for needle in _encodings(secret.reveal())}
+        # longest first, so that an encoded form is masked whole
+        self._own = (
+            re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
+            if needles
+            else None
+        )
+
+    def __repr__(self) -> str:
+        return "Redactor(own secrets known)" if self._own else "Redactor()"
+
+    def mask(self, value: str) -> str:
+        """The mask of a whole value: its length in characters and its keyed tag."""
+        if _MASK.fullmatch(value):
+            return value
+        tag = hmac.new(self._key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:8]
+        return f"[masked len={len(value)} tag={tag}]"
+
+    def holds_own(self, text: str) -> bool:
+        """Whether one of our own live tokens stands in the text."""
+        return bool(self._own and self._own.search(text))
+
+    def own(self, text: str) -> str:
+        """The text with our own live tokens masked, and nothing else."""
+        return self._own.sub(lambda found: self.mask(found[0]), text) if self._own else text
+
+    def text(self, text: str) -> str:
+        """The text with everything masked that looks like a secret, our own tokens first."""
+        text = self.own(text)
+        if "://" in text:
+            text = _URL.sub(lambda found: self.url(found[0]), text)
+        for _, pattern in _PATTERNS:
+            text = pattern.sub(lambda found: self.mask(found[0]), text)
+        return text
+
+    def url(self, url: str) -> str:
+        """The URL with user info, query values and fragment masked; host and path stay readable."""
+        url = self.own(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError:  # such as an unclosed IPv6 bracket: not a URL anyone can call
+            return self.mask(url)
+        user, at, host = parts.netloc.rpartition("@")
+        netloc = f"{self.mask(user)}@{host}" if at and user else parts.netloc
+        query = "&".join(self._pair(pair) for pair in parts.query.split("&")) if parts.query else ""
+        fragment = self.mask(parts.fragment) if parts.fragment else ""
+        return urlunsplit((parts.scheme, netloc, parts.path, query, fragment))
+
+    def header(self, name: str, value: str) -> str:
+        """The value of a header as it may be kept: masked whole under a secret name, else its secrets only."""
+        return self.mask(value) if is_secret_name(name) else self.text(value)
+
+    def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
+        """A header map (name to list of values) as it may be kept."""
+        return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
+
+    def displayed_header(self, name: str, value: str) -> str:
+        """The value of a header as it may be shown in HTML and widgets: only an allow-list stays readable."""
+        shown = normalise_header(name) in DISPLAYED_HEADERS
+        return self.text(value) if shown else self.mask(value)
+
+    def _pair(self, pair: str) -> str:
+        name, equals, value = pair.partition("=")
+        if equals:
+            return f"{name}={self.mask(value)}" if value else pair
+        return self.mask(pair) if len(pair) >= _MIN_TOKEN else pair
+
+
+def masking_key(folder: Path | None = None) -> bytes:
+    """The user's own key for mask tags: 32 random bytes in a file only the user can read, made when missing.
+
+    Parameters
+    ----------
+    folder : Path, optional
+        Where the file lies. Default: the user's configuration folder, so that masks stay comparable
+        between syncs and snapshots never carry the key.
+
+    Raises
+    ------
+    SettingsError
+        When the file is a link, or is no key.
+    """
+    folder = folder or Path(platformdirs.user_config_dir("workflow-vector-toolkit"))
+    path = folder / "masking.key"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        return _read_key(path) if path.exists() or path.is_symlink() else _make_key(path)
+    except OSError as error:
+        raise SettingsError(
+            f"reading the masking key {path.name!r} in the user's configuration folder",
+            got=f"{type(error).__name__}: {error.strerror}",
+            expected="a private file of 32 bytes",
+            next_step="Set XDG_CONFIG_HOME to a folder this user may write.",
+        ) from None
+
+
+def _make_key(path: Path) -> bytes:
+    key = secrets.token_bytes(32)
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(handle, "wb") as file:
+        file.write(key)
+        file.flush()
+        os.fsync(file.fileno())
+    try:
+        os.link(draft, path)  # atomic, and fails when another process was first
+    except FileExistsError:
+        return _read_key(path)
+    finally:
+        draft.unlink()
+    return key
+
+
+def _read_key(path: Path) -> bytes:
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    with os.fdopen(handle, "rb") as file:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+            os.fchmod(handle, 0o600)
+        key = file.read(64)
+    if len(key) != 32:  # noqa: PLR2004 - the key's length
+        raise SettingsError(
+            f"reading the masking key {path.name!r} in the user's configuration folder",
+            got=f"{len(key)} bytes",
+            expected="32 bytes",
+            next_step="Delete the file; a new key is made (masks of older snapshots will not compare with new ones).",
+        )
+    return key
+
+
+def _encodings(token: str) -> set[str]:
+    """The forms in which a token may turn up: plain, quoted, hex, and base64 at each of the three alignments."""
+    if len(token) < _MIN_TOKEN:
+        return set()
+    raw = token.encode()
+    forms = {token, quote(token, safe=""), raw.hex(), raw.hex().upper()}
+    for shift in range(3):
+        encoded = base64.b64encode(b"\0" * shift + raw).decode()
+        # characters that mix token bits with neighbours' bits are left out at both ends
+        start = (0, 2, 3)[shift]
+        end = len(encoded.rstrip("=")) - (1 if (len(raw) + shift) % 3 else 0)
+        core = encoded[start:end]
+        if len(core) >= _MIN_TOKEN:
+            forms |= {core, core.replace("+", "-").replace("/", "_")}
+    return forms
+
+
+_ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
+
+
+def visible(text: str) -> str:
+    r"""Text with everything that is invisible or redirects reading written out, as ``\u202e``.
+
+    Bidirectional controls, other format and control characters (but not line ends and tabs), and lone
+    surrogates, which no file can hold, are escaped.
+
+    >>> visible("safe" + chr(0x202E) + "gpj.exe")
+    'safe\\u202egpj.exe'
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_visible_character(character) for character in text)
+
+
+def _visible_character(character: str) -> str:
+    # the two joiners are what makes one emoji, or one Persian word, out of several characters
+    if character in "\n\t\u200c\u200d" or character.isprintable():
+        return character
+    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
+        code = ord(character)
+        return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # noqa: PLR2004 - the basic plane's end
+    return character
+
+
+def escape_html(text: object) -> str:
+    """The one HTML escaper: for element content and for attribute values in quotes.
+
+    >>> escape_html('<img src=x onerror="alert(1)">')
+    '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
+    """
+    return visible(str(text)).translate(_ENTITIES)

@@ -1,0 +1,219 @@
+"""Where the service is and who asks: base addresses, region, tokens, dialect.
+
+The two halves, queue and vector index, have addresses and tokens of their own. Each half takes its
+address, its token and its dialect from one source only, so that one family's token can never be sent to
+another family's address:
+
+1. the arguments of `connect`;
+2. ``TOOLKIT_QUEUE_URL`` and ``TOOLKIT_QUEUE_TOKEN`` (``TOOLKIT_VECTOR_URL``, ``TOOLKIT_VECTOR_TOKEN``),
+   with ``TOOLKIT_DIALECT`` and the signing keys ``TOOLKIT_QUEUE_CURRENT_SIGNING_KEY`` and
+   ``TOOLKIT_QUEUE_NEXT_SIGNING_KEY``;
+3. the public service's own: ``QSTASH_URL`` (optional), ``QSTASH_TOKEN``, ``QSTASH_CURRENT_SIGNING_KEY``,
+   ``QSTASH_NEXT_SIGNING_KEY``, ``UPSTASH_VECTOR_REST_URL``, ``UPSTASH_VECTOR_REST_TOKEN``.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from ipaddress import ip_address
+from typing import Final, Literal, cast
+from urllib.parse import urlsplit
+
+from toolkit.errors import SettingsError
+from toolkit.redaction import Redactor, Secret
+from toolkit.settings.child import start_local
+from toolkit.settings.service import (
+    DEFAULT_REGION,
+    DIALECTS,
+    PUBLIC_QUEUE_URL,
+    REGIONS,
+    TITLES,
+    WHAT_TO_SET,
+    DialectName,
+    Half,
+    Region,
+    Service,
+    TokenPlace,
+    make_service,
+)
+
+
+def connect(
+    where: Literal["local"] | None = None,
+    *,
+    queue_url: str | None = None,
+    queue_token: str | None = None,
+    vector_url: str | None = None,
+    vector_token: str | None = None,
+    current_signing_key: str | None = None,
+    next_signing_key: str | None = None,
+    region: Region | None = None,
+    dialect: DialectName | None = None,
+    token_in: TokenPlace = "header",
+    environ: Mapping[str, str] | None = None,
+) -> Service:
+    """Say where the service is and who asks. Nothing is sent yet.
+
+    Parameters
+    ----------
+    where : {"local"}, optional
+        ``"local"`` starts the embedded service with sample data as a child process and connects to it.
+        It ends with this process, or with ``close()``.
+    queue_url, queue_token : str, optional
+        Base address and token of the queue. Both or neither. ``{region}`` in an address is replaced.
+    vector_url, vector_token : str, optional
+        Base address and token of the vector index. Both or neither; either half alone is fine.
+    current_signing_key, next_signing_key : str, optional
+        Keys that verify callbacks. Only together with `queue_url`.
+    region : {"us-east-1", "eu-central-1"}, optional
+        Default: ``TOOLKIT_REGION``, else ``eu-central-1``.
+    dialect : {"service", "upstash"}, optional
+        Header prefix and query token name. Default: ``TOOLKIT_DIALECT``, else what the source implies.
+    token_in : {"header", "query"}
+        Where the queue's token travels. The header is the better place: addresses end up in logs.
+    environ : mapping, optional
+        Variables to read instead of the process's own.
+
+    Returns
+    -------
+    Service
+
+    Raises
+    ------
+    SettingsError
+        When nothing is configured, or half of a pair, or a value that cannot be.
+
+    Examples
+    --------
+    >>> connect(environ={"QSTASH_TOKEN": "t0ken-of-mine"})
+    Service(queue='https://qstash.upstash.io' from QSTASH_TOKEN)
+    """
+    if where is not None:
+        if where != "local":
+            raise SettingsError("connecting", got=repr(where), expected='"local", or no positional argument')
+        return start_local()
+    env = os.environ if environ is None else environ
+    place = _one_of("region", region or env.get("TOOLKIT_REGION") or DEFAULT_REGION, REGIONS)
+    tongue = dialect or env.get("TOOLKIT_DIALECT") or None
+    if tongue is not None:
+        _one_of("dialect", tongue, tuple(DIALECTS))
+    _one_of("token_in", token_in, ("header", "query"))
+    keys = (current_signing_key, next_signing_key)
+    if any(keys) and not queue_url:
+        raise SettingsError(
+            "connecting", got="signing keys without queue_url", expected="both from the same source",
+            next_step="Give queue_url= and queue_token= too, or set the keys as variables beside the address.",
+        )
+    queue = _from_arguments("queue", queue_url, queue_token) or _from_environment("queue", env)
+    vector = _from_arguments("vector", vector_url, vector_token) or _from_environment("vector", env)
+    if queue is None and vector is None:
+        raise SettingsError(
+            "connecting",
+            got="no address and no token, neither as arguments nor as variables",
+            expected="at least one half of the service",
+            next_step=f'{WHAT_TO_SET["queue"]} {WHAT_TO_SET["vector"]} Or try connect("local").',
+        )
+    if queue is not None:
+        if any(keys):
+            queue = replace(queue, signing_keys=tuple(Secret(key) for key in keys if key))
+        queue = replace(queue, token_in=token_in)
+    halves = [_finished(half, region=place, dialect=cast("DialectName | None", tongue)) for half in (queue, vector)]
+    return make_service(*halves)
+
+
+def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: str | None) -> Half | None:
+    if url is None and token is None:
+        return None
+    if not url or not token:
+        raise SettingsError(
+            f"connecting to the {TITLES[name]}",
+            got=f"{name}_url without {name}_token" if url else f"{name}_token without {name}_url",
+            expected="both from the same source",
+            next_step=f"Give both {name}_url= and {name}_token=; a token is never sent to an address from elsewhere.",
+        )
+    return Half(name, url, Secret(token), DIALECTS["service"], "arguments")
+
+
+# Each family: variable of the address, of the token, address where the variable is optional, dialect, signing keys.
+_FAMILIES: Final[dict[str, tuple[tuple[str, str, str | None, DialectName, tuple[str, ...]], ...]]] = {
+    "queue": (
+        (
+            "TOOLKIT_QUEUE_URL", "TOOLKIT_QUEUE_TOKEN", None, "service",
+            ("TOOLKIT_QUEUE_CURRENT_SIGNING_KEY", "TOOLKIT_QUEUE_NEXT_SIGNING_KEY"),
+        ),
+        (
+            "QSTASH_URL", "QSTASH_TOKEN", PUBLIC_QUEUE_URL, "upstash",
+            ("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"),
+        ),
+    ),
+    "vector": (
+        ("TOOLKIT_VECTOR_URL", "TOOLKIT_VECTOR_TOKEN", None, "service", ()),
+        ("UPSTASH_VECTOR_REST_URL", "UPSTASH_VECTOR_REST_TOKEN", None, "upstash", ()),
+    ),
+}
+
+
+def _from_environment(name: Literal["queue", "vector"], env: Mapping[str, str]) -> Half | None:
+    for url_variable, token_variable, default_url, dialect, key_variables in _FAMILIES[name]:
+        url, token = env.get(url_variable), env.get(token_variable)
+        if not url and not token:
+            continue
+        url = url or default_url
+        if not url or not token:
+            missing, present = (token_variable, url_variable) if url else (url_variable, token_variable)
+            raise SettingsError(
+                f"connecting to the {TITLES[name]}",
+                got=f"{present} without {missing}",
+                expected="both from the same family of variables",
+                next_step=f"Set {missing}, or unset {present}.",
+            )
+        keys = tuple(Secret(env[variable]) for variable in key_variables if env.get(variable))
+        source = url_variable if env.get(url_variable) else token_variable
+        return Half(name, url, Secret(token), DIALECTS[dialect], source, signing_keys=keys)
+    return None
+
+
+def _finished(half: Half | None, *, region: Region, dialect: DialectName | None) -> Half | None:
+    """Check the address, fill in the region, and let an explicit dialect win over the implied one."""
+    if half is None:
+        return None
+    url = half.url.strip().replace("{region}", region).rstrip("/")
+    doing = f"reading the address of the {TITLES[half.name]} from {half.source}"
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+        _ = parts.port
+    except ValueError:
+        parts, host = None, ""
+    if parts is None or parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+        raise SettingsError(
+            doing, got=repr(Redactor(key=b"message").url(url)), expected="an http(s) address of host, port and path only"
+        )
+    if parts.username or parts.password:
+        raise SettingsError(doing, got="an address with user info", expected="none: the token is what authenticates")
+    if not half.token.reveal().isascii() or not half.token.reveal().isprintable() or " " in half.token.reveal():
+        raise SettingsError(
+            f"reading the token of the {TITLES[half.name]} from {half.source}",
+            got="white space or characters that no header can carry",
+            expected="the token alone",
+            next_step="Copy it again; a line end at its close is the usual cause.",
+        )
+    if parts.scheme == "http" and not _is_loopback(host):
+        warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=3)
+    return replace(half, url=url, dialect=DIALECTS[dialect] if dialect else half.dialect)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
+
+
+def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    if value not in allowed:
+        raise SettingsError("connecting", got=f"{name}={value!r}", expected=f"one of {', '.join(allowed)}")
+    return value

@@ -1,0 +1,145 @@
+"""The values: which service, at which addresses, with whose tokens, in which dialect."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final, Literal, get_args
+
+from toolkit.errors import SettingsError
+from toolkit.redaction import Redactor, Secret
+
+Region = Literal["us-east-1", "eu-central-1"]
+DialectName = Literal["service", "upstash"]
+TokenPlace = Literal["header", "query"]
+
+REGIONS: Final[tuple[Region, ...]] = get_args(Region)
+DEFAULT_REGION: Final[Region] = "eu-central-1"
+PUBLIC_QUEUE_URL: Final = "https://qstash.upstash.io"
+
+
+@dataclass(frozen=True)
+class Dialect:
+    """What the vendor's name changes on the wire.
+
+    Attributes
+    ----------
+    name : {"service", "upstash"}
+    prefix : str
+        Start of every publish header, such as ``Service-``.
+    query_token : str
+        Name of the query parameter that can carry the queue's token.
+    """
+
+    name: DialectName
+    prefix: str
+    query_token: str
+
+
+DIALECTS: Final[dict[DialectName, Dialect]] = {
+    "service": Dialect("service", "Service-", "queue_token"),
+    "upstash": Dialect("upstash", "Upstash-", "qstash_token"),
+}
+
+
+@dataclass(frozen=True)
+class Half:
+    """One half of the service: where it is and who asks.
+
+    Attributes
+    ----------
+    name : {"queue", "vector"}
+    url : str
+        Base address, without a slash at its end.
+    token : Secret
+    dialect : Dialect
+    source : str
+        Which source named it ("arguments", "TOOLKIT_QUEUE_URL", …), for messages.
+    token_in : {"header", "query"}
+        Whether the token goes into the ``Authorization`` header or the query string (queue only).
+    signing_keys : tuple of Secret
+        Current and next signing key of the queue, where known.
+    """
+
+    name: Literal["queue", "vector"]
+    url: str
+    token: Secret
+    dialect: Dialect
+    source: str
+    token_in: TokenPlace = "header"
+    signing_keys: tuple[Secret, ...] = ()
+
+
+@dataclass(frozen=True)
+class Service:
+    """Where the service is and who asks. Made by `connect`; shows itself without its tokens.
+
+    Attributes
+    ----------
+    queue, vector : Half or None
+        The halves that are configured.
+    redactor : Redactor
+        Masks secrets, and knows this service's own tokens.
+
+    Examples
+    --------
+    >>> connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
+    Service(queue='http://127.0.0.1:8080' from arguments)
+    """
+
+    queue: Half | None
+    vector: Half | None
+    redactor: Redactor = field(compare=False)
+    _close: Callable[[], None] | None = field(default=None, compare=False, repr=False)
+
+    def need(self, half: Literal["queue", "vector"]) -> Half:
+        """The half asked for, or a `SettingsError` that says what to set."""
+        found = self.queue if half == "queue" else self.vector
+        if found is None:
+            raise SettingsError(
+                f"using the {TITLES[half]}",
+                got="a service that has only the other half",
+                expected=f"a {half} address and token",
+                next_step=WHAT_TO_SET[half],
+            )
+        return found
+
+    def close(self) -> None:
+        """End what `connect` started. Only `connect("local")` starts something."""
+        if self._close is not None:
+            self._close()
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        halves = (half for half in (self.queue, self.vector) if half)
+        return f"Service({', '.join(f'{half.name}={self.redactor.url(half.url)!r} from {half.source}' for half in halves)})"
+
+
+TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}
+WHAT_TO_SET: Final = {
+    "queue": "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, or QSTASH_TOKEN.",
+    "vector": (
+        "Give vector_url= and vector_token=, or set TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, "
+        "or UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."
+    ),
+}
+
+
+def make_service(queue: Half | None, vector: Half | None, close: Callable[[], None] | None = None) -> Service:
+    own = [secret for half in (queue, vector) if half for secret in (half.token, *half.signing_keys)]
+    return Service(queue, vector, Redactor(own=own), close)
+
+
+def local_service(address: str, token: str, index: str, keys: tuple[str, ...], close: Callable[[], None]) -> Service:
+    """The `Service` of an embedded service that listens at `address`, with the vector index named `index`."""
+    secret, dialect = Secret(token), DIALECTS["service"]
+    queue = Half("queue", address, secret, dialect, "local", signing_keys=tuple(Secret(key) for key in keys))
+    vector = Half("vector", f"{address}/vector/{index}", secret, dialect, "local")
+    return make_service(queue, vector, close)
+
+
