@@ -1,1 +1,1 @@
-"""local"""
+"""The embedded service: the same API, for real, on this machine."""
