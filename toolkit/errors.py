@@ -67,7 +67,9 @@ class ToolkitError(Exception):
         self.got = got
         self.expected = expected
         self.next_step = next_step
-        found = "; ".join(part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part)
+        found = "; ".join(
+            part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part
+        )
         text = f"{doing}: {found}" if found else doing
         if next_step:
             text = f"{text.rstrip('.')}. {next_step}"
@@ -104,7 +106,9 @@ class FilterSyntaxError(InputError):
         The filter as given.
     """
 
-    def __init__(self, doing: str, *, text: str, position: int, got: str, expected: str, next_step: str | None = None) -> None:
+    def __init__(
+        self, doing: str, *, text: str, position: int, got: str, expected: str, next_step: str | None = None
+    ) -> None:
         self.text = text
         self.position = position
         super().__init__(f"{doing} at position {position}", got=got, expected=expected, next_step=next_step)
@@ -129,7 +133,9 @@ class ServiceError(ToolkitError):
         next_step: str | None = None,
     ) -> None:
         self.request = request
-        super().__init__(f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step)
+        super().__init__(
+            f"{doing} ({request})" if request else doing, got=got, expected=expected, next_step=next_step
+        )
 
 
 class TransportError(ServiceError):

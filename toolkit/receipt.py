@@ -70,10 +70,12 @@ class Receipt:
     @property
     def seconds(self) -> float:
         """How long the load took."""
-        return (datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)).total_seconds()
+        return (
+            datetime.fromisoformat(self.ended_at) - datetime.fromisoformat(self.started_at)
+        ).total_seconds()
 
     def to_dict(self) -> dict[str, Any]:
-        """The receipt as JSON-able values: what stands in ``frame.attrs["receipt"]`` and in Parquet metadata."""
+        """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
         return asdict(self) | {"assumptions": list(self.assumptions), "reasons": list(self.reasons)}
 
     @classmethod
@@ -93,8 +95,8 @@ class Receipt:
         return f"not complete: {self.rows:,} {self.what}; {'; '.join(self.reasons) or 'the load did not end'}"
 
     def __str__(self) -> str:
-        work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries, {self.bytes / 1e6:,.1f} MB"
-        return f"{self.verdict} ({work}, {self.seconds:.1f} s)"
+        work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"
+        return f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
         rows = "".join(

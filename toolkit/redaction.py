@@ -20,7 +20,7 @@ import re
 import secrets
 import stat
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote, urlsplit, urlunsplit
@@ -58,7 +58,9 @@ _SECRET_WORDS: Final = re.compile(
     r"|(?:^|-)sid(?:-|$)|bearer|(?:^|-)pin(?:-|$)|private"
 )
 # Names that hold a secret word without holding a secret.
-_PLAIN_NAMES: Final = re.compile(r"(?:^|-)(?:flow-control-key|idempotency-key|author|authority|sec-websocket-key)$|^:authority$")
+_PLAIN_NAMES: Final = re.compile(
+    r"(?:^|-)(?:flow-control-key|idempotency-key|author|authority|sec-websocket-key)$|^:authority$"
+)
 
 _PATTERNS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
     ("pem", re.compile(r"-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z)", re.DOTALL)),
@@ -106,7 +108,7 @@ class Secret:
     __slots__ = ("__reveal",)
 
     def __init__(self, value: str) -> None:
-        self.__reveal = lambda: value
+        self.__reveal: Callable[[], str] = lambda: value
 
     def reveal(self) -> str:
         """The value itself, for the one place that puts it on the wire."""
@@ -206,7 +208,7 @@ class Redactor:
         return urlunsplit((parts.scheme, netloc, parts.path, query, fragment))
 
     def header(self, name: str, value: str) -> str:
-        """The value of a header as it may be kept: masked whole under a secret name, else its secrets only."""
+        """The value of a header as it may be kept: masked whole under a secret name, else only in part."""
         return self.mask(value) if is_secret_name(name) else self.text(value)
 
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
@@ -281,13 +283,13 @@ def _read_key(path: Path) -> bytes:
             f"reading the masking key {path.name!r} in the user's configuration folder",
             got=f"{len(key)} bytes",
             expected="32 bytes",
-            next_step="Delete the file; a new key is made (masks of older snapshots will not compare with new ones).",
+            next_step="Delete the file; a new key is made, and older masks will not compare with new ones.",
         )
     return key
 
 
 def _encodings(token: str) -> set[str]:
-    """The forms in which a token may turn up: plain, quoted, hex, and base64 at each of the three alignments."""
+    """The forms in which a token may turn up: plain, quoted, hex, and base64 at each alignment."""
     if len(token) < _MIN_TOKEN:
         return set()
     raw = token.encode()
@@ -303,7 +305,13 @@ def _encodings(token: str) -> set[str]:
     return forms
 
 
-_ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord('"'): "&quot;", ord("'"): "&#39;"}
+_ENTITIES: Final = {
+    ord("&"): "&amp;",
+    ord("<"): "&lt;",
+    ord(">"): "&gt;",
+    ord('"'): "&quot;",
+    ord("'"): "&#39;",
+}
 
 
 def visible(text: str) -> str:

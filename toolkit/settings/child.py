@@ -43,7 +43,15 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
     token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
     folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="toolkit-local-"))
     command = [
-        sys.executable, "-m", "toolkit", "serve", "--with-parent", "--port", "0", "--data-dir", str(folder),
+        sys.executable,
+        "-m",
+        "toolkit",
+        "serve",
+        "--with-parent",
+        "--port",
+        "0",
+        "--data-dir",
+        str(folder),
         *(options or ("--sample",)),
     ]
     environment = os.environ | {
@@ -52,7 +60,9 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
         "TOOLKIT_SERVE_NEXT_SIGNING_KEY": keys[1],
     }
     log = (folder / "serve.log").open("w+b")
-    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment)
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+    )
 
     def close() -> None:
         atexit.unregister(close)

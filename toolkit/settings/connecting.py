@@ -52,7 +52,7 @@ def connect(
     next_signing_key: str | None = None,
     region: Region | None = None,
     dialect: DialectName | None = None,
-    token_in: TokenPlace = "header",
+    token_in: TokenPlace = "header",  # noqa: S107 - a place, not a password
     environ: Mapping[str, str] | None = None,
 ) -> Service:
     """Say where the service is and who asks. Nothing is sent yet.
@@ -71,7 +71,8 @@ def connect(
     region : {"us-east-1", "eu-central-1"}, optional
         Default: ``TOOLKIT_REGION``, else ``eu-central-1``.
     dialect : {"service", "upstash"}, optional
-        Header prefix and query token name. Default: ``TOOLKIT_DIALECT``, else what the source implies.
+        Header prefix and query token name. Default: ``upstash`` for a half configured by the public
+        service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
     token_in : {"header", "query"}
         Where the queue's token travels. The header is the better place: addresses end up in logs.
     environ : mapping, optional
@@ -97,14 +98,16 @@ def connect(
         return start_local()
     env = os.environ if environ is None else environ
     place = _one_of("region", region or env.get("TOOLKIT_REGION") or DEFAULT_REGION, REGIONS)
-    tongue = dialect or env.get("TOOLKIT_DIALECT") or None
-    if tongue is not None:
-        _one_of("dialect", tongue, tuple(DIALECTS))
+    if dialect is not None:
+        _one_of("dialect", dialect, tuple(DIALECTS))
+    own = _one_of("TOOLKIT_DIALECT", env.get("TOOLKIT_DIALECT") or "service", tuple(DIALECTS))
     _one_of("token_in", token_in, ("header", "query"))
     keys = (current_signing_key, next_signing_key)
     if any(keys) and not queue_url:
         raise SettingsError(
-            "connecting", got="signing keys without queue_url", expected="both from the same source",
+            "connecting",
+            got="signing keys without queue_url",
+            expected="both from the same source",
             next_step="Give queue_url= and queue_token= too, or set the keys as variables beside the address.",
         )
     queue = _from_arguments("queue", queue_url, queue_token) or _from_environment("queue", env)
@@ -120,8 +123,14 @@ def connect(
         if any(keys):
             queue = replace(queue, signing_keys=tuple(Secret(key) for key in keys if key))
         queue = replace(queue, token_in=token_in)
-    halves = [_finished(half, region=place, dialect=cast("DialectName | None", tongue)) for half in (queue, vector)]
-    return make_service(*halves)
+
+    def finished(half: Half | None) -> Half | None:
+        if half is None:
+            return None
+        implied = half.dialect.name if half.source.startswith(_PUBLIC) else own
+        return _finished(half, region=place, dialect=dialect or cast("DialectName", implied))
+
+    return make_service(finished(queue), finished(vector))
 
 
 def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: str | None) -> Half | None:
@@ -132,20 +141,27 @@ def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: st
             f"connecting to the {TITLES[name]}",
             got=f"{name}_url without {name}_token" if url else f"{name}_token without {name}_url",
             expected="both from the same source",
-            next_step=f"Give both {name}_url= and {name}_token=; a token is never sent to an address from elsewhere.",
+            next_step=f"Give {name}_url= and {name}_token=; no token is sent to an address from elsewhere.",
         )
     return Half(name, url, Secret(token), DIALECTS["service"], "arguments")
 
 
-# Each family: variable of the address, of the token, address where the variable is optional, dialect, signing keys.
+_PUBLIC: Final = ("QSTASH_", "UPSTASH_")
+# Each family: variable of the address, of the token, address where that is optional, dialect, signing keys.
 _FAMILIES: Final[dict[str, tuple[tuple[str, str, str | None, DialectName, tuple[str, ...]], ...]]] = {
     "queue": (
         (
-            "TOOLKIT_QUEUE_URL", "TOOLKIT_QUEUE_TOKEN", None, "service",
+            "TOOLKIT_QUEUE_URL",
+            "TOOLKIT_QUEUE_TOKEN",
+            None,
+            "service",
             ("TOOLKIT_QUEUE_CURRENT_SIGNING_KEY", "TOOLKIT_QUEUE_NEXT_SIGNING_KEY"),
         ),
         (
-            "QSTASH_URL", "QSTASH_TOKEN", PUBLIC_QUEUE_URL, "upstash",
+            "QSTASH_URL",
+            "QSTASH_TOKEN",
+            PUBLIC_QUEUE_URL,
+            "upstash",
             ("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"),
         ),
     ),
@@ -176,10 +192,8 @@ def _from_environment(name: Literal["queue", "vector"], env: Mapping[str, str]) 
     return None
 
 
-def _finished(half: Half | None, *, region: Region, dialect: DialectName | None) -> Half | None:
-    """Check the address, fill in the region, and let an explicit dialect win over the implied one."""
-    if half is None:
-        return None
+def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
+    """Check the address, fill in the region, set the dialect."""
     url = half.url.strip().replace("{region}", region).rstrip("/")
     doing = f"reading the address of the {TITLES[half.name]} from {half.source}"
     try:
@@ -190,11 +204,19 @@ def _finished(half: Half | None, *, region: Region, dialect: DialectName | None)
         parts, host = None, ""
     if parts is None or parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
         raise SettingsError(
-            doing, got=repr(Redactor(key=b"message").url(url)), expected="an http(s) address of host, port and path only"
+            doing,
+            got=repr(Redactor(key=b"message").url(url)),
+            expected="an http(s) address of host, port and path only",
         )
     if parts.username or parts.password:
-        raise SettingsError(doing, got="an address with user info", expected="none: the token is what authenticates")
-    if not half.token.reveal().isascii() or not half.token.reveal().isprintable() or " " in half.token.reveal():
+        raise SettingsError(
+            doing, got="an address with user info", expected="none: the token is what authenticates"
+        )
+    if (
+        not half.token.reveal().isascii()
+        or not half.token.reveal().isprintable()
+        or " " in half.token.reveal()
+    ):
         raise SettingsError(
             f"reading the token of the {TITLES[half.name]} from {half.source}",
             got="white space or characters that no header can carry",
@@ -203,7 +225,7 @@ def _finished(half: Half | None, *, region: Region, dialect: DialectName | None)
         )
     if parts.scheme == "http" and not _is_loopback(host):
         warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=3)
-    return replace(half, url=url, dialect=DIALECTS[dialect] if dialect else half.dialect)
+    return replace(half, url=url, dialect=DIALECTS[dialect])
 
 
 def _is_loopback(host: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Final, Literal, get_args
+from typing import Final, Literal, Self, get_args
 
 from toolkit.errors import SettingsError
 from toolkit.redaction import Redactor, Secret
@@ -66,7 +66,7 @@ class Half:
     token: Secret
     dialect: Dialect
     source: str
-    token_in: TokenPlace = "header"
+    token_in: TokenPlace = "header"  # noqa: S105 - a place, not a password
     signing_keys: tuple[Secret, ...] = ()
 
 
@@ -109,20 +109,23 @@ class Service:
         if self._close is not None:
             self._close()
 
-    def __enter__(self) -> Service:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
-        halves = (half for half in (self.queue, self.vector) if half)
-        return f"Service({', '.join(f'{half.name}={self.redactor.url(half.url)!r} from {half.source}' for half in halves)})"
+        halves = [half for half in (self.queue, self.vector) if half]
+        shown = (f"{half.name}={self.redactor.url(half.url)!r} from {half.source}" for half in halves)
+        return f"Service({', '.join(shown)})"
 
 
 TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}
 WHAT_TO_SET: Final = {
-    "queue": "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, or QSTASH_TOKEN.",
+    "queue": (
+        "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, or QSTASH_TOKEN."
+    ),
     "vector": (
         "Give vector_url= and vector_token=, or set TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, "
         "or UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."
@@ -131,15 +134,16 @@ WHAT_TO_SET: Final = {
 
 
 def make_service(queue: Half | None, vector: Half | None, close: Callable[[], None] | None = None) -> Service:
+    """The `Service` of these halves, whose redactor knows their tokens and signing keys."""
     own = [secret for half in (queue, vector) if half for secret in (half.token, *half.signing_keys)]
     return Service(queue, vector, Redactor(own=own), close)
 
 
-def local_service(address: str, token: str, index: str, keys: tuple[str, ...], close: Callable[[], None]) -> Service:
+def local_service(
+    address: str, token: str, index: str, keys: tuple[str, ...], close: Callable[[], None]
+) -> Service:
     """The `Service` of an embedded service that listens at `address`, with the vector index named `index`."""
     secret, dialect = Secret(token), DIALECTS["service"]
     queue = Half("queue", address, secret, dialect, "local", signing_keys=tuple(Secret(key) for key in keys))
     vector = Half("vector", f"{address}/vector/{index}", secret, dialect, "local")
     return make_service(queue, vector, close)
-
-

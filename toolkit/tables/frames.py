@@ -29,7 +29,7 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
     pandas.DataFrame
         The same columns in the same order, with their types also when there are no rows.
     """
-    frame = table.to_pandas(types_mapper=_pandas_type)
+    frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
     return frame
@@ -46,13 +46,17 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
         raise InputError(
-            "reading a frame", got=f"columns {', '.join(map(str, frame.columns))}",
-            expected=f"also {', '.join(missing)}", next_step="Use a frame made by a loader.",
+            "reading a frame",
+            got=f"columns {', '.join(map(str, frame.columns))}",
+            expected=f"also {', '.join(missing)}",
+            next_step="Use a frame made by a loader.",
         )
     try:
         table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
     except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
-        raise InputError("reading a frame", got=str(error), expected=f"columns of the types {schema}") from None
+        raise InputError(
+            "reading a frame", got=str(error), expected=f"columns of the types {schema}"
+        ) from None
     return table.replace_schema_metadata(None)
 
 

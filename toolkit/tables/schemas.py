@@ -49,7 +49,9 @@ HEADERS_EXPLODED: Final = pa.schema(
 )
 """One row a header value. `position` counts the values of one name from 0."""
 
-LABELS_EXPLODED: Final = pa.schema([pa.field("dlq_id", pa.string(), nullable=False), pa.field("label", pa.string())])
+LABELS_EXPLODED: Final = pa.schema(
+    [pa.field("dlq_id", pa.string(), nullable=False), pa.field("label", pa.string())]
+)
 """One row a label of an entry."""
 
 RUNS: Final = pa.schema(

@@ -1,0 +1,176 @@
+"""Failed workflow runs and vector indexes as pandas DataFrames: complete, decoded, kept and explained.
+
+The names below are the whole public surface. They are loaded when first used, so that importing the toolkit
+pulls in neither matplotlib nor ipywidgets.
+
+>>> import toolkit as tk
+>>> tk.connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
+Service(queue='http://127.0.0.1:8080' from arguments)
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from toolkit import errors
+from toolkit.version import __version__
+
+if TYPE_CHECKING:
+    from toolkit.client.failures import (
+        delete_failures,
+        get_failure,
+        rerun_failure_function,
+        restart_failures,
+        resume_failures,
+    )
+    from toolkit.client.messages import CallbackSettings, Published, publish, start_run
+    from toolkit.client.signatures import verify_signature
+    from toolkit.client.vectors import IndexInfo, index_info, list_namespaces, upsert_texts, upsert_vectors
+    from toolkit.filters import FailureFilter, MetadataFilter, VectorQuery, parse_filter
+    from toolkit.loading.callbacks import CallbackReceiver, load_callbacks
+    from toolkit.loading.failures import iter_failures, load_failures
+    from toolkit.loading.queries import query, query_text
+    from toolkit.loading.runs import load_runs
+    from toolkit.loading.vectors import fetch_vectors, iter_vectors, load_vectors
+    from toolkit.plots import plot_failure_trend, plot_score_distribution
+    from toolkit.receipt import Receipt, receipt
+    from toolkit.reports import FailureReport, failure_report
+    from toolkit.settings import Dialect, Half, Service, connect
+    from toolkit.snapshots import (
+        Changes,
+        Verification,
+        export_vectors,
+        read_snapshot,
+        scan_snapshot,
+        sync_failures,
+        verify_snapshot,
+        write_snapshot,
+    )
+    from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
+    from toolkit.tables.vectors import as_matrix
+
+__all__ = [
+    "CallbackReceiver",
+    "CallbackSettings",
+    "Changes",
+    "Dialect",
+    "FailureFilter",
+    "FailureReport",
+    "Half",
+    "IndexInfo",
+    "MetadataFilter",
+    "Published",
+    "Receipt",
+    "Service",
+    "VectorQuery",
+    "Verification",
+    "__version__",
+    "as_matrix",
+    "connect",
+    "delete_failures",
+    "errors",
+    "explode_headers",
+    "explode_labels",
+    "explode_metadata",
+    "export_vectors",
+    "failure_report",
+    "fetch_vectors",
+    "get_failure",
+    "index_info",
+    "iter_failures",
+    "iter_vectors",
+    "list_namespaces",
+    "load_callbacks",
+    "load_failures",
+    "load_runs",
+    "load_vectors",
+    "parse_filter",
+    "plot_failure_trend",
+    "plot_score_distribution",
+    "publish",
+    "query",
+    "query_text",
+    "read_snapshot",
+    "receipt",
+    "rerun_failure_function",
+    "restart_failures",
+    "resume_failures",
+    "scan_snapshot",
+    "start_run",
+    "sync_failures",
+    "upsert_texts",
+    "upsert_vectors",
+    "verify_signature",
+    "verify_snapshot",
+    "write_snapshot",
+]
+
+_HOMES = {
+    "CallbackReceiver": "toolkit.loading.callbacks",
+    "CallbackSettings": "toolkit.client.messages",
+    "Changes": "toolkit.snapshots",
+    "Dialect": "toolkit.settings",
+    "FailureFilter": "toolkit.filters",
+    "FailureReport": "toolkit.reports",
+    "Half": "toolkit.settings",
+    "IndexInfo": "toolkit.client.vectors",
+    "MetadataFilter": "toolkit.filters",
+    "Published": "toolkit.client.messages",
+    "Receipt": "toolkit.receipt",
+    "Service": "toolkit.settings",
+    "VectorQuery": "toolkit.filters",
+    "Verification": "toolkit.snapshots",
+    "as_matrix": "toolkit.tables.vectors",
+    "connect": "toolkit.settings",
+    "delete_failures": "toolkit.client.failures",
+    "explode_headers": "toolkit.tables.explode",
+    "explode_labels": "toolkit.tables.explode",
+    "explode_metadata": "toolkit.tables.explode",
+    "export_vectors": "toolkit.snapshots",
+    "failure_report": "toolkit.reports",
+    "fetch_vectors": "toolkit.loading.vectors",
+    "get_failure": "toolkit.client.failures",
+    "index_info": "toolkit.client.vectors",
+    "iter_failures": "toolkit.loading.failures",
+    "iter_vectors": "toolkit.loading.vectors",
+    "list_namespaces": "toolkit.client.vectors",
+    "load_callbacks": "toolkit.loading.callbacks",
+    "load_failures": "toolkit.loading.failures",
+    "load_runs": "toolkit.loading.runs",
+    "load_vectors": "toolkit.loading.vectors",
+    "parse_filter": "toolkit.filters",
+    "plot_failure_trend": "toolkit.plots",
+    "plot_score_distribution": "toolkit.plots",
+    "publish": "toolkit.client.messages",
+    "query": "toolkit.loading.queries",
+    "query_text": "toolkit.loading.queries",
+    "read_snapshot": "toolkit.snapshots",
+    "receipt": "toolkit.receipt",
+    "rerun_failure_function": "toolkit.client.failures",
+    "restart_failures": "toolkit.client.failures",
+    "resume_failures": "toolkit.client.failures",
+    "scan_snapshot": "toolkit.snapshots",
+    "start_run": "toolkit.client.messages",
+    "sync_failures": "toolkit.snapshots",
+    "upsert_texts": "toolkit.client.vectors",
+    "upsert_vectors": "toolkit.client.vectors",
+    "verify_signature": "toolkit.client.signatures",
+    "verify_snapshot": "toolkit.snapshots",
+    "write_snapshot": "toolkit.snapshots",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Load a public name from its room when it is first asked for."""
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'toolkit' has no attribute {name!r}")
+    value = getattr(import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """The public names, for completion."""
+    return sorted({*globals(), *__all__})

@@ -1,0 +1,147 @@
+"""How many failures by the values of columns, by label, and by the state of the failure callback."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+import narwhals as nw
+import pandas as pd
+import pyarrow as pa
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.columns import check_scalar, collect, select
+from toolkit.tables.frames import to_frame
+
+CALLBACK_STATES: Final = {
+    "CALLBACK_FAIL": "the failure function failed to run",
+    "CALLBACK_INPROGRESS": "the failure function is in progress",
+    "CALLBACK_CANCELED": "the failure function was manually canceled",
+    "CALLBACK_SUCCESS": "the failure function ran successfully",
+}
+"""The states the service documents and what they mean, those that need a person first."""
+
+_UNKNOWN: Final = "a state this toolkit does not know"
+_ABSENT: Final = "no failure function, or no state yet"
+
+
+def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
+    """Count rows by the values of one column, or by the combinations of several.
+
+    Parameters
+    ----------
+    failures : frame
+    column : str or sequence of str
+        Columns of single values. A missing value counts as a value.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns named, then `count` (Int64) and `share` (float64, of all rows), the largest count first and
+        equal ones by value.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or holds lists, maps or bytes.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> count_by(pd.DataFrame({"response_status": [500, 404, 500]}), "response_status")
+       response_status  count     share
+    0              500      2  0.666667
+    1              404      1  0.333333
+    """
+    doing = "counting failures by column"
+    columns = [column] if isinstance(column, str) else list(column)
+    lazy = select(failures, columns, doing=doing)
+    check_scalar(lazy, columns, doing=doing)
+    counted = collect(lazy.group_by(*columns).agg(nw.len().alias("count_")))
+    total = sum(counted["count_"].to_pylist())
+    order = [("count_", "descending"), *((name, "ascending") for name in columns)]
+    counted = counted.sort_by(order)
+    frame = to_frame(pa.table({name: counted[name] for name in columns}))
+    numbers = counted["count_"].to_pylist()
+    return frame.assign(
+        count=pd.Series(numbers, dtype="Int64"),
+        share=pd.Series([number / total for number in numbers], dtype="float64"),
+    )
+
+
+def count_labels(failures: IntoFrame) -> pd.DataFrame:
+    """Count failures by label. One with two labels counts under both, one without under a missing label.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `labels` (lists of text).
+
+    Returns
+    -------
+    pandas.DataFrame
+        `label` (str), `count` (Int64), `share` (float64, of all failures: the shares can add up to more than
+        1), the largest count first and equal ones by label.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> count_labels(pa.table({"labels": [["a", "b"], ["a"], None]}))
+      label  count     share
+    0     a      2  0.666667
+    1     b      1  0.333333
+    2   NaN      1  0.333333
+    """
+    lists = collect(select(failures, ["labels"], doing="counting labels"))["labels"].to_pylist()
+    totals: Counter[str | None] = Counter()
+    for labels in lists:
+        totals.update({label for label in labels or () if label is not None} or {None})
+    ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
+    return pd.DataFrame(
+        {
+            "label": pd.Series([label for label, _ in ordered], dtype="str"),
+            "count": pd.Series([count for _, count in ordered], dtype="Int64"),
+            "share": pd.Series([count / len(lists) for _, count in ordered], dtype="float64"),
+        }
+    )
+
+
+def callback_states(failures: IntoFrame) -> pd.DataFrame:
+    """Count failures by the state of their failure callback, those that need a person first.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `failure_function_state`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `state` (str), `count` (Int64), `share` (float64, of all failures), `meaning` (str). Documented states
+        first in the order failed, in progress, canceled, succeeded; then unknown ones as they came; then none.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> states = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
+    >>> callback_states(states)["state"].tolist()
+    ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
+    """
+    counted = count_by(failures, "failure_function_state")
+    known = list(CALLBACK_STATES)
+    rows = []
+    for state, count, share in counted.itertuples(index=False, name=None):
+        absent = not isinstance(state, str) or not state
+        rank = len(known) + 1 if absent else known.index(state) if state in known else len(known)
+        meaning = _ABSENT if absent else CALLBACK_STATES.get(state, _UNKNOWN)
+        rows.append((rank, state, count, share, meaning))
+    rows.sort(key=lambda row: row[0])  # stable: unknown states stay by count
+    return pd.DataFrame(
+        {
+            "state": pd.Series([row[1] for row in rows], dtype="str"),
+            "count": pd.Series([row[2] for row in rows], dtype="Int64"),
+            "share": pd.Series([row[3] for row in rows], dtype="float64"),
+            "meaning": pd.Series([row[4] for row in rows], dtype="str"),
+        }
+    )

@@ -1,0 +1,102 @@
+"""The most frequent error texts of a frame of failures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.analysis.error_text import ErrorText, error_text, mask_text
+from toolkit.errors import InputError
+
+
+@dataclass
+class _Group:
+    """What is known of one pattern while the rows are read."""
+
+    count: int = 0
+    workflows: set[str | None] = field(default_factory=set)
+    latest: tuple[float, str] = (float("-inf"), "")
+    last_at: datetime | None = None
+    kind: str = ""
+    example: str = ""
+
+    def add(self, dlq_id: str, workflow: str | None, when: datetime | None, found: ErrorText) -> None:
+        self.count += 1
+        self.workflows.add(workflow)
+        moment = (when.timestamp() if when else float("-inf"), dlq_id)
+        if self.count == 1 or moment > self.latest:
+            self.latest, self.last_at, self.kind, self.example = moment, when, found.kind, found.text
+
+
+def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
+    """The most frequent error texts, told from the response bodies, with one example each.
+
+    Not for telling causes apart: one cause can speak in several texts, and several causes in one.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
+        `response_body_bytes`. Bodies are read as they are: texts and examples hold what bodies hold.
+    top : int, optional
+        How many texts, at least 1. Default: all.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a pattern, the most frequent first and equal ones by text: `text` (str, see `mask_text`), `kind`
+        (str, see `ErrorText`), `count` (Int64), `share` (float64, of all failures), `workflows` (Int64, how many
+        different ones), `dlq_id`, `example` (str: id and unmasked text of the latest failure), `last_at`
+        (datetime64[ms, UTC], when that was).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> bodies = ['{"error": "no user 1"}', '{"error": "no user 2"}', "timeout"]
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
+    ...     "created_at": times, "response_body": bodies, "response_body_bytes": [None] * 3})
+    >>> error_texts(frame)[["text", "count", "dlq_id"]]
+              text  count dlq_id
+    0  no user <n>      2      b
+    1      timeout      1      c
+    """
+    doing = "counting error texts"
+    if top is not None and top < 1:
+        raise InputError(doing, got=f"top={top}", expected="at least 1")
+    columns = ["dlq_id", "workflow_url", "failed_at", "created_at", "response_body", "response_body_bytes"]
+    table = collect(select(failures, columns, doing=doing).with_columns(when_=effective_time()))
+    groups: dict[str, _Group] = {}
+    read: dict[Any, tuple[str, ErrorText]] = {}  # most bodies are equal to another
+    rows = (
+        table[name].to_pylist()
+        for name in ("dlq_id", "workflow_url", "when_", "response_body", "response_body_bytes")
+    )
+    for dlq_id, workflow, when, body, raw in zip(*rows, strict=True):
+        key = (body, None if raw is None else len(raw))
+        if key not in read:
+            found = (
+                ErrorText("binary", f"binary, {len(raw):,} bytes") if raw and not body else error_text(body)
+            )
+            read[key] = (mask_text(found.text), found)
+        pattern, found = read[key]
+        groups.setdefault(pattern, _Group()).add(dlq_id, workflow, when, found)
+    ordered = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))[:top]
+    total = table.num_rows
+    return pd.DataFrame(
+        {
+            "text": pd.Series([text for text, _ in ordered], dtype="str"),
+            "kind": pd.Series([group.kind for _, group in ordered], dtype="str"),
+            "count": pd.Series([group.count for _, group in ordered], dtype="Int64"),
+            "share": pd.Series([group.count / total for _, group in ordered], dtype="float64"),
+            "workflows": pd.Series([len(group.workflows) for _, group in ordered], dtype="Int64"),
+            "dlq_id": pd.Series([group.latest[1] for _, group in ordered], dtype="str"),
+            "example": pd.Series([group.example for _, group in ordered], dtype="str"),
+            "last_at": pd.Series([group.last_at for _, group in ordered], dtype="datetime64[ms, UTC]"),
+        }
+    )

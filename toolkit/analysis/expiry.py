@@ -1,0 +1,106 @@
+"""What expires when: entries leave the queue after its retention and cannot be read again."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.analysis.durations import parse_duration
+
+_LIMITS: Final = (
+    ("already due", timedelta(0)),
+    ("within 6 hours", timedelta(hours=6)),
+    ("within 24 hours", timedelta(hours=24)),
+    ("within 3 days", timedelta(days=3)),
+)
+
+
+def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> pd.DataFrame:
+    """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
+
+    The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
+    earlier (with five retries) than from `failed_at`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`.
+    retention : str or timedelta
+        How long the queue keeps an entry: "3d", "7d", … by plan.
+    now : datetime
+        With a time zone.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a failure, the next to expire first: `dlq_id`, `workflow_url` (str), `expires_at`
+        (datetime64[ms, UTC]; missing, and last, where no time is known), `hours_left` (float64, negative when
+        already due), `basis` (str: the column counted from, missing where none).
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"dlq_id": ["a"], "workflow_url": ["u"],
+    ...     "failed_at": pd.to_datetime(["2026-01-01"], utc=True), "created_at": pd.to_datetime([None], utc=True)})
+    >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
+    [24.0]
+    """
+    span = parse_duration(retention, name="retention")
+    columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
+    table = collect(
+        select(failures, columns, doing="finding what expires").with_columns(
+            when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
+        )
+    )
+    when = pd.Series(pd.to_datetime(table["when_"].to_pandas(), utc=True)).astype("datetime64[ms, UTC]")
+    expires = when + span
+    basis = np.where(table["from_failed_"].to_pylist(), "failed_at", "created_at")
+    frame = pd.DataFrame(
+        {
+            "dlq_id": pd.Series(table["dlq_id"].to_pylist(), dtype="str"),
+            "workflow_url": pd.Series(table["workflow_url"].to_pylist(), dtype="str"),
+            "expires_at": expires.astype("datetime64[ms, UTC]"),
+            "hours_left": (expires - pd.Timestamp(now.astimezone(UTC))).dt.total_seconds() / 3600,
+            "basis": pd.Series(basis, dtype="str").where(when.notna()),
+        }
+    )
+    return frame.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+
+
+def expiry_summary(expiries: pd.DataFrame) -> pd.DataFrame:
+    """How many failures expire within which time.
+
+    Parameters
+    ----------
+    expiries : pandas.DataFrame
+        What `expiring` gave.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each failure
+        is counted once, in the first row that holds for it.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> expiry_summary(pd.DataFrame({"hours_left": [-1.0, 2.0, 100.0]}))["count"].tolist()
+    [1, 1, 0, 0, 1, 0]
+    """
+    hours = expiries["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    known = hours[~np.isnan(hours)]
+    edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
+    # right=True: an entry that expires in exactly six hours is within six hours
+    places = np.bincount(np.digitize(known, edges, right=True), minlength=len(edges) + 1)
+    return pd.DataFrame(
+        {
+            "when": pd.Series([name for name, _ in _LIMITS] + ["later", "unknown"], dtype="str"),
+            "count": pd.Series([*places.tolist(), len(hours) - len(known)], dtype="Int64"),
+        }
+    )

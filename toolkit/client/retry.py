@@ -1,0 +1,113 @@
+"""When to ask again, and how long to wait: pure functions of an answer's headers, and one policy."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from random import Random
+from typing import Final
+
+from toolkit.errors import RateLimitError, ServiceError
+
+_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.IGNORECASE)
+_SECONDS_OF: Final = (86_400, 3_600, 60, 1)
+_MAX_BURST_WAIT: Final = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetryPolicy:
+    """How often and how long one request is tried.
+
+    Attributes
+    ----------
+    tries : int
+        How often a request is sent at most.
+    total : float
+        Seconds all tries and waits of one request may take together.
+    deadline : float
+        Seconds one whole answer may take, head and body.
+    first_wait, longest_wait : float
+        Seconds of the first and of the longest wait of our own; each is drawn between half and whole.
+    most_bytes : int
+        Bytes an answer may have after decompression.
+    """
+
+    tries: int = 6
+    total: float = 180.0
+    deadline: float = 60.0
+    first_wait: float = 0.25
+    longest_wait: float = 20.0
+    most_bytes: int = 512 * 1024 * 1024
+
+    def wait_before(self, try_number: int, error: ServiceError, random: Random) -> float:
+        """Seconds to wait before try `try_number` (the second try is 2), after `error`.
+
+        What the service asked for is waited exactly; otherwise the wait doubles, with jitter.
+        """
+        if isinstance(error, RateLimitError) and error.wait is not None:
+            return error.wait
+        whole = min(self.longest_wait, self.first_wait * 2.0 ** (try_number - 2))
+        return whole * random.uniform(0.5, 1.0)
+
+
+def retry_after(headers: Mapping[str, str]) -> float | None:
+    """Seconds a 429 or 503 asks to wait; None when it does not say so in a way that can be followed.
+
+    ``Retry-After`` as seconds, as a duration such as ``6m5s``, or as an HTTP date, and
+    ``Burst-RateLimit-Reset`` in Unix seconds. Dates are compared with the answer's own ``Date``, so that a
+    wrong local clock changes nothing.
+
+    >>> retry_after({"Retry-After": "6m5s"})
+    365.0
+    """
+    told = headers.get("Retry-After")
+    if told is not None:
+        seconds = _seconds(told.strip(), headers)
+        if seconds is not None:
+            return seconds
+    reset = headers.get("Burst-RateLimit-Reset", "")
+    if re.fullmatch(r"\d{1,12}(\.\d+)?", reset.strip()):
+        return min(_MAX_BURST_WAIT, max(0.0, float(reset) - _server_time(headers).timestamp()))
+    return None
+
+
+def daily_reset(headers: Mapping[str, str]) -> datetime | None:
+    """When a used-up daily limit is renewed, for a 429 that names one; None for any other.
+
+    >>> daily_reset({"RateLimit-Limit": "500", "RateLimit-Remaining": "0", "RateLimit-Reset": "1767225600"})
+    datetime.datetime(2026, 1, 1, 0, 0, tzinfo=datetime.timezone.utc)
+    """
+    if headers.get("RateLimit-Remaining", "0").strip() != "0":
+        return None
+    reset = headers.get("RateLimit-Reset", "").strip()
+    if "RateLimit-Limit" not in headers or not re.fullmatch(r"\d{1,11}", reset):
+        return None
+    return datetime.fromtimestamp(int(reset), UTC)
+
+
+def _seconds(told: str, headers: Mapping[str, str]) -> float | None:
+    if re.fullmatch(r"\d{1,12}(\.\d+)?", told):
+        return float(told)
+    duration = _DURATION.fullmatch(told)
+    if told and duration and any(duration.groups()):
+        return sum(
+            float(part) * unit for part, unit in zip(duration.groups(), _SECONDS_OF, strict=True) if part
+        )
+    try:
+        date = parsedate_to_datetime(told)
+    except ValueError:
+        return None
+    date = date if date.tzinfo else date.replace(tzinfo=UTC)
+    return max(0.0, (date - _server_time(headers)).total_seconds())
+
+
+def _server_time(headers: Mapping[str, str]) -> datetime:
+    """The answer's Date, or the local time when it has none that can be read."""
+    try:
+        date = parsedate_to_datetime(headers.get("Date", ""))
+    except ValueError:
+        return datetime.now(UTC)
+    return date if date.tzinfo else date.replace(tzinfo=UTC)

@@ -1,0 +1,119 @@
+"""The sample's texts: notes, runbooks and incident reports with metadata, in three namespaces.
+
+They hold no vectors: the index that they are loaded into computes them from the text, so texts on one
+topic lie close together.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Final
+
+from toolkit.demo.stories import SEED
+from toolkit.demo.topics import TOPICS, Topic
+
+NAMESPACES: Final = {"": 400, "runbooks": 1000, "incidents": 600}
+"""How many documents each namespace holds; "" is the default namespace."""
+
+_KINDS: Final = {"": "note", "runbooks": "runbook", "incidents": "incident"}
+_SERVICES: Final = (
+    "orders",
+    "invoices",
+    "stock",
+    "accounts",
+    "ledger",
+    "reports",
+    "exports",
+    "media",
+    "payments",
+    "legacy sync",
+)
+_CITIES: Final = ("Izmir", "Lisbon", "Oslo", "Nairobi", "Osaka", "Quito", "Leeds", "Zürich")
+_TEAMS: Final = ("checkout", "platform", "finance", "content")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Document:
+    """One text of the sample.
+
+    Attributes
+    ----------
+    namespace, id, data : str
+        `data` is the text.
+    metadata : dict
+        Texts, numbers, booleans, arrays and nested objects; not every document has every field.
+    """
+
+    namespace: str
+    id: str
+    data: str
+    metadata: dict[str, Any]
+
+    def to_row(self) -> dict[str, Any]:
+        """JSON-able values, as they stand in the sample file."""
+        return {"namespace": self.namespace, "id": self.id, "data": self.data, "metadata": self.metadata}
+
+
+def documents(*, seed: int = SEED) -> list[Document]:
+    """Every document of the sample.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same list, on every machine.
+
+    Returns
+    -------
+    list of Document
+        2,000 in the three `NAMESPACES`; ids are unique within a namespace, texts everywhere.
+
+    Examples
+    --------
+    >>> found = documents()
+    >>> len(found), found[0].id, sorted({document.namespace for document in found})
+    (2000, 'note-0001', ['', 'incidents', 'runbooks'])
+    """
+    random = Random(seed)  # noqa: S311 - a sample that must come out the same each time
+    found: list[Document] = []
+    texts: set[str] = set()
+    for namespace, count in NAMESPACES.items():
+        for number in range(1, count + 1):
+            document = _document(namespace, number, random)
+            while document.data in texts:
+                document = _document(namespace, number, random)
+            texts.add(document.data)
+            found.append(document)
+    return found
+
+
+def _document(namespace: str, number: int, random: Random) -> Document:
+    topic, service, city = random.choice(TOPICS), random.choice(_SERVICES), random.choice(_CITIES)
+    kind = _KINDS[namespace]
+    metadata: dict[str, Any] = {
+        "topic": topic.name,
+        "city": city,
+        "tags": sorted(random.sample((*topic.tags, "on-call", "eu", "us"), random.randrange(1, 4))),
+        "service": {"name": service, "team": _TEAMS[_SERVICES.index(service) % len(_TEAMS)]},
+    }
+    if kind == "incident":
+        metadata |= {"severity": random.randrange(1, 5), "minutes": random.randrange(4, 4000) / 4}
+        metadata["open"] = number % 9 == 0
+    elif kind == "runbook":
+        metadata |= {"reviewed": random.random() < 0.7, "version": random.randrange(1, 30)}  # noqa: PLR2004 - a share
+        if number % 5 == 0:
+            metadata["steps"] = [{"minutes": random.randrange(1, 30)} for _ in range(random.randrange(1, 4))]
+    elif number % 4 == 0:
+        metadata["author"] = None
+    text = _text(kind, topic, random).replace("{service}", service).replace("{city}", city)
+    return Document(namespace=namespace, id=f"{kind}-{number:04}", data=text, metadata=metadata)
+
+
+def _text(kind: str, topic: Topic, random: Random) -> str:
+    sign, check, cure = random.choice(topic.signs), random.choice(topic.checks), random.choice(topic.cures)
+    if kind == "note":
+        return f"{sign} {random.choice((check, cure))}"
+    if kind == "runbook":
+        second = random.choice([other for other in topic.checks if other != check])
+        return f"When you see this: {sign} First: {check} Then: {second} {cure}"
+    return f"At {random.randrange(24):02}:{random.randrange(60):02}: {sign} {check} Helped: {cure}"

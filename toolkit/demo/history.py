@@ -1,0 +1,221 @@
+"""The sample as a service would list it: every occurrence as the wire entry of a failed run.
+
+Times in the sample are offsets; they become times on the clock when it is served, so the sample always
+ends a moment ago.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from email.utils import format_datetime
+from random import Random
+from typing import Any, Final
+
+from toolkit.demo.causes import cause
+from toolkit.demo.stories import DAYS, HOUR, SEED, Occurrence, occurrences
+
+APPLICATION: Final = "https://shop.example.com/flows"
+"""Address of the application that the sample's workflows belong to."""
+
+SUCCEEDED: Final = 4000
+"""Runs of the sample's run log that went well."""
+
+_OPTIONAL: Final = frozenset(
+    {"callerIP", "flowControlKey", "responseHeader", "header", "maxRetries", "workflowCreatedAt", "messageId"}
+)
+_LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
+
+def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+    """The sample's failed runs as the service lists them.
+
+    Parameters
+    ----------
+    now_ms : int
+        The time at which the sample ends, Unix milliseconds.
+    found : iterable of Occurrence, optional
+        Default: all of `occurrences`.
+
+    Returns
+    -------
+    list of dict
+        Entries with the wire names of the DLQ list, in the order given. Fields may be absent, unknown, or "".
+
+    Examples
+    --------
+    >>> entry = wire_entries(1_750_000_000_000)[0]
+    >>> entry["workflowUrl"], entry["createdAt"] < 1_750_000_000_000
+    ('https://shop.example.com/flows/payments/capture', True)
+    """
+    return [_entry(item, now_ms) for item in (occurrences() if found is None else found)]
+
+
+def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
+    """The sample's run log: one record for each failed run, and `SUCCEEDED` that went well.
+
+    Parameters
+    ----------
+    now_ms : int
+        The time at which the sample ends, Unix milliseconds.
+    found : iterable of Occurrence, optional
+        Default: all of `occurrences`.
+
+    Returns
+    -------
+    list of dict
+        Records with the wire names of the run log.
+
+    Examples
+    --------
+    >>> runs = wire_runs(1_750_000_000_000)
+    >>> len(runs), sorted({run["workflowState"] for run in runs})
+    (9000, ['RUN_FAILED', 'RUN_SUCCESS'])
+    """
+    listed = occurrences() if found is None else list(found)
+    runs = [
+        {
+            "workflowRunId": f"wfr_{_code('run', item.number)}",
+            "workflowUrl": f"{APPLICATION}/{item.workflow}",
+            "workflowState": "RUN_FAILED",
+            "workflowRunCreatedAt": now_ms - item.created - _lead(item.number),
+            "workflowRunCompletedAt": now_ms - item.at,
+            "labels": list(item.labels),
+            "dlqId": f"dlq_{_code('dlq', item.number)}",
+        }
+        for item in listed
+    ]
+    random = Random(SEED)  # noqa: S311 - a sample that must come out the same each time
+    workflows = sorted({item.workflow for item in listed if item.story != "broken"})
+    for number in range(1, SUCCEEDED + 1):
+        created = now_ms - random.randrange(HOUR // 60, DAYS * 24 * HOUR)
+        runs.append(
+            {
+                "workflowRunId": f"wfr_{_code('good', number)}",
+                "workflowUrl": f"{APPLICATION}/{random.choice(workflows)}",
+                "workflowState": "RUN_SUCCESS",
+                "workflowRunCreatedAt": created,
+                "workflowRunCompletedAt": min(now_ms, created + random.randrange(300, 45_000)),
+                "labels": ["shop"] if number % 3 else [],
+            }
+        )
+    return runs
+
+
+def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
+    answer = cause(item.cause)
+    address = f"{APPLICATION}/{item.workflow}"
+    secret = "secret_headers" in item.oddities
+    created = now_ms - item.created
+    entry: dict[str, Any] = {
+        "dlqId": f"dlq_{_code('dlq', item.number)}",
+        "messageId": f"msg_{_code('msg', item.number)}",
+        "workflowUrl": address,
+        "workflowRunId": f"wfr_{_code('run', item.number)}",
+        "workflowCreatedAt": created - _lead(item.number),
+        "url": f"{address}?token=sample-{_code('query', item.number)}" if secret else address,
+        "method": "POST",
+        "header": _request_headers(item, secret=secret),
+        **_split("body", _request_body(item)),
+        "maxRetries": item.retries,
+        "createdAt": created,
+        "callerIP": item.ip,
+        "responseHeader": _response_headers(item, now_ms),
+        **_split("responseBody", answer.body(item.number)),
+    }
+    if answer.status is not None:
+        entry["responseStatus"] = answer.status
+    if item.state is not None:
+        entry |= {"failureCallback": f"{APPLICATION}/failed", "failureFunctionState": item.state}
+    if item.flow is not None:
+        entry["flowControlKey"] = item.flow
+    if item.labels:
+        entry["label"] = item.labels[0]
+        if "label_only" not in item.oddities:
+            entry["labels"] = list(item.labels)
+        if item.number % 3:
+            # publishers of the current kind leave the deprecated field out
+            entry = {name: value for name, value in entry.items() if name != "label" or "labels" not in entry}
+    return _made_odd(entry, item)
+
+
+def _made_odd(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
+    if "few_fields" in item.oddities:
+        entry = {name: value for name, value in entry.items() if name not in _OPTIONAL}
+    if "unknown_fields" in item.oddities:
+        entry |= {
+            "sequence": 2**64 + item.number,
+            "attempts": [
+                {"at": entry["createdAt"] + delay, "ms": 40 + item.number % 900} for delay in (0, 12)
+            ],
+            "placement": {"zone": "b", "cold": item.number % 2 == 0, "load": 0.25},
+        }
+    if "empty_strings" in item.oddities:
+        entry = {"flowControlKey": "", "failureCallback": "", "failureFunctionState": "", "label": ""} | entry
+    return entry
+
+
+def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
+    headers = {
+        "Content-Type": ["application/json"],
+        "User-Agent": ["sample-publisher/2.14" if item.story == "burst" else "sample-publisher/2.13"],
+        "Upstash-Workflow-RunId": [f"wfr_{_code('run', item.number)}"],
+        "Upstash-Retried": [str(item.retries)],
+        "X-Tenant": [item.flow or "tenant-0"],
+    }
+    if secret:
+        value = _code("secret", item.number)
+        headers |= {
+            "Authorization": [f"Bearer sample-{value}"],
+            "X-Api-Key": [f"sample_{value}"],
+            "Cookie": [f"session=sample{value}", "theme=dark"],
+        }
+    return headers
+
+
+def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
+    answer = cause(item.cause)
+    if answer.status is None:
+        return {}
+    headers = {name: [value] for name, value in answer.headers.items()}
+    server = "edge" if answer.status in {502, 503} else "app"
+    headers |= {"Content-Type": [answer.content_type], "Server": [server]}
+    if "no_date" not in item.oddities:
+        moment = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
+        headers["Date"] = [format_datetime(moment, usegmt=True)]
+    if item.number % 40 == 0:
+        headers["Set-Cookie"] = [f"sid=sample-{_code('cookie', item.number)}; HttpOnly", "lang=en"]
+    return headers
+
+
+def _request_body(item: Occurrence) -> bytes:
+    if "binary_request" in item.oddities:
+        return b"\x1f\x8b\x08\x00" + hashlib.sha256(f"request {item.number}".encode()).digest()
+    values = {"order": item.number, "customer": f"c-{item.number % 977}", "amount": item.number % 4000 / 100}
+    return json.dumps(values).encode()
+
+
+def _split(name: str, body: bytes) -> dict[str, str]:
+    """A body in its two fields: text when it is UTF-8, else base64; the other one is empty."""
+    try:
+        return {name: body.decode(), f"{name}Base64": ""}
+    except UnicodeDecodeError:
+        return {name: "", f"{name}Base64": base64.b64encode(body).decode()}
+
+
+def _code(what: str, number: int) -> str:
+    """21 letters and digits that look random and are always the same."""
+    value = int.from_bytes(hashlib.blake2b(f"{what} {number}".encode(), digest_size=16).digest())
+    letters = []
+    for _ in range(21):
+        value, place = divmod(value, len(_LETTERS))
+        letters.append(_LETTERS[place])
+    return "".join(letters)
+
+
+def _lead(number: int) -> int:
+    """Milliseconds between the run's start and the message of the step that failed."""
+    return 150 + number * 7919 % 60_000

@@ -1,0 +1,282 @@
+"""What happened in the fourteen days of the sample: one record a failure, small enough to keep as text.
+
+Six stories are told at once: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
+a workflow that is broken throughout, and a new failure of the last hours. `occurrences` decides *what*
+failed *when*; `toolkit.demo.history` turns each record into the entry a service would list.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, fields
+from random import Random
+from typing import Any, Final
+
+from toolkit.errors import InputError
+
+HOUR: Final = 3_600_000
+"""One hour in milliseconds."""
+DAYS: Final = 14
+"""Days the sample covers."""
+SEED: Final = 20_250_601
+
+STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
+
+RETRY_DELAYS: Final = (12_182, 148_413, 1_808_042, 22_026_466, 86_400_000)
+"""Milliseconds before retry 1, 2, …: min(86400 s, e^(2.5 n) s)."""
+
+ODDITIES: Final = (
+    "no_date",  # the answer had no Date header
+    "label_only",  # only the deprecated label, as an older publisher leaves it
+    "few_fields",  # most optional fields are absent
+    "unknown_fields",  # fields no specification names, one with an integer beyond 64 bits
+    "binary_request",  # the step's own body is not UTF-8
+    "secret_headers",  # headers and an address that hold (made up) secrets
+    "empty_strings",  # optional texts are "" instead of absent
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occurrence:
+    """One failure of the sample.
+
+    Attributes
+    ----------
+    number : int
+        Counts from 1; every id and invented value is derived from it.
+    at : int
+        When it failed, in milliseconds before now.
+    story, workflow, cause : str
+        Names; `workflow` is the path below the sample application's address.
+    retries : int
+        Retries made before giving up; with `RETRY_DELAYS` they say when the message was created.
+    ip : str
+        Publisher, from the address blocks reserved for documentation.
+    flow, state : str or None
+        Flow control key, failure function state.
+    labels, oddities : tuple of str
+    """
+
+    number: int
+    at: int
+    story: str
+    workflow: str
+    cause: str
+    retries: int
+    ip: str
+    flow: str | None = None
+    state: str | None = None
+    labels: tuple[str, ...] = ()
+    oddities: tuple[str, ...] = ()
+
+    @property
+    def created(self) -> int:
+        """When the message was created, in milliseconds before now."""
+        return self.at + sum(RETRY_DELAYS[: self.retries])
+
+    def to_row(self) -> dict[str, Any]:
+        """JSON-able values; what is empty is left out."""
+        plain = {
+            name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
+        }
+        return {name: value for name, value in plain.items() if value}
+
+    @classmethod
+    def from_row(cls, row: dict[str, Any]) -> Occurrence:
+        """The occurrence back from `to_row`.
+
+        Raises
+        ------
+        InputError
+            When the row has other names.
+        """
+        names = {item.name for item in fields(cls)}
+        if not set(row) <= names:
+            expected = f"names out of {', '.join(sorted(names))}"
+            raise InputError("reading a sample row", got=", ".join(row), expected=expected)
+        values: dict[str, Any] = {"at": 0, "retries": 0}
+        values |= {name: tuple(value) if isinstance(value, list) else value for name, value in row.items()}
+        return cls(**values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Story:
+    name: str
+    count: int
+    workflows: tuple[str, ...]
+    causes: tuple[tuple[str, int], ...]  # with weights
+    retries: tuple[int, ...]
+    labels: tuple[str, ...]
+    ips: tuple[str, ...]
+    flow: str | None = None
+
+
+_PUBLISHERS: Final = (
+    *(f"192.0.2.{last}" for last in (4, 7, 11, 18, 23, 42)),
+    "198.51.100.9",
+    "2001:db8::17",
+)
+_SHOP: Final = (
+    "orders/fulfil",
+    "orders/confirm",
+    "invoices/send",
+    "stock/reserve",
+    "accounts/welcome",
+    "ledger/post",
+)
+
+_STORIES: Final = (
+    _Story(
+        name="background",
+        count=1320,
+        workflows=(*_SHOP, "reports/render", "exports/nightly", "media/thumbnail"),
+        causes=(
+            ("html_gateway", 20),
+            ("text_timeout", 18),
+            ("json_conflict", 12),
+            ("json_validation", 12),
+            ("python_key_error", 9),
+            ("python_chained", 9),
+            ("java_caused_by", 8),
+            ("js_error_json", 8),
+            ("json_unauthorized", 6),
+            ("text_refused", 6),
+            ("html_maintenance", 5),
+            ("text_disk", 3),
+            ("binary_image", 3),
+            ("binary_message", 3),
+            ("latin1_text", 3),
+            ("utf16_text", 1),
+            ("text_empty", 2),
+            ("json_big_number", 2),
+            ("json_hostile", 1),
+        ),
+        retries=(3, 3, 3, 3, 1, 0, 5),
+        labels=("shop", "eu", "us", "priority"),
+        ips=_PUBLISHERS,
+    ),
+    _Story(
+        name="burst",
+        count=1150,
+        workflows=("orders/fulfil",),
+        causes=(("js_type_error", 24), ("js_error_json", 1)),
+        retries=(3, 3, 3, 2),
+        labels=("shop", "release-2.14"),
+        ips=_PUBLISHERS,
+    ),
+    _Story(
+        name="leak",
+        count=720,
+        workflows=("reports/render",),
+        causes=(("java_memory", 9), ("text_timeout", 1)),
+        retries=(3, 2, 5),
+        labels=("reports", "batch"),
+        ips=_PUBLISHERS[:3],
+    ),
+    _Story(
+        name="neighbour",
+        count=680,
+        workflows=("stock/reserve", "orders/confirm", "exports/nightly"),
+        causes=(("json_rate_limit", 1),),
+        retries=(3, 1),
+        labels=("bulk",),
+        ips=("203.0.113.77",),
+        flow="tenant-bulk-4411",
+    ),
+    _Story(
+        name="broken",
+        count=980,
+        workflows=("legacy/sync",),
+        causes=(("html_error", 12), ("html_gateway", 1)),
+        retries=(1, 0),
+        labels=("legacy",),
+        ips=("192.0.2.200",),
+    ),
+    _Story(
+        name="new",
+        count=150,
+        workflows=("payments/capture",),
+        causes=(("go_panic", 1),),
+        retries=(2, 1, 0),
+        labels=("payments", "priority"),
+        ips=_PUBLISHERS[2:6],
+    ),
+)
+
+
+def occurrences(*, seed: int = SEED) -> list[Occurrence]:
+    """Every failure of the sample, newest first.
+
+    Parameters
+    ----------
+    seed : int
+        The same seed gives the same list, on every machine.
+
+    Returns
+    -------
+    list of Occurrence
+        Exactly 5,000 over 14 days; numbers are unique.
+
+    Examples
+    --------
+    >>> found = occurrences()
+    >>> len(found), found[0].story, found[-1].at <= 14 * 24 * HOUR
+    (5000, 'new', True)
+    """
+    random = Random(seed)  # noqa: S311 - a sample that must come out the same each time
+    found: list[Occurrence] = []
+    for story in _STORIES:
+        for at in _times(story, random):
+            found.append(_occurrence(story, at, len(found) + 1, random))
+    return sorted(found, key=lambda item: (item.at, item.number))
+
+
+def _times(story: _Story, random: Random) -> Iterator[int]:
+    span = DAYS * 24 * HOUR
+    for place in range(story.count):
+        share = random.random()
+        if story.name == "burst":  # a deploy 5 days and 4 hours ago, noticed and rolled back after some hours
+            yield int((5 * 24 + 4) * HOUR - 3.5 * HOUR * share**2)
+        elif story.name == "leak":  # rarer the longer ago: the square root fills a triangle
+            yield int(10 * 24 * HOUR * (1 - math.sqrt(share))) + 60_000
+        elif story.name == "neighbour":  # five waves of 25 minutes
+            yield (2 + 3 * (place % 5)) * 24 * HOUR - 7 * HOUR + int(share * 25 * 60_000)
+        elif story.name == "broken":  # by a timer, all the time
+            yield min(span, int((place + 0.5) * span / story.count) + random.randrange(90_000))
+        elif story.name == "new":
+            yield 30_000 + int(3 * HOUR * share)
+        else:  # background: more by day than by night
+            at = int(span * share)
+            while random.random() > 0.6 + 0.4 * math.cos(2 * math.pi * at / (24 * HOUR)):
+                at = random.randrange(span)
+            yield at
+
+
+def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurrence:
+    names, weights = zip(*story.causes, strict=True)
+    retries = random.choice(story.retries)
+    return Occurrence(
+        number=number,
+        at=at,
+        story=story.name,
+        workflow=random.choice(story.workflows),
+        cause=random.choices(names, weights)[0],
+        retries=retries,
+        ip=random.choice(story.ips),
+        flow=story.flow or (f"tenant-{random.randrange(1, 9)}" if _chance(random, 0.2) else None),
+        state=_state(at, random),
+        labels=tuple(label for label in story.labels if _chance(random, 0.6)),
+        oddities=tuple(oddity for oddity in ODDITIES if _chance(random, 0.035)),
+    )
+
+
+def _state(at: int, random: Random) -> str | None:
+    if _chance(random, 0.25):  # no failure function was set
+        return None
+    # only what failed within the hour is likely to have its failure function still running
+    return random.choices(STATES, (50, 40, 8, 2) if at < HOUR else (2, 73, 18, 7))[0]
+
+
+def _chance(random: Random, share: float) -> bool:
+    return random.random() < share

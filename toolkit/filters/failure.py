@@ -1,0 +1,324 @@
+"""Which failures to load: a frozen value that loaders take, widgets make and receipts record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from toolkit.errors import InputError
+
+FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
+"""States of the failure function that the specification names. Others are sent as they are given."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])", re.ASCII)
+_TIME_EXPECTED: Final = "a datetime with a time zone, ISO 8601 text with an offset, or an age such as '7d' or '12h'"
+
+
+def milliseconds(value: datetime) -> int:
+    """Unix milliseconds of a datetime that knows its time zone, without a detour over floats.
+
+    >>> milliseconds(datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC))
+    1767225600001
+    """
+    return (value - _EPOCH) // timedelta(milliseconds=1)
+
+
+def parse_time(value: datetime | str, *, now: datetime) -> datetime:
+    """A point in time from a datetime, ISO 8601 text, or an age before `now`.
+
+    Parameters
+    ----------
+    value : datetime or str
+        A datetime with a time zone (a pandas Timestamp is one); text such as ``"2026-01-31T12:00:00Z"``;
+        or an age: a number and one of ``s m h d w``, such as ``"90s"``, ``"30m"``, ``"12h"``, ``"7d"``,
+        ``"2w"``.
+    now : datetime
+        What ages are counted back from; with a time zone.
+
+    Returns
+    -------
+    datetime
+        In UTC, cut to whole milliseconds, which is what the service compares.
+
+    Raises
+    ------
+    InputError
+        When it is none of these, has no time zone, or lies before 1970.
+
+    Examples
+    --------
+    >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
+    '2026-01-24T00:00:00+00:00'
+    >>> parse_time("2026-01-31T12:00:00+02:00", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
+    '2026-01-31T10:00:00+00:00'
+    """
+    if isinstance(value, str):
+        age = _AGE.fullmatch(value.strip())
+        try:
+            moment = now - timedelta(**{_UNITS[age[2]]: float(age[1])}) if age else datetime.fromisoformat(value)
+        except OverflowError:
+            raise _not_a_time(f"the age {value!r}", "a time since 1970") from None
+        except ValueError:
+            raise _not_a_time(repr(value[:80]), _TIME_EXPECTED) from None
+    elif isinstance(value, datetime):
+        moment = value
+    else:
+        raise _not_a_time(type(value).__name__, _TIME_EXPECTED)
+    if moment.tzinfo is None:
+        raise _not_a_time(
+            f"{str(value)[:80]!r} without a time zone",
+            _TIME_EXPECTED,
+            "Add 'Z' or an offset to text, tzinfo=datetime.UTC to a datetime.",
+        )
+    try:
+        utc = moment.astimezone(UTC)
+    except OverflowError:
+        raise _not_a_time(repr(str(value)[:80]), "a time since 1970") from None
+    if utc < _EPOCH:
+        raise _not_a_time(utc.isoformat(), "a time since 1970")
+    # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
+    whole = utc.microsecond // 1000 * 1000
+    return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, whole, tzinfo=UTC)
+
+
+@dataclass(frozen=True, init=False, repr=False)
+class FailureFilter:
+    """Which failures to load. Parts combine with AND, several values of one part with OR.
+
+    Parameters
+    ----------
+    since, until : datetime or str, optional
+        First and last moment, both included, as `parse_time` takes them. An age is counted back from `now`
+        once, here: the filter itself holds absolute times only.
+    workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str, optional
+        Values to match exactly. Duplicates are dropped, the order is kept (sets are sorted).
+        `FAILURE_STATES` lists the known states.
+    workflow_run_id : str, optional
+    workflow_created_at : datetime or str, optional
+        Exact creation time of the run.
+    now : datetime, optional
+        What ages are counted back from. Default: the clock.
+
+    Raises
+    ------
+    InputError
+        For times without a zone or before 1970, `since` after `until`, and values that are empty or no text.
+
+    Notes
+    -----
+    The service does not document which of an entry's times `since` and `until` are compared with.
+
+    Examples
+    --------
+    >>> chosen = FailureFilter(since="7d", label=["billing", "eu"], now=datetime(2026, 1, 31, tzinfo=UTC))
+    >>> chosen
+    FailureFilter(since='2026-01-24T00:00:00.000Z', label=('billing', 'eu'))
+    >>> print(chosen.to_code())
+    tk.FailureFilter(since='2026-01-24T00:00:00.000Z', label=('billing', 'eu'))
+    """
+
+    since: datetime | None
+    until: datetime | None
+    workflow_url: tuple[str, ...]
+    label: tuple[str, ...]
+    failure_function_state: tuple[str, ...]
+    caller_ip: tuple[str, ...]
+    flow_control_key: tuple[str, ...]
+    workflow_run_id: str | None
+    workflow_created_at: datetime | None
+
+    def __init__(
+        self,
+        *,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        workflow_url: str | Iterable[str] | None = (),
+        label: str | Iterable[str] | None = (),
+        failure_function_state: str | Iterable[str] | None = (),
+        caller_ip: str | Iterable[str] | None = (),
+        flow_control_key: str | Iterable[str] | None = (),
+        workflow_run_id: str | None = None,
+        workflow_created_at: datetime | str | None = None,
+        now: datetime | None = None,
+    ) -> None:
+        now = datetime.now(UTC) if now is None else now
+        times = {"since": since, "until": until, "workflow_created_at": workflow_created_at}
+        several = {
+            "workflow_url": workflow_url,
+            "label": label,
+            "failure_function_state": failure_function_state,
+            "caller_ip": caller_ip,
+            "flow_control_key": flow_control_key,
+        }
+        values: dict[str, object] = {name: _time(name, value, now) for name, value in times.items()}
+        values |= {name: _texts(name, value) for name, value in several.items()}
+        values["workflow_run_id"] = None if workflow_run_id is None else _text("workflow_run_id", workflow_run_id)
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        if self.since is not None and self.until is not None and self.since > self.until:
+            raise InputError(
+                "making a failure filter",
+                got=f"since {_iso(self.since)} after until {_iso(self.until)}",
+                expected="since not after until",
+                next_step="Swap them; an age such as '7d' counts back from now.",
+            )
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is chosen, so that every failure matches."""
+        return not self._chosen()
+
+    @property
+    def unsendable(self) -> tuple[str, ...]:
+        """Names of the parts with a comma in a value.
+
+        The service takes one comma-separated value for several values, so such a part cannot be sent
+        unambiguously. Leave it out of the request and apply `matches` to what comes.
+        """
+        return tuple(name for name in _WIRE if any("," in value for value in getattr(self, name)))
+
+    def matches(self, row: Mapping[str, Any]) -> bool:
+        """Whether an entry matches in everything but `since` and `until`.
+
+        Parameters
+        ----------
+        row : mapping
+            The entry with the service's own names (``workflowUrl``, ``labels``, ``callerIP``, …), its
+            secrets not masked. The deprecated ``label`` counts beside ``labels``.
+
+        Returns
+        -------
+        bool
+            A field that is absent matches no value.
+
+        Examples
+        --------
+        >>> FailureFilter(label="a,b").matches({"labels": ["x", "a,b"]})
+        True
+        """
+        for name, wire in _WIRE.items():
+            wanted = getattr(self, name)
+            if wanted and not any(value in wanted for value in _texts_of(row.get(wire))):
+                return False
+        if self.label:
+            labels = (*_texts_of(row.get("labels")), *_texts_of(row.get("label")))
+            if not any(label in self.label for label in labels):
+                return False
+        if self.workflow_run_id is not None and row.get("workflowRunId") != self.workflow_run_id:
+            return False
+        created = self.workflow_created_at
+        return created is None or row.get("workflowCreatedAt") == milliseconds(created)
+
+    def scope(self) -> dict[str, Any]:
+        """What is chosen, as JSON-able values: for receipts, which compare scopes."""
+        return {
+            name: list(value) if isinstance(value, tuple) else value for name, value in self._chosen().items()
+        }
+
+    def to_code(self) -> str:
+        """Python that makes the same filter again, with the toolkit imported as ``tk``."""
+        return f"tk.{self._call(self._chosen())}"
+
+    def __repr__(self) -> str:
+        return self._call({name: _short(value) for name, value in self._chosen().items()})
+
+    def _chosen(self) -> dict[str, str | tuple[str, ...]]:
+        found = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {
+            name: _iso(value) if isinstance(value, datetime) else value
+            for name, value in found
+            if value not in (None, ())
+        }
+
+    @staticmethod
+    def _call(arguments: Mapping[str, object]) -> str:
+        return f"FailureFilter({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+
+
+_WIRE: Final = {
+    "workflow_url": "workflowUrl",
+    "label": "labels",
+    "failure_function_state": "failureFunctionState",
+    "caller_ip": "callerIP",
+    "flow_control_key": "flowControlKey",
+}
+"""Parts with several values, and the field of an entry that each is compared with."""
+
+_SHOWN: Final = 3
+
+
+class _Rest(str):
+    """Text that stands for left-out values, shown without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _short(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    if isinstance(value, tuple) and len(value) > _SHOWN:
+        return (*value[:_SHOWN], _Rest(f"… {len(value) - _SHOWN} more"))
+    return value
+
+
+def _iso(value: datetime) -> str:
+    return f"{value.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
+
+
+def _time(name: str, value: datetime | str | None, now: datetime) -> datetime | None:
+    if value is None:
+        return None
+    if name == "workflow_created_at" and isinstance(value, str) and _AGE.fullmatch(value.strip()):
+        raise InputError(
+            "making a failure filter",
+            got=f"the age {value!r} for workflow_created_at",
+            expected="the exact creation time of the run",
+            next_step="Use since= for everything younger than an age.",
+        )
+    return parse_time(value, now=now)
+
+
+def _texts(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
+    if value is None:
+        return ()
+    if isinstance(value, str):
+        return (_text(name, value),)
+    if isinstance(value, bytes | Mapping) or not isinstance(value, Iterable):
+        raise _not_text(name, type(value).__name__)
+    texts = [_text(name, item) for item in value]
+    return tuple(dict.fromkeys(sorted(texts) if isinstance(value, set | frozenset) else texts))
+
+
+def _text(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise _not_text(name, type(value).__name__)
+    if not value:
+        raise _not_text(name, "an empty text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise _not_text(name, f"a lone surrogate in {value[:80]!r}") from None
+    return str(value)
+
+
+def _texts_of(value: object) -> tuple[object, ...]:
+    return tuple(value) if isinstance(value, list | tuple) else (value,)
+
+
+def _not_text(name: str, got: str) -> InputError:
+    return InputError(
+        "making a failure filter",
+        got=f"{got} for {name}",
+        expected="text, or several texts, each with at least one character",
+        next_step=f"Leave {name} out to match every value.",
+    )
+
+
+def _not_a_time(got: str, expected: str, next_step: str | None = None) -> InputError:
+    return InputError("reading a time", got=got, expected=expected, next_step=next_step)
