@@ -19,17 +19,16 @@ from toolkit.version import __version__
 if TYPE_CHECKING:
     from toolkit.client.failures import (
         delete_failures,
-        get_failure,
         rerun_failure_function,
         restart_failures,
         resume_failures,
     )
     from toolkit.client.messages import CallbackSettings, Published, publish, start_run
     from toolkit.client.signatures import verify_signature
-    from toolkit.client.vectors import IndexInfo, index_info, list_namespaces, upsert_texts, upsert_vectors
+    from toolkit.client.vectors import IndexInfo, index_info, list_namespaces, upsert_vectors
     from toolkit.filters import FailureFilter, MetadataFilter, VectorQuery, parse_filter
     from toolkit.loading.callbacks import CallbackReceiver, load_callbacks
-    from toolkit.loading.failures import iter_failures, load_failures
+    from toolkit.loading.failures import iter_failures, load_failure, load_failures
     from toolkit.loading.queries import query, query_text
     from toolkit.loading.runs import load_runs
     from toolkit.loading.vectors import fetch_vectors, iter_vectors, load_vectors
@@ -76,12 +75,12 @@ __all__ = [
     "export_vectors",
     "failure_report",
     "fetch_vectors",
-    "get_failure",
     "index_info",
     "iter_failures",
     "iter_vectors",
     "list_namespaces",
     "load_callbacks",
+    "load_failure",
     "load_failures",
     "load_runs",
     "load_vectors",
@@ -99,7 +98,6 @@ __all__ = [
     "scan_snapshot",
     "start_run",
     "sync_failures",
-    "upsert_texts",
     "upsert_vectors",
     "verify_signature",
     "verify_snapshot",
@@ -130,7 +128,7 @@ _HOMES = {
     "export_vectors": "toolkit.snapshots",
     "failure_report": "toolkit.reports",
     "fetch_vectors": "toolkit.loading.vectors",
-    "get_failure": "toolkit.client.failures",
+    "load_failure": "toolkit.loading.failures",
     "index_info": "toolkit.client.vectors",
     "iter_failures": "toolkit.loading.failures",
     "iter_vectors": "toolkit.loading.vectors",
@@ -153,7 +151,6 @@ _HOMES = {
     "scan_snapshot": "toolkit.snapshots",
     "start_run": "toolkit.client.messages",
     "sync_failures": "toolkit.snapshots",
-    "upsert_texts": "toolkit.client.vectors",
     "upsert_vectors": "toolkit.client.vectors",
     "verify_signature": "toolkit.client.signatures",
     "verify_snapshot": "toolkit.snapshots",

@@ -23,7 +23,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote, urlsplit, urlunsplit
+from urllib.parse import quote
 
 import platformdirs
 
@@ -54,27 +54,48 @@ DISPLAYED_HEADERS: Final = frozenset(
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
 _SECRET_WORDS: Final = re.compile(
-    r"auth|token|secret|passw|passphrase|pwd|credential|cookie|session|signature|(?:^|-)sig(?:-|$)|key|jwt|otp|csrf|xsrf"
-    r"|(?:^|-)sid(?:-|$)|bearer|(?:^|-)pin(?:-|$)|private"
+    r"auth|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt|otp|csrf|xsrf"
+    r"|bearer|private|hmac|(?:^|-)(?:sig|sid|pin|pass)(?:-|$)"
 )
 # Names that hold a secret word without holding a secret.
 _PLAIN_NAMES: Final = re.compile(
     r"(?:^|-)(?:flow-control-key|idempotency-key|author|authority|sec-websocket-key)$|^:authority$"
 )
 
-_PATTERNS: Final[tuple[tuple[str, re.Pattern[str]], ...]] = (
-    ("pem", re.compile(r"-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z)", re.DOTALL)),
-    ("scheme", re.compile(r"(?i)(?<=\bbearer )[A-Za-z0-9._~+/=:\-]{6,}|(?<=\bbasic )[A-Za-z0-9+/=_\-]{6,}")),
-    ("jwt", re.compile(r"\beyJ[A-Za-z0-9_\-]{5,}\.[A-Za-z0-9_\-]{5,}\.[A-Za-z0-9_\-]*")),
-    ("aws", re.compile(r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b")),
+# Each has a part that is kept and a part that is masked. Searching stays linear also in hostile text: runs of
+# letters have one start each, and what was matched is not given back.
+_PATTERNS: Final = (
+    re.compile(
+        r"(?P<kept>)(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))",
+        re.DOTALL,
+    ),
+    re.compile(r"(?P<kept>(?i:bearer)(?:[ \t]{1,9}|%20|\+))(?P<secret>[\w.~+/=:\-]{6,})", re.ASCII),
+    # not one plain word: "a basic example"
+    re.compile(
+        r"(?P<kept>(?i:basic)(?:[ \t]{1,9}|%20|\+))(?![A-Z]?[a-z]+(?![\w+/=\-]))(?P<secret>[\w+/=\-]{6,})",
+        re.ASCII,
+    ),
+    re.compile(
+        r"(?P<kept>)(?P<secret>(?<![\w\-])(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\.[\w\-]{5,}+\.[\w\-]*)", re.ASCII
+    ),
+    re.compile(r"(?P<kept>)(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
 )
-SUSPICIOUS: Final = r"(?i)://|-----BEGIN|bearer |basic |eyJ|AKIA|ASIA"
+SUSPICIOUS: Final = r"(?i)^[/?]|://|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
 """A cheap test (RE2 syntax): text without a match holds no pattern that `Redactor.text` would mask."""
 
-_URL: Final = re.compile(r"(?i)\b[a-z][a-z0-9+.\-]{1,20}://[^\s\"'<>\\^`{|}]+")
+# What a mask looks like inside a URL is part of the URL, so that masking twice changes nothing.
+_URL: Final = re.compile(
+    r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\[masked len=\d+ tag=[0-9a-f]{8}\]|[^\s\"'<>\\^`{|}])+"
+)
+_RELATIVE: Final = re.compile(r"[/?](?:\[masked len=\d+ tag=[0-9a-f]{8}\]|\S)*")
+# Up to the last @ of the authority; or, where a password holds / ? or #, up to the next @. Not a port.
+_USER_INFO: Final = re.compile(
+    r"(?<=//)(?:[^\s/?#\"<>]+(?=@)|[^\s/?#\"<>@:\[]*:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@]{0,200}(?=@))"
+)
 _MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 
 _MIN_TOKEN: Final = 6  # shorter "tokens" would mask ordinary words
+_MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
 
 
 def normalise_header(name: str) -> str:
@@ -94,6 +115,15 @@ def is_secret_name(name: str) -> bool:
     """
     plain = normalise_header(name)
     return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
+
+
+def _stays_here(what: str) -> SettingsError:
+    return SettingsError(
+        f"pickling {what}",
+        got="a request to write it down",
+        expected="tokens to stay in this process",
+        next_step="Call connect() in the process that needs the service.",
+    )
 
 
 class Secret:
@@ -132,12 +162,7 @@ class Secret:
         return self
 
     def __reduce__(self) -> tuple[object, ...]:
-        raise SettingsError(
-            "pickling a token",
-            got="a request to write it down",
-            expected="tokens to stay in this process",
-            next_step="Call connect() in the process that needs the service.",
-        )
+        raise _stays_here("a token")
 
 
 class Redactor:
@@ -154,12 +179,16 @@ class Redactor:
     --------
     >>> redact = Redactor(key=b"example")
     >>> redact.url("https://ann:pw@example.com/a?token=abc")
-    'https://[masked len=6 tag=4a0b7cd4]@example.com/a?token=[masked len=3 tag=bd2ae8c1]'
+    'https://[masked len=6 tag=75f3361f]@example.com/a?token=[masked len=3 tag=cef30295]'
     """
+
+    # no __dict__: vars() of it would show the tokens it looks for
+    __slots__ = ("_key", "_needles", "_own")
 
     def __init__(self, *, key: bytes | None = None, own: Iterable[Secret] = ()) -> None:
         self._key = masking_key() if key is None else key
         needles = {needle for secret in own for needle in _encodings(secret.reveal())}
+        self._needles = tuple(needle.encode() for needle in needles)
         # longest first, so that an encoded form is masked whole
         self._own = (
             re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
@@ -169,6 +198,15 @@ class Redactor:
 
     def __repr__(self) -> str:
         return "Redactor(own secrets known)" if self._own else "Redactor()"
+
+    def __copy__(self) -> Redactor:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Redactor:
+        return self
+
+    def __reduce__(self) -> tuple[object, ...]:
+        raise _stays_here("a redactor, which knows the tokens it masks")
 
     def mask(self, value: str) -> str:
         """The mask of a whole value: its length in characters and its keyed tag."""
@@ -181,6 +219,14 @@ class Redactor:
         """Whether one of our own live tokens stands in the text."""
         return bool(self._own and self._own.search(text))
 
+    def page_may_hold_own(self, page: bytes) -> bool:
+        r"""Whether a page of JSON may hold one of our tokens: a quick look that never misses one.
+
+        JSON may escape a slash, and any ASCII character as ``\u00..``; pages that do are not judged here.
+        """
+        hidden = b"\\/" in page or b"\\u00" in page
+        return bool(self._own) and (hidden or any(needle in page for needle in self._needles))
+
     def own(self, text: str) -> str:
         """The text with our own live tokens masked, and nothing else."""
         return self._own.sub(lambda found: self.mask(found[0]), text) if self._own else text
@@ -188,28 +234,24 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
         text = self.own(text)
+        if _RELATIVE.fullmatch(text):
+            return self.url(text)
         if "://" in text:
-            text = _URL.sub(lambda found: self.url(found[0]), text)
-        for _, pattern in _PATTERNS:
-            text = pattern.sub(lambda found: self.mask(found[0]), text)
-        return text
+            text = _URL.sub(lambda found: self.url(found[0]), self._user_info(text))
+        return self._looks(text)
 
     def url(self, url: str) -> str:
         """The URL with user info, query values and fragment masked; host and path stay readable."""
-        url = self.own(url)
-        try:
-            parts = urlsplit(url)
-        except ValueError:  # such as an unclosed IPv6 bracket: not a URL anyone can call
-            return self.mask(url)
-        user, at, host = parts.netloc.rpartition("@")
-        netloc = f"{self.mask(user)}@{host}" if at and user else parts.netloc
-        query = "&".join(self._pair(pair) for pair in parts.query.split("&")) if parts.query else ""
-        fragment = self.mask(parts.fragment) if parts.fragment else ""
-        return urlunsplit((parts.scheme, netloc, parts.path, query, fragment))
+        address, mark, fragment = self._user_info(self.own(url)).partition("#")
+        address, question, query = address.partition("?")
+        pairs = "&".join(self._pair(pair) for pair in query.split("&"))
+        return f"{self._looks(address)}{question}{pairs}{mark}{self.mask(fragment) if fragment else ''}"
 
     def header(self, name: str, value: str) -> str:
         """The value of a header as it may be kept: masked whole under a secret name, else only in part."""
-        return self.mask(value) if is_secret_name(name) else self.text(value)
+        if is_secret_name(name):
+            return self.mask(value)
+        return self.text(value)
 
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         """A header map (name to list of values) as it may be kept."""
@@ -222,9 +264,21 @@ class Redactor:
 
     def _pair(self, pair: str) -> str:
         name, equals, value = pair.partition("=")
-        if equals:
-            return f"{name}={self.mask(value)}" if value else pair
-        return self.mask(pair) if len(pair) >= _MIN_TOKEN else pair
+        if _MASK.fullmatch(pair):
+            return pair
+        if value.strip("="):
+            return f"{self._looks(name)}={self.mask(value)}"
+        # no name and value, then: a flag, or a bare secret, perhaps with base64 padding
+        bare = len(pair) >= (_MIN_PADDED if equals else _MIN_TOKEN)
+        return self.mask(pair) if bare else pair
+
+    def _user_info(self, text: str) -> str:
+        return _USER_INFO.sub(lambda found: self.mask(found[0]), text)
+
+    def _looks(self, text: str) -> str:
+        for pattern in _PATTERNS:
+            text = pattern.sub(lambda found: f"{found['kept']}{self.mask(found['secret'])}", text)
+        return text
 
 
 def masking_key(folder: Path | None = None) -> bytes:

@@ -1,7 +1,8 @@
 """Questions as pure functions of frames: counts over time, by column and by error text; expiry; scores.
 
 Every function takes a frame with the columns it names (pandas, Arrow, or anything else narwhals reads), never
-changes it, and gives back a small pandas frame or a frozen value. Nothing here draws, and nothing asks a service.
+changes it, and gives back a small pandas frame or a frozen value. Nothing here draws, and nothing asks a
+service.
 """
 
 from toolkit.analysis.changes import NewAndGone, new_and_gone

@@ -36,7 +36,8 @@ def new_and_gone(failures: IntoFrame, previous: IntoFrame) -> NewAndGone:
     Parameters
     ----------
     failures, previous : frame
-        The later frame and the earlier one: `dlq_id`, `workflow_url`; the later also `failed_at`, `created_at`.
+        The later frame and the earlier one: `dlq_id`, `workflow_url`; the later also `failed_at`,
+        `created_at`.
 
     Returns
     -------
@@ -46,7 +47,8 @@ def new_and_gone(failures: IntoFrame, previous: IntoFrame) -> NewAndGone:
     --------
     >>> import pandas as pd
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-02"], utc=True)
-    >>> later = pd.DataFrame({"dlq_id": ["b", "c"], "workflow_url": "u", "failed_at": times, "created_at": times})
+    >>> later = pd.DataFrame({"dlq_id": ["b", "c"], "workflow_url": "u", "failed_at": times})
+    >>> later["created_at"] = times
     >>> new_and_gone(later, pd.DataFrame({"dlq_id": ["a", "b"], "workflow_url": "u"}))
     NewAndGone(new=('c',), gone=('a',), new_workflows=())
     """

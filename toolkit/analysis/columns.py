@@ -17,7 +17,8 @@ NONE: Final = "(none)"
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Times outside are no times of failures (0, or seconds taken for milliseconds), and would squeeze every axis."""
+"""Times outside are no times of failures (0, or seconds taken for milliseconds), and would squeeze every
+axis."""
 
 _NESTED: Final = (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Object, nw.Unknown)
 

@@ -38,8 +38,8 @@ def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The columns named, then `count` (Int64) and `share` (float64, of all rows), the largest count first and
-        equal ones by value.
+        The columns named, then `count` (Int64) and `share` (float64, of all rows), the largest count first
+        and equal ones by value.
 
     Raises
     ------
@@ -119,7 +119,8 @@ def callback_states(failures: IntoFrame) -> pd.DataFrame:
     -------
     pandas.DataFrame
         `state` (str), `count` (Int64), `share` (float64, of all failures), `meaning` (str). Documented states
-        first in the order failed, in progress, canceled, succeeded; then unknown ones as they came; then none.
+        first in the order failed, in progress, canceled, succeeded; then unknown ones as they came; then
+        none.
 
     Examples
     --------

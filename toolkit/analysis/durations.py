@@ -26,8 +26,8 @@ def parse_duration(value: str | timedelta, *, name: str = "duration") -> timedel
     Parameters
     ----------
     value : str or timedelta
-        Whole numbers with the units ``s``, ``m`` or ``min``, ``h``, ``d``, ``w``, one after another. More than
-        nothing, at most 36,500 days.
+        Whole numbers with the units ``s``, ``m`` or ``min``, ``h``, ``d``, ``w``, one after another. More
+        than nothing, at most 36,500 days.
     name : str
         What the span is, for the error.
 

@@ -49,10 +49,10 @@ def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        One row a pattern, the most frequent first and equal ones by text: `text` (str, see `mask_text`), `kind`
-        (str, see `ErrorText`), `count` (Int64), `share` (float64, of all failures), `workflows` (Int64, how many
-        different ones), `dlq_id`, `example` (str: id and unmasked text of the latest failure), `last_at`
-        (datetime64[ms, UTC], when that was).
+        One row a pattern, the most frequent first and equal ones by text: `text` (str, see `mask_text`),
+        `kind` (str, see `ErrorText`), `count` (Int64), `share` (float64, of all failures), `workflows`
+        (Int64, how many different ones), `dlq_id`, `example` (str: id and unmasked text of the latest
+        failure), `last_at` (datetime64[ms, UTC], when that was).
 
     Examples
     --------

@@ -1,7 +1,7 @@
 r"""The one line of a response body that says what went wrong, and the same line with its particulars masked.
 
-Bodies are whatever applications answer: JSON, HTML pages, stack traces of several languages, plain text. This is
-a reading by simple rules, so that equal failures stand together; it does not understand the error.
+Bodies are whatever applications answer: JSON, HTML pages, stack traces of several languages, plain text.
+This is a reading by simple rules, so that equal failures stand together; it does not understand the error.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class ErrorText:
 def error_text(body: str | None) -> ErrorText:
     r"""Find the line of a response body that says what went wrong.
 
-    JSON: the value under ``error``, ``message``, ``detail`` or the like, however deep within four levels, ``error``
-    and ``message`` together where both are text. HTML: title, else first heading. Stack traces: the line with the
-    error of Python, and of JavaScript and Java the line above the first frame, or the last ``Caused by``. Else
-    the first line that is not empty.
+    JSON: the value under ``error``, ``message``, ``detail`` or the like, however deep within four levels,
+    ``error`` and ``message`` together where both are text. HTML: title, else first heading. Stack traces:
+    the line with the error of Python, and of JavaScript and Java the line above the first frame, or the
+    last ``Caused by``. Else the first line that is not empty.
 
     Parameters
     ----------
@@ -102,8 +102,8 @@ def error_text(body: str | None) -> ErrorText:
 def mask_text(text: str) -> str:
     """The line without its particulars, so that equal failures are equal: their pattern.
 
-    Quoted strings become ``<str>``; dates and times ``<time>``; UUIDs, hexadecimal and other long ids ``<id>``;
-    numbers ``<n>``. Spaces are squeezed.
+    Quoted strings become ``<str>``; dates and times ``<time>``; UUIDs, hexadecimal and other long ids
+    ``<id>``; numbers ``<n>``. Spaces are squeezed.
 
     Examples
     --------

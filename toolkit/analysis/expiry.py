@@ -46,8 +46,8 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
     Examples
     --------
     >>> import pandas as pd
-    >>> frame = pd.DataFrame({"dlq_id": ["a"], "workflow_url": ["u"],
-    ...     "failed_at": pd.to_datetime(["2026-01-01"], utc=True), "created_at": pd.to_datetime([None], utc=True)})
+    >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": "a", "workflow_url": "u", "failed_at": failed, "created_at": never})
     >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
@@ -84,8 +84,8 @@ def expiry_summary(expiries: pd.DataFrame) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each failure
-        is counted once, in the first row that holds for it.
+        `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
+        failure is counted once, in the first row that holds for it.
 
     Examples
     --------

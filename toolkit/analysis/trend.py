@@ -91,8 +91,8 @@ def failure_trend(
     by : str, optional
         Column of single values to tell apart.
     freq : str or timedelta, optional
-        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span, so that there are
-        at most 60. Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
+        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span, so that
+        there are at most 60. Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
     top : int
         How many groups to tell apart; the rest is merged into one. At least 1.
     now : datetime, optional
@@ -111,7 +111,7 @@ def failure_trend(
     --------
     >>> import pandas as pd
     >>> hours = pd.to_datetime(["2026-01-01 00:10", "2026-01-01 00:20", None], utc=True)
-    >>> frame = pd.DataFrame({"failed_at": hours, "created_at": pd.to_datetime(["2026-01-01 02:00"] * 3, utc=True)})
+    >>> frame = pd.DataFrame({"failed_at": hours, "created_at": pd.Timestamp("2026-01-01 02:00", tz="UTC")})
     >>> trend = failure_trend(frame, freq="1h")
     >>> trend.counts.tolist(), trend.fell_back
     ([[2, 0, 1]], 1)
@@ -123,7 +123,8 @@ def failure_trend(
     keys = [] if by is None else [by]
     lazy = select(failures, ["failed_at", "created_at", *keys], doing=doing)
     check_scalar(lazy, keys, doing=doing)
-    # Counting by the minute first keeps a large frame where it is; whatever the bins are, they are whole minutes.
+    # Counting by the minute first keeps a large frame where it is; whatever the bins are, they are whole
+    # minutes.
     counted = collect(
         lazy.with_columns(
             minute_=effective_time().dt.truncate("1m"), fell_back_=nw.col("failed_at").is_null()

@@ -1,4 +1,4 @@
-"""Failed workflow runs and failed messages: list a page, get one, and delete, resume or restart exact ones."""
+"""Failed workflow runs and messages: list a page, get one, and delete, resume or restart exact ones."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 from toolkit.client.pages import Page, failures_page, runs_page
 from toolkit.client.transport import Answer, Request, Transport, not_as_specified
 from toolkit.errors import InputError, ToolkitError
-from toolkit.filters.failure import FailureFilter
+from toolkit.filters.failure import FailureFilter, milliseconds
 from toolkit.settings.service import Service
 
 Kind = Literal["workflows", "messages"]
@@ -22,8 +22,17 @@ PAGE_LIMIT: Final = 100
 _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
 
 
+_SEVERAL: Final = {
+    "workflow_url": "workflowUrl",
+    "label": "label",
+    "failure_function_state": "failureFunctionState",
+    "caller_ip": "callerIp",
+    "flow_control_key": "flowControlKey",
+}
+
+
 def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
-    """The query parameters of a filter. Values with a comma are left out: they cannot be sent unambiguously."""
+    """The query parameters of a filter, without its `unsendable` parts."""
     pairs: list[tuple[str, str]] = []
     for name, moment in (
         ("fromDate", wanted.since),
@@ -31,16 +40,10 @@ def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
         ("workflowCreatedAt", wanted.workflow_created_at),
     ):
         if moment is not None:
-            pairs.append((name, str(round(moment.timestamp() * 1000))))
-    for name, values in (
-        ("workflowUrl", wanted.workflow_url),
-        ("label", wanted.label),
-        ("failureFunctionState", wanted.failure_function_state),
-        ("callerIp", wanted.caller_ip),
-        ("flowControlKey", wanted.flow_control_key),
-    ):
-        if not any("," in value for value in values):
-            pairs.extend((name, value) for value in values)
+            pairs.append((name, str(milliseconds(moment))))
+    for part, name in _SEVERAL.items():
+        if part not in wanted.unsendable:
+            pairs.extend((name, value) for value in getattr(wanted, part))
     if wanted.workflow_run_id is not None:
         pairs.append(("workflowRunId", wanted.workflow_run_id))
     return tuple(pairs)

@@ -100,7 +100,7 @@ def list_namespaces(service: Service) -> list[str]:
     return value
 
 
-def list_page(  # noqa: PLR0913 - one parameter a field of the request
+def list_page(
     transport: Transport,
     *,
     namespace: str,
@@ -183,15 +183,13 @@ def wire_query(query: VectorQuery) -> dict[str, Any]:
         indices, values = query.sparse
         body["sparseVector"] = {"indices": list(indices), "values": list(values)}
     if query.filter:
-        body["filter"] = str(query.filter)
-    for name, value in (
-        ("weightingStrategy", query.weighting_strategy),
-        ("fusionAlgorithm", query.fusion_algorithm),
-        ("queryMode", query.query_mode),
-    ):
-        if value is not None:
-            body[name] = value
-    return body
+        body["filter"] = query.filter
+    options = {
+        "weightingStrategy": query.weighting_strategy,
+        "fusionAlgorithm": query.fusion_algorithm,
+        "queryMode": query.query_mode,
+    }
+    return body | {name: value for name, value in options.items() if value is not None}
 
 
 def upsert_vectors(service: Service, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> int:
@@ -202,8 +200,8 @@ def upsert_vectors(service: Service, rows: Iterable[Mapping[str, Any]], *, names
     service : Service
     rows : iterable of mapping
         Each with ``id`` and one of: ``vector`` (d numbers), ``sparse`` (indices and values), both (hybrid
-        indexes), or ``data`` alone (text that the index embeds). Optional ``metadata`` (a mapping) and, with a
-        vector, ``data``.
+        indexes), or ``data`` alone (text that the index embeds). Optional ``metadata`` (a mapping) and,
+        with a vector, ``data``.
     namespace : str
         Made when it does not exist.
 

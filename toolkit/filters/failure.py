@@ -16,7 +16,9 @@ FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FA
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
 _AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])", re.ASCII)
-_TIME_EXPECTED: Final = "a datetime with a time zone, ISO 8601 text with an offset, or an age such as '7d' or '12h'"
+_TIME_EXPECTED: Final = (
+    "a datetime with a time zone, ISO 8601 text with an offset, or an age such as '7d' or '12h'"
+)
 
 
 def milliseconds(value: datetime) -> int:
@@ -60,7 +62,9 @@ def parse_time(value: datetime | str, *, now: datetime) -> datetime:
     if isinstance(value, str):
         age = _AGE.fullmatch(value.strip())
         try:
-            moment = now - timedelta(**{_UNITS[age[2]]: float(age[1])}) if age else datetime.fromisoformat(value)
+            moment = (
+                now - timedelta(**{_UNITS[age[2]]: float(age[1])}) if age else datetime.fromisoformat(value)
+            )
         except OverflowError:
             raise _not_a_time(f"the age {value!r}", "a time since 1970") from None
         except ValueError:
@@ -95,8 +99,8 @@ class FailureFilter:
     since, until : datetime or str, optional
         First and last moment, both included, as `parse_time` takes them. An age is counted back from `now`
         once, here: the filter itself holds absolute times only.
-    workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str, optional
-        Values to match exactly. Duplicates are dropped, the order is kept (sets are sorted).
+    workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
+        Values to match exactly; none by default. Duplicates are dropped, the order is kept (sets are sorted).
         `FAILURE_STATES` lists the known states.
     workflow_run_id : str, optional
     workflow_created_at : datetime or str, optional
@@ -157,7 +161,9 @@ class FailureFilter:
         }
         values: dict[str, object] = {name: _time(name, value, now) for name, value in times.items()}
         values |= {name: _texts(name, value) for name, value in several.items()}
-        values["workflow_run_id"] = None if workflow_run_id is None else _text("workflow_run_id", workflow_run_id)
+        values["workflow_run_id"] = (
+            None if workflow_run_id is None else _text("workflow_run_id", workflow_run_id)
+        )
         for name, value in values.items():
             object.__setattr__(self, name, value)
         if self.since is not None and self.until is not None and self.since > self.until:

@@ -129,7 +129,9 @@ class VectorQuery:
             "include_data": _flag("include_data", include_data),
             "filter": filter.text() if isinstance(filter, MetadataFilter) else _text("filter", filter),
             "namespace": _text("namespace", namespace),
-            "weighting_strategy": _choice("weighting_strategy", weighting_strategy, get_args(WeightingStrategy)),
+            "weighting_strategy": _choice(
+                "weighting_strategy", weighting_strategy, get_args(WeightingStrategy)
+            ),
             "fusion_algorithm": _choice("fusion_algorithm", fusion_algorithm, get_args(FusionAlgorithm)),
             "query_mode": _choice("query_mode", query_mode, get_args(QueryMode)),
         }
@@ -137,7 +139,9 @@ class VectorQuery:
             object.__setattr__(self, name, value)
         given = [name for name in ("vector", "data", "sparse") if values[name] is not None]
         if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"]):
-            raise _refusal(" and ".join(given) or "no question", "one of vector, data, sparse, or vector and sparse")
+            raise _refusal(
+                " and ".join(given) or "no question", "one of vector, data, sparse, or vector and sparse"
+            )
         if self.data == "":
             raise _refusal("an empty text for data", "at least one character")
         if self.query_mode is not None and self.data is None:
@@ -155,7 +159,7 @@ class VectorQuery:
         return chosen
 
     def to_code(self) -> str:
-        """Python that makes the same query again, whole vectors included, with the toolkit imported as ``tk``."""
+        """Python that makes the same query again, with whole vectors and the toolkit imported as ``tk``."""
         chosen = self._chosen()
         if self.vector is not None:
             chosen["vector"] = list(self.vector)
@@ -207,7 +211,9 @@ def _sparse(given: Mapping[str, Iterable[float]] | tuple[Iterable[float], Iterab
     indices, values = _numbers("sparse indices", given[0]), _numbers("sparse values", given[1])
     whole = tuple(int(index) for index in indices)
     if whole != indices or min(whole) < 0 or len(set(whole)) != len(whole):
-        raise _refusal("sparse indices that are negative, fractional or repeated", "distinct whole numbers from 0")
+        raise _refusal(
+            "sparse indices that are negative, fractional or repeated", "distinct whole numbers from 0"
+        )
     if len(whole) != len(values):
         raise _refusal(f"{len(whole)} sparse indices and {len(values)} values", "as many of each")
     return SparseVector(whole, values)

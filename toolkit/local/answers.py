@@ -36,12 +36,23 @@ class Refusal(Exception):  # noqa: N818 - an answer to the caller, not an error 
 
 async def read_json(request: Request) -> Any:
     """The request's body as JSON values; anything that is not strict JSON is refused with its offset."""
+    return parse_json(await read_body(request))
+
+
+async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
+    """The request's body as it came; more than `limit` bytes are refused with 413."""
     body = bytearray()
     async for piece in request.stream():
         body += piece
-        if len(body) > MAX_BODY:
-            raise Refusal(413, f"body too large; got more than {MAX_BODY} bytes; expected at most that")
-    return parse_json(bytes(body))
+        if len(body) > limit:
+            raise Refusal(413, f"body too large; got more than {limit} bytes; expected at most that")
+    return bytes(body)
+
+
+def refusal_body(status: int, message: str, path: str) -> bytes:
+    """The JSON of an answer that says no; on the vector half it repeats the status."""
+    on_vectors = path == "/vector" or path.startswith("/vector/")
+    return json.dumps({"error": message} | ({"status": status} if on_vectors else {})).encode()
 
 
 def parse_json(body: bytes) -> Any:

@@ -15,10 +15,12 @@ another family's address:
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from ipaddress import ip_address
+from secrets import token_bytes
 from typing import Final, Literal, cast
 from urllib.parse import urlsplit
 
@@ -28,6 +30,7 @@ from toolkit.settings.child import start_local
 from toolkit.settings.service import (
     DEFAULT_REGION,
     DIALECTS,
+    MIN_SIGNING_KEY,
     PUBLIC_QUEUE_URL,
     REGIONS,
     TITLES,
@@ -102,13 +105,13 @@ def connect(
         _one_of("dialect", dialect, tuple(DIALECTS))
     own = _one_of("TOOLKIT_DIALECT", env.get("TOOLKIT_DIALECT") or "service", tuple(DIALECTS))
     _one_of("token_in", token_in, ("header", "query"))
-    keys = (current_signing_key, next_signing_key)
-    if any(keys) and not queue_url:
+    keys = tuple(key for key in (current_signing_key, next_signing_key) if key is not None)
+    if keys and not queue_url:
         raise SettingsError(
             "connecting",
             got="signing keys without queue_url",
             expected="both from the same source",
-            next_step="Give queue_url= and queue_token= too, or set the keys as variables beside the address.",
+            next_step="Give queue_url= and queue_token= too, or set the keys as variables.",
         )
     queue = _from_arguments("queue", queue_url, queue_token) or _from_environment("queue", env)
     vector = _from_arguments("vector", vector_url, vector_token) or _from_environment("vector", env)
@@ -120,8 +123,8 @@ def connect(
             next_step=f'{WHAT_TO_SET["queue"]} {WHAT_TO_SET["vector"]} Or try connect("local").',
         )
     if queue is not None:
-        if any(keys):
-            queue = replace(queue, signing_keys=tuple(Secret(key) for key in keys if key))
+        if keys:
+            queue = replace(queue, signing_keys=tuple(Secret(key) for key in keys))
         queue = replace(queue, token_in=token_in)
 
     def finished(half: Half | None) -> Half | None:
@@ -202,30 +205,41 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
         _ = parts.port
     except ValueError:
         parts, host = None, ""
-    if parts is None or parts.scheme not in {"http", "https"} or not host or parts.query or parts.fragment:
+    usable = parts is not None and parts.scheme in {"http", "https"} and host and _ADDRESS.fullmatch(url)
+    if parts is None or not usable:
         raise SettingsError(
             doing,
-            got=repr(Redactor(key=b"message").url(url)),
+            # not shown when it is no address at all: it may be the token in the wrong place
+            got=repr(Redactor(key=token_bytes(32)).url(url)) if "://" in url else "something else",
             expected="an http(s) address of host, port and path only",
         )
     if parts.username or parts.password:
         raise SettingsError(
             doing, got="an address with user info", expected="none: the token is what authenticates"
         )
-    if (
-        not half.token.reveal().isascii()
-        or not half.token.reveal().isprintable()
-        or " " in half.token.reveal()
-    ):
+    for what, secret in (("token", half.token), *(("signing key", key) for key in half.signing_keys)):
+        if not _TOKEN.fullmatch(secret.reveal()):
+            raise SettingsError(
+                f"reading the {what} of the {TITLES[half.name]} from {half.source}",
+                got="white space or characters that no header can carry" if secret.reveal() else "nothing",
+                expected=f"the {what} alone",
+                next_step="Copy it again; a line end at its close is the usual cause.",
+            )
+    if any(len(key.reveal()) < MIN_SIGNING_KEY for key in half.signing_keys):
         raise SettingsError(
-            f"reading the token of the {TITLES[half.name]} from {half.source}",
-            got="white space or characters that no header can carry",
-            expected="the token alone",
-            next_step="Copy it again; a line end at its close is the usual cause.",
+            f"reading the signing keys of the {TITLES[half.name]} from {half.source}",
+            got=f"a key of fewer than {MIN_SIGNING_KEY} characters",
+            expected="keys that cannot be guessed",
+            next_step="Copy them again, whole.",
         )
     if parts.scheme == "http" and not _is_loopback(host):
-        warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=3)
+        warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=4)
     return replace(half, url=url, dialect=DIALECTS[dialect])
+
+
+# No query, no fragment, nothing that no URL may hold, and no placeholder that was not filled in.
+_ADDRESS: Final = re.compile(r"""[^\s?#\\{}<>"^`|\x00-\x1f\x7f]+""")
+_TOKEN: Final = re.compile(r"[!-~]+")
 
 
 def _is_loopback(host: str) -> bool:

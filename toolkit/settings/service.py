@@ -15,6 +15,8 @@ TokenPlace = Literal["header", "query"]
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 DEFAULT_REGION: Final[Region] = "eu-central-1"
+MIN_SIGNING_KEY: Final = 32
+"""Characters a signing key has at least: what HS256 asks for (RFC 7518, section 3.2)."""
 PUBLIC_QUEUE_URL: Final = "https://qstash.upstash.io"
 
 
@@ -83,6 +85,7 @@ class Service:
 
     Examples
     --------
+    >>> from toolkit.settings import connect
     >>> connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
     Service(queue='http://127.0.0.1:8080' from arguments)
     """

@@ -1,1 +1,1 @@
-"""tables"""
+"""Bytes become Arrow tables with explicit schemas, and Arrow tables become pandas frames."""

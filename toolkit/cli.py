@@ -1,0 +1,363 @@
+"""The command ``toolkit``: the same functions from a shell.
+
+Where the service is, and with which tokens, comes from the environment alone (`toolkit.connect`): every
+user of a machine can read command lines. Exit status:
+
+====  ==========================================================================
+0     done
+1     an error, explained on standard error
+2     the command line is not understood
+3     done as far as possible, but the load is not complete; standard error says why
+130   interrupted
+====  ==========================================================================
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import toolkit as tk
+from toolkit.errors import (
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+    LocalServiceError,
+    ToolkitError,
+)
+from toolkit.redaction import visible
+from toolkit.version import __version__
+
+DONE: Final = 0
+FAILED: Final = 1
+NOT_COMPLETE: Final = 3
+INTERRUPTED: Final = 130
+
+_SERVICE_HELP: Final = """\
+The service is found through the environment: TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN,
+TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, or the public service's own QSTASH_TOKEN,
+UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
+_EXIT_HELP: Final = """\
+exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 130 interrupted"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        Default: those of this process.
+
+    Returns
+    -------
+    int
+        The exit status; the module's docstring lists them.
+
+    Examples
+    --------
+    >>> main(["verify", "no-such-snapshot"])
+    1
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    with warnings.catch_warnings():
+        # a load that is not complete ends with status 3 and its reasons; the warning would say them twice
+        warnings.simplefilter("ignore", IncompleteLoadWarning)
+        try:
+            given = _parser(words[:1]).parse_args(words)
+            return int(given.run(given))
+        except IncompleteLoadError as error:
+            _complain(str(error))
+            return NOT_COMPLETE
+        except ToolkitError as error:
+            _complain(str(error))
+            return FAILED
+        except KeyboardInterrupt:
+            _complain("interrupted")
+            return INTERRUPTED
+        except BrokenPipeError:
+            # whoever read the output has left; keep the interpreter from complaining about it at its end
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return FAILED
+
+
+def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
+    """The whole command line; `serve`'s own options are only looked up when it is asked for."""
+    parser = argparse.ArgumentParser(
+        prog="toolkit",
+        description="Failed workflow runs and vector indexes: load, keep, report, query, and a local service.",
+        epilog=f"{_SERVICE_HELP}\n\n{_EXIT_HELP}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    demo = _command(
+        commands, "demo", _demo, "run the main job end to end", "toolkit demo --out out --runs 200"
+    )
+    demo.add_argument(
+        "--out", type=Path, default=Path("out"), metavar="DIR", help="where everything is written (out)"
+    )
+    demo.add_argument("--runs", type=int, default=200, metavar="N", help="workflow runs to start (200)")
+    demo.add_argument(
+        "--notebooks", type=Path, metavar="DIR", help="notebooks to execute (notebooks/, where that exists)"
+    )
+
+    serve = _command(
+        commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
+    )
+    if "serve" in first:
+        _add_serve_arguments(serve)
+
+    snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet").add_subparsers(
+        required=True, metavar="WHAT"
+    )
+    failures = _command(
+        snapshot,
+        "failures",
+        _snapshot_failures,
+        "bring a snapshot of the DLQ up to date",
+        "toolkit snapshot failures snapshots/failures --label billing",
+    )
+    failures.add_argument("path", help="folder of the snapshot; made when it is not there")
+    _add_filters(failures)
+    vectors = _command(
+        snapshot,
+        "vectors",
+        _snapshot_vectors,
+        "export a vector index",
+        "toolkit snapshot vectors snapshots/vectors --namespace runbooks",
+    )
+    vectors.add_argument("path", help="folder of the snapshot; made when it is not there")
+    vectors.add_argument(
+        "--namespace",
+        action="append",
+        metavar="NAME",
+        help='repeatable; "" is the default namespace (all namespaces)',
+    )
+
+    report = _command(
+        commands,
+        "report",
+        _report,
+        "report on failures",
+        "toolkit report --since 7d --output failure-report.html --output failure-report.md",
+    )
+    report.add_argument(
+        "--output",
+        action="append",
+        metavar="FILE",
+        help=".html, .md or .json; repeatable (failure-report.html)",
+    )
+    report.add_argument(
+        "--snapshot", metavar="DIR", help="report on a snapshot instead of asking the service"
+    )
+    report.add_argument(
+        "--previous", metavar="DIR", help="a snapshot to compare with: what is new since then"
+    )
+    report.add_argument("--retention", default="7d", help="how long the service keeps failures (7d)")
+    report.add_argument("--title", help="title of the report")
+    report.add_argument("--limit", type=int, metavar="N", help="read at most N failures, for a first look")
+    _add_filters(report)
+
+    verify = _command(
+        commands, "verify", _verify, "check every file of snapshots", "toolkit verify snapshots/failures"
+    )
+    verify.add_argument("path", nargs="+", help="folder of a snapshot")
+
+    query = _command(
+        commands,
+        "query",
+        _query,
+        "search a vector index by text",
+        "toolkit query 'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\"",
+    )
+    query.add_argument("text", help="what to look for")
+    query.add_argument("--top-k", type=int, default=10, metavar="N", help="hits at most (10)")
+    query.add_argument(
+        "--namespace", default="", metavar="NAME", help="namespace to search (the default one)"
+    )
+    query.add_argument("--filter", default="", metavar="FILTER", help="metadata filter")
+    query.add_argument("--query-mode", choices=("HYBRID", "DENSE", "SPARSE"), help="for hybrid indexes")
+    query.add_argument("--json", action="store_true", help="one JSON object a hit, with data and metadata")
+    return parser
+
+
+def _command(
+    commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
+) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=summary,
+        description=f"{summary[0].upper()}{summary[1:]}.",
+        epilog=f"example:\n  {example}\n\n{_EXIT_HELP}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(run=run)
+    return command
+
+
+def _add_filters(command: argparse.ArgumentParser) -> None:
+    group = command.add_argument_group(
+        "which failures", "Different filters combine with AND, repeated ones with OR."
+    )
+    group.add_argument(
+        "--since", metavar="TIME", help="ISO 8601 with an offset, or an age such as 7d, 12h, 30m"
+    )
+    group.add_argument("--until", metavar="TIME", help="the same")
+    for option, shown in _SEVERAL.items():
+        group.add_argument(option, action="append", default=[], metavar=shown, help="repeatable")
+    group.add_argument("--run-id", metavar="ID", help="id of one workflow run")
+
+
+_SEVERAL: Final = {
+    "--workflow-url": "URL",
+    "--label": "LABEL",
+    "--state": "STATE",
+    "--caller-ip": "IP",
+    "--flow-control-key": "KEY",
+}
+
+
+def _filter(given: argparse.Namespace) -> tk.FailureFilter:
+    return tk.FailureFilter(
+        since=given.since,
+        until=given.until,
+        workflow_url=given.workflow_url,
+        label=given.label,
+        failure_function_state=given.state,
+        caller_ip=given.caller_ip,
+        flow_control_key=given.flow_control_key,
+        workflow_run_id=given.run_id,
+    )
+
+
+def _demo(given: argparse.Namespace) -> int:
+    try:
+        from toolkit.demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
+    except ImportError as error:
+        raise _not_installed("running the demo", error) from None
+    notebooks = given.notebooks or Path("notebooks")
+    done = run_demo(given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None)
+    for title, path in done.places():
+        _say(f"{title:<10} {path}")
+    for problem in done.problems:
+        _complain(problem)
+    return FAILED if done.problems else DONE
+
+
+def _serve(given: argparse.Namespace) -> int:
+    from toolkit.demo.filling import fill  # noqa: PLC0415 - only for this command
+    from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
+
+    return run(given, fill=fill)
+
+
+def _add_serve_arguments(command: argparse.ArgumentParser) -> None:
+    try:
+        from toolkit.local.serve import add_arguments  # noqa: PLC0415 - it needs the extra [local]
+    except ImportError as error:
+        raise _not_installed("running the embedded service", error) from None
+    add_arguments(command)
+
+
+def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
+    return LocalServiceError(
+        doing,
+        got=f"no module {error.name}",
+        expected="the parts of the embedded service",
+        next_step="Install them: pip install 'workflow-vector-toolkit[local]'.",
+    )
+
+
+def _snapshot_failures(given: argparse.Namespace) -> int:
+    with tk.connect() as service:
+        changes = tk.sync_failures(service, given.path, filter=_filter(given))
+    _say(
+        f"{given.path}: {len(changes.added):,} added, {len(changes.changed):,} changed, {len(changes.gone):,} gone"
+    )
+    return _status(changes.receipt)
+
+
+def _snapshot_vectors(given: argparse.Namespace) -> int:
+    namespace = "all" if given.namespace is None else given.namespace
+    with tk.connect() as service:
+        receipt = tk.export_vectors(service, given.path, namespace=namespace)
+    return _status(receipt)
+
+
+def _report(given: argparse.Namespace) -> int:
+    chosen = _filter(given)
+    if given.snapshot is not None:
+        if given.limit is not None or not chosen.is_empty:
+            raise InputError(
+                "reporting on a snapshot",
+                got="filters or a limit beside --snapshot",
+                expected="the snapshot alone",
+                next_step="Leave them out, or report from the service without --snapshot.",
+            )
+        failures = tk.read_snapshot(given.snapshot)
+    else:
+        with tk.connect() as service:
+            failures = tk.load_failures(service, filter=chosen, limit=given.limit)
+    previous = None if given.previous is None else tk.read_snapshot(given.previous)
+    report = tk.failure_report(failures, previous, retention=given.retention, title=given.title)
+    for path in given.output or ["failure-report.html"]:
+        report.save(path)
+        _say(f"wrote {path}")
+    return _status(tk.receipt(failures))
+
+
+def _verify(given: argparse.Namespace) -> int:
+    for path in given.path:
+        _say(f"{path}: {tk.verify_snapshot(path)}")
+    return DONE
+
+
+def _query(given: argparse.Namespace) -> int:
+    with tk.connect() as service:
+        hits = tk.query_text(
+            service,
+            given.text,
+            top_k=given.top_k,
+            namespace=given.namespace,
+            filter=given.filter,
+            query_mode=given.query_mode,
+            include_data=True,
+            include_metadata=True,
+        )
+        mask = service.redactor.text
+    for row in hits.itertuples(index=False):
+        data = None if row.data is None or row.data != row.data else mask(str(row.data))
+        if given.json:
+            metadata = (
+                None if row.metadata is None or row.metadata != row.metadata else json.loads(row.metadata)
+            )
+            found = {"rank": row.rank, "id": row.id, "score": row.score, "data": data, "metadata": metadata}
+            _say(json.dumps(found, ensure_ascii=True))
+        else:
+            _say(
+                f"{row.rank:>3}  {row.score:.4f}  {visible(str(row.id))}  {visible(' '.join((data or '').split()))}"
+            )
+    return _status(tk.receipt(hits))
+
+
+def _status(receipt: tk.Receipt) -> int:
+    _complain(str(receipt))
+    return DONE if receipt.complete else NOT_COMPLETE
+
+
+def _say(text: str) -> None:
+    print(text)  # noqa: T201 - what was asked for
+
+
+def _complain(text: str) -> None:
+    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - and what is said about it

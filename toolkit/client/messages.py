@@ -1,0 +1,334 @@
+"""Publishing messages, with callbacks, and starting workflow runs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+
+from toolkit.client.publish_headers import (
+    Duration,
+    Method,
+    content_of,
+    count,
+    duration,
+    flow_control,
+    forwarded,
+    header_name,
+    header_value,
+    listed,
+    method_name,
+    not_before_seconds,
+    refused,
+    web_address,
+)
+from toolkit.client.transport import Request, Transport, not_as_specified
+from toolkit.redaction import Redactor
+from toolkit.settings.service import Service
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """What the service answered to a publish.
+
+    Attributes
+    ----------
+    message_id : str
+        Id of the message; callbacks name it as ``source_message_id``.
+    deduplicated : bool
+        Whether the service had the message already and did not take it again.
+    """
+
+    message_id: str
+    deduplicated: bool
+
+
+@dataclass(frozen=True)
+class CallbackSettings:
+    """Where a callback or failure callback goes, and how it is delivered.
+
+    What is None takes the service's own setting (retries: those of the original message).
+
+    Attributes
+    ----------
+    url : str
+        Address of the callback endpoint, http or https.
+    timeout, delay : int, str or timedelta, optional
+        Seconds, text such as ``"50s"``, or a timedelta of whole seconds.
+    retries : int, optional
+        0 or more.
+    method : {"GET", "POST", "PUT", "DELETE", "PATCH"}, optional
+    headers : mapping
+        Forwarded to the callback endpoint.
+
+    Raises
+    ------
+    InputError
+        When the URL or a setting cannot be used.
+
+    Examples
+    --------
+    >>> CallbackSettings("https://app.example/done?key=abc", retries=2)
+    CallbackSettings('https://app.example/done', retries=2)
+    """
+
+    url: str
+    timeout: Duration | None = field(default=None, kw_only=True)
+    retries: int | None = field(default=None, kw_only=True)
+    delay: Duration | None = field(default=None, kw_only=True)
+    method: Method | None = field(default=None, kw_only=True)
+    headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "headers", dict(self.headers))
+        self.wire_headers("Callback")
+
+    def __repr__(self) -> str:
+        shown = {"timeout": self.timeout, "retries": self.retries, "delay": self.delay, "method": self.method}
+        parts = [f"{name}={value!r}" for name, value in shown.items() if value is not None]
+        parts += [f"headers={sorted(self.headers)}"] if self.headers else []
+        return f"CallbackSettings({', '.join([repr(self.url.partition('?')[0]), *parts])})"
+
+    def wire_headers(self, name: str) -> list[tuple[str, str]]:
+        """The publish headers of this callback, named `name`, checked and without the dialect's prefix."""
+        settings = {
+            f"{name}-Timeout": duration(f"{name}-Timeout", self.timeout),
+            f"{name}-Retries": count(f"{name}-Retries", self.retries),
+            f"{name}-Delay": duration(f"{name}-Delay", self.delay),
+            f"{name}-Method": method_name(f"{name}-Method", self.method),
+        }
+        return [
+            (name, web_address(name, self.url)),
+            *((key, value) for key, value in settings.items() if value is not None),
+            *forwarded(f"{name}-Forward-", self.headers),
+        ]
+
+
+def publish(
+    service: Service,
+    url: str,
+    body: Any = None,
+    *,
+    method: Method | None = None,
+    headers: Mapping[str, str] | None = None,
+    content_type: str | None = None,
+    retries: int | None = None,
+    retry_delay: str | int | None = None,
+    timeout: Duration | None = None,
+    delay: Duration | None = None,
+    not_before: datetime | int | None = None,
+    labels: str | Iterable[str] = (),
+    flow_control_key: str | None = None,
+    parallelism: int | None = None,
+    rate: int | None = None,
+    period: Duration | None = None,
+    deduplication_id: str | None = None,
+    content_based_deduplication: bool = False,
+    redact: str | Iterable[str] = (),
+    callback: str | CallbackSettings | None = None,
+    failure_callback: str | CallbackSettings | None = None,
+) -> Published:
+    """Publish a message: the service delivers it to `url`, and tries again when that fails.
+
+    A deduplication id is always sent (a random one unless given), so that a publish whose answer was lost
+    can be sent again without a second message.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`; needs its queue half.
+    url : str
+        Destination, http or https, without user info and fragment.
+    body : bytes, str or JSON-able, optional
+        Bytes and text are sent as they are, anything else as JSON. None sends no body.
+    method : {"GET", "POST", "PUT", "DELETE", "PATCH"}, optional
+        How the destination is called. Default: POST.
+    headers : mapping, optional
+        Forwarded to the destination. Names and values are ASCII; values have no line ends.
+    content_type : str, optional
+        Default: ``application/json``, ``text/plain; charset=utf-8`` or ``application/octet-stream``,
+        by the kind of `body`.
+    retries : int, optional
+        How often delivery is tried again, 0 or more. The service's default is 3.
+    retry_delay : str or int, optional
+        Milliseconds before a retry, or an expression of them over ``retried``, such as
+        ``"1000 * pow(2, retried)"``.
+    timeout : int, str or timedelta, optional
+        How long the destination may take: seconds, text such as ``"50s"``, or a timedelta of whole seconds.
+    delay : int, str or timedelta, optional
+        How long to wait before the first delivery.
+    not_before : datetime or int, optional
+        When to deliver at the earliest, instead of `delay`: a datetime with a time zone, or Unix seconds.
+    labels : str or iterable of str
+        Without commas, which separate them on the wire.
+    flow_control_key : str, optional
+        Messages of one key share the limits below.
+    parallelism, rate : int, optional
+        Deliveries at a time, and deliveries a `period`. Only with `flow_control_key`.
+    period : int, str or timedelta, optional
+        The service's default is one second.
+    deduplication_id : str, optional
+        Messages of one id within ten minutes are taken once.
+    content_based_deduplication : bool
+        Let the service make the id from the message's content. Not with `deduplication_id`.
+    redact : str or iterable of str
+        What the service's own logs hide: ``"body"``, ``"headers"`` or ``"header[Name]"``.
+    callback : str or CallbackSettings, optional
+        Called with the destination's answer, perhaps on each try.
+    failure_callback : str or CallbackSettings, optional
+        Called when delivery has failed and all retries are exhausted.
+
+    Returns
+    -------
+    Published
+
+    Raises
+    ------
+    InputError
+        When a value cannot be sent; it names the header, not the value.
+    ServiceError
+        When the service does not take the message.
+
+    Examples
+    --------
+    >>> from toolkit.settings import connect
+    >>> service = connect(queue_url="http://127.0.0.1:9", queue_token="t0ken-of-mine")
+    >>> publish(service, "ftp://app.example/orders")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
+    """
+    half = service.need("queue")
+    if delay is not None and not_before is not None:
+        raise refused("Not-Before", "delay and not_before", "one of them")
+    if content_based_deduplication and deduplication_id is not None:
+        raise refused("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
+    content, kind = content_of(body)
+    options: dict[str, str | None] = {
+        "Method": method_name("Method", method),
+        "Retries": count("Retries", retries),
+        "Retry-Delay": count("Retry-Delay", retry_delay) if isinstance(retry_delay, int) else retry_delay,
+        "Timeout": duration("Timeout", timeout),
+        "Delay": duration("Delay", delay),
+        "Not-Before": not_before_seconds(not_before),
+        "Label": listed("Label", labels),
+        "Flow-Control-Key": flow_control_key,
+        "Flow-Control-Value": flow_control(flow_control_key, parallelism, rate, period),
+        "Redact-Fields": listed("Redact-Fields", redact),
+    }
+    if content_based_deduplication:
+        options["Content-Based-Deduplication"] = "true"
+    else:
+        options["Deduplication-Id"] = uuid.uuid4().hex if deduplication_id is None else deduplication_id
+    wire = [(name, value) for name, value in options.items() if value is not None]
+    for name, target in (("Callback", callback), ("Failure-Callback", failure_callback)):
+        if target is not None:
+            settings = target if isinstance(target, CallbackSettings) else CallbackSettings(target)
+            wire += settings.wire_headers(name)
+    wire += forwarded("Forward-", headers or {})
+    named = [(f"{half.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]
+    if content_type or kind:
+        named.append(("Content-Type", header_value("Content-Type", content_type or kind or "")))
+    request = Request(
+        doing="publishing a message",
+        method="POST",
+        path=f"/v2/publish/{web_address('destination', url)}",
+        headers=tuple(named),
+        body=content,
+    )
+    with Transport.to(service, "queue") as transport:
+        answer = transport.send(request)
+    try:
+        found = msgspec.json.decode(answer.body, type=_Publish)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    if found is None or not found.messageId:
+        not_as_specified(
+            request, got=f"{answer.status} without a message id", expected="an object with 'messageId'"
+        )
+    return Published(message_id=found.messageId, deduplicated=found.deduplicated)
+
+
+def start_run(
+    url: str, body: Any = None, *, headers: Mapping[str, str] | None = None, redactor: Redactor | None = None
+) -> str:
+    """Start a workflow run at an application's own workflow endpoint.
+
+    The application is asked, not the service: nothing of ours is sent but body and headers. The request is
+    not sent again once it may have arrived, as that could start a second run.
+
+    Parameters
+    ----------
+    url : str
+        The workflow's endpoint, http or https, without user info and fragment.
+    body : bytes, str or JSON-able, optional
+        Payload of the run. Bytes and text are sent as they are, anything else as JSON.
+    headers : mapping, optional
+        Sent to the endpoint, such as its own authorization.
+    redactor : Redactor, optional
+        Masks what goes into errors (``service.redactor`` also knows the service's tokens).
+
+    Returns
+    -------
+    str
+        The run's id.
+
+    Raises
+    ------
+    InputError
+        When the address or a header cannot be sent.
+    ServiceError
+        When the application does not answer as a workflow endpoint does.
+
+    Examples
+    --------
+    >>> start_run("http://user:pw@app.example/flow")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: starting a workflow run: got a url with user info; expected an http(s) URL ...
+    """
+    doing = "starting a workflow run"
+    address = web_address("url", url, doing=doing)
+    content, kind = content_of(body)
+    sent = {"Content-Type": kind} if kind else {}
+    for name, value in (headers or {}).items():
+        sent = {known: text for known, text in sent.items() if known.lower() != name.lower()}
+        sent[header_name(name)] = header_value(name, value)
+    parts = urlsplit(address)
+    base = f"{parts.scheme}://{parts.netloc}"
+    request = Request(
+        doing=doing,
+        method="POST",
+        path=address[len(base) :] or "/",
+        headers=tuple(sent.items()),
+        body=content,
+        repeatable=False,
+    )
+    with Transport(base, redactor=redactor or Redactor()) as transport:
+        answer = transport.send(request)
+    try:
+        found = msgspec.json.decode(answer.body, type=_Started)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = None
+    if found is None or not found.workflowRunId:
+        not_as_specified(
+            request,
+            got=f"{answer.status} without a run id",
+            expected="an object with 'workflowRunId'",
+            next_step="Is this the address of a workflow endpoint?",
+        )
+    return found.workflowRunId
+
+
+class _Publish(msgspec.Struct):
+    messageId: str  # noqa: N815 - the wire's name
+    deduplicated: bool = False
+
+
+class _Started(msgspec.Struct):
+    workflowRunId: str  # noqa: N815 - the wire's name

@@ -1,0 +1,196 @@
+"""What a publish may carry: values become header text, bodies become bytes, and URLs are checked.
+
+An error names the header and never shows a value that may be a secret.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal
+from urllib.parse import unquote, urlsplit
+
+from toolkit.errors import InputError
+
+Duration = int | str | timedelta
+"""Whole seconds, text such as ``"50s"`` or ``"1d10h30m"``, or a timedelta of whole seconds."""
+Method = Literal["GET", "POST", "PUT", "DELETE", "PATCH"]
+
+_METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
+_DURATION: Final = re.compile(r"(?=\d)(?:\d{1,9}d)?(?:\d{1,9}h)?(?:\d{1,9}m)?(?:\d{1,9}s)?", re.ASCII)
+_HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,200}")
+_HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
+_URL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+")
+_MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000  # as Unix seconds, this is the year 5138
+
+
+def refused(header: str, got: str, expected: str, next_step: str | None = None) -> InputError:
+    """The error for a header that cannot be made from what was given."""
+    return InputError(f"making the header {header}", got=got, expected=expected, next_step=next_step)
+
+
+def content_of(body: Any) -> tuple[bytes | None, str | None]:
+    """The body's bytes and their content type."""
+    if body is None:
+        return None, None
+    if isinstance(body, bytes | bytearray | memoryview):
+        return bytes(body), "application/octet-stream"
+    try:
+        if isinstance(body, str):
+            return body.encode(), "text/plain; charset=utf-8"
+        return json.dumps(body, allow_nan=False).encode(), "application/json"
+    except UnicodeEncodeError:
+        reason = "text with lone surrogates"
+    except (TypeError, ValueError, RecursionError) as error:
+        reason = f"{type(body).__name__} ({error})"
+    raise InputError(
+        "making the body of a message",
+        got=reason,
+        expected="bytes, text that can be UTF-8, or JSON-able values",
+    )
+
+
+def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> str:
+    """The URL as given, once it is sure that it means the same after a path or in a header."""
+    problem = _url_problem(url)
+    if problem:
+        raise InputError(
+            doing,
+            got=f"a {what} {problem}",
+            expected="an http(s) URL of host, optional port, path and query, in ASCII",
+            next_step="Percent-encode other characters; send credentials as headers.",
+        )
+    return str(url)
+
+
+def _url_problem(url: Any) -> str | None:
+    if not isinstance(url, str):
+        return f"of the type {type(url).__name__}"
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+        host = parts.hostname
+    except ValueError:
+        return "whose host or port cannot be read"
+    checks = (
+        (parts.scheme not in {"http", "https"}, f"of the scheme {parts.scheme[:20]!r}"),
+        ("@" in parts.netloc, "with user info"),
+        (not host, "without a host"),
+        ("#" in url, "with a fragment, which is never sent"),
+        (not _URL.fullmatch(url), "with characters that no URL holds"),
+        # an HTTP library resolves them, and the request would then ask another path of the service itself
+        (
+            any(unquote(piece) in {".", ".."} for piece in parts.path.split("/")),
+            "with the path segments '.' or '..'",
+        ),
+    )
+    return next((problem for wrong, problem in checks if wrong), None)
+
+
+def header_name(name: Any) -> str:
+    """The name, once it is one."""
+    if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
+        raise refused(ascii(name)[:60], "characters that no header name holds", "a header name")
+    return name
+
+
+def header_value(name: str, value: Any) -> str:
+    """The value, which is never shown in an error: it may be a secret."""
+    if not isinstance(value, str):
+        raise refused(name, f"a value of the type {type(value).__name__}", "text")
+    if not _HEADER_VALUE.fullmatch(value):
+        raise refused(
+            name,
+            "line ends, control characters, other than ASCII, or white space at an end",
+            "visible ASCII text",
+            "Percent-encode what is not ASCII.",
+        )
+    return value
+
+
+def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers under a forwarding prefix, checked."""
+    return [
+        (f"{prefix}{header_name(name)}", header_value(f"{prefix}{name}", value))
+        for name, value in headers.items()
+    ]
+
+
+def count(header: str, value: Any, *, least: int = 0) -> str | None:
+    """A whole number as header text; None stays None."""
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise refused(header, repr(value)[:60], f"a whole number of {least} or more")
+    return str(int(value))
+
+
+def method_name(header: str, value: str | None) -> str | None:
+    """An HTTP method as header text; None stays None."""
+    if value is None:
+        return None
+    if value not in _METHODS:
+        raise refused(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
+    return value
+
+
+def duration(header: str, value: Any) -> str | None:
+    """A duration as header text such as ``50s``; None stays None.
+
+    >>> duration("Delay", timedelta(minutes=2))
+    '120s'
+    """
+    if value is None:
+        return None
+    expected = (
+        "whole seconds, text such as '50s' or '1d10h30m', or a timedelta of whole seconds; not negative"
+    )
+    if isinstance(value, str) and _DURATION.fullmatch(value):
+        return value
+    if isinstance(value, timedelta) and value >= timedelta(0) and not value.microseconds:
+        return f"{value.days * 86_400 + value.seconds}s"
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return f"{value}s"
+    raise refused(header, repr(value)[:60], expected)
+
+
+def not_before_seconds(value: Any) -> str | None:
+    """A datetime or Unix seconds as header text, rounded up to whole seconds; None stays None."""
+    if value is None:
+        return None
+    if isinstance(value, datetime):
+        if value.tzinfo is None:
+            raise refused("Not-Before", "a datetime without a time zone", "one that has it")
+        value = -int(-value.timestamp() // 1)  # rounded up: not before
+    if isinstance(value, int) and value >= _MILLISECONDS_LOOK_LIKE:
+        raise refused("Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime")
+    return count("Not-Before", value)
+
+
+def listed(header: str, values: str | Iterable[str]) -> str | None:
+    """Values as one comma-separated header."""
+    several = [values] if isinstance(values, str) else list(values)
+    for value in several:
+        if not isinstance(value, str) or not value.strip() or "," in value:
+            raise refused(
+                header, repr(value)[:60], "texts without commas, which separate them, and not empty"
+            )
+    return ",".join(header_value(header, value) for value in several) or None
+
+
+def flow_control(
+    key: str | None, parallelism: int | None, rate: int | None, period: Duration | None
+) -> str | None:
+    """The value of ``Flow-Control-Value``; None when no limit was given."""
+    header = "Flow-Control-Value"
+    parts = {
+        "parallelism": count(header, parallelism, least=1),
+        "rate": count(header, rate, least=1),
+        "period": duration(header, period),
+    }
+    text = ", ".join(f"{name}={value}" for name, value in parts.items() if value is not None)
+    if text and key is None:
+        raise refused(header, "limits without flow_control_key", "both")
+    return text or None

@@ -1,0 +1,312 @@
+"""Verifying that a callback, or any other delivery, comes from the service and was not changed.
+
+The service signs each delivery with a JWT (HS256) in the header ``Upstash-Signature`` or
+``Service-Signature``: its subject is the destination, its claim ``body`` the SHA-256 of the raw body. Two keys
+are valid at a time, the current and the next one, so that keys can be rotated.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import time
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from heapq import heappop, heappush
+from threading import Lock
+from typing import Any, Final
+
+import jwt
+import msgspec
+
+from toolkit.errors import InputError, SettingsError, SignatureError
+from toolkit.redaction import Secret, normalise_header
+from toolkit.settings.service import MIN_SIGNING_KEY, Service
+
+SIGNATURE_HEADERS: Final = ("upstash-signature", "service-signature", "signature")
+"""Names of the header that carries the signature, by dialect; in lower case."""
+
+_DOING: Final = "verifying a signature"
+_MOST_CHARACTERS: Final = 8_192
+_LONGEST_LIFE: Final = 3_600
+_MOST_LEEWAY: Final = 300
+_LATEST: Final = 253_402_300_799  # the last second of the year 9999
+_REQUIRED: Final = ("iss", "sub", "exp", "nbf", "body")
+
+
+class ReplayGuard:
+    """Remembers the ids of verified signatures until they have expired, so that none is accepted twice.
+
+    It may be shared between threads. It holds one entry for each verified delivery of the last hour at most.
+
+    Examples
+    --------
+    >>> guard = ReplayGuard()
+    >>> guard.is_new("jwt_1", until=60.0, now=0.0), guard.is_new("jwt_1", until=60.0, now=30.0)
+    (True, False)
+    """
+
+    def __init__(self) -> None:
+        self._seen: set[str] = set()
+        self._expiring: list[tuple[float, str]] = []
+        self._lock = Lock()
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def __repr__(self) -> str:
+        return f"ReplayGuard({len(self)} remembered)"
+
+    def is_new(self, token_id: str, *, until: float, now: float) -> bool:
+        """Whether this id was not seen before; from then on it was, until `until` (Unix seconds) has passed."""
+        with self._lock:
+            while self._expiring and self._expiring[0][0] < now:
+                self._seen.discard(heappop(self._expiring)[1])
+            if token_id in self._seen:
+                return False
+            self._seen.add(token_id)
+            heappush(self._expiring, (until, token_id))
+            return True
+
+
+def verify_signature(
+    signature: str,
+    body: bytes,
+    *,
+    url: str,
+    keys: Sequence[Secret | str] | Service,
+    now: float | datetime | None = None,
+    leeway: float = 5.0,
+    issuer: str = "Upstash",
+    seen: ReplayGuard | None = None,
+) -> dict[str, Any]:
+    """Verify the signature of a delivery and give back its claims.
+
+    Parameters
+    ----------
+    signature : str
+        Value of the signature header.
+    body : bytes
+        The raw body as it came. A body that was parsed and written again does not verify.
+    url : str
+        The address the service was told to call, exactly as it was published.
+    keys : sequence of Secret or str, or Service
+        The signing keys, the current one first, each of 32 characters or more; or a service that knows them.
+    now : float or datetime, optional
+        Unix seconds, or a datetime with a time zone. Default: now.
+    leeway : float
+        Seconds by which the two clocks may differ, 0 to 300.
+    issuer : str
+        What the claim ``iss`` must be.
+    seen : ReplayGuard, optional
+        Remembers accepted signatures, so that each is accepted once. Without it, an observed delivery can be
+        replayed until it expires.
+
+    Returns
+    -------
+    dict
+        The claims: ``iss``, ``sub``, ``exp``, ``nbf``, ``body``, and what else the service put there.
+
+    Raises
+    ------
+    SignatureError
+        When the signature does not verify. It names neither the signature nor a key.
+    InputError
+        When an argument cannot be used: no key, a key that could be guessed, a body that is not bytes.
+    SettingsError
+        When the service has no signing keys.
+
+    Examples
+    --------
+    >>> import base64, hashlib, jwt
+    >>> key, body = "k" * 32, b'{"status": 200}'
+    >>> claims = {"iss": "Upstash", "sub": "https://app.example/done", "nbf": 1000, "exp": 1300,
+    ...           "body": base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()}
+    >>> signature = jwt.encode(claims, key, algorithm="HS256")
+    >>> verify_signature(signature, body, url="https://app.example/done", keys=[key], now=1100)["sub"]
+    'https://app.example/done'
+    >>> verify_signature(signature, b"{}", url="https://app.example/done", keys=[key], now=1100)
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.SignatureError: verifying a signature: got another body than the one signed; ...
+
+    Sources: RFC 7519 (JWT), RFC 7515 (JWS); HS256 keys of 32 bytes or more: RFC 7518, section 3.2.
+    """
+    secrets = signing_keys(keys)
+    moment = _unix_seconds(now)
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise InputError(
+            _DOING,
+            got=f"a body of the type {type(body).__name__}",
+            expected="the raw bytes",
+            next_step="Hand over the request's body before it is parsed.",
+        )
+    if not 0 <= leeway <= _MOST_LEEWAY:
+        raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
+    _check_header(signature)
+    claims = _signed_claims(signature, secrets)
+    _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
+    if not hmac.compare_digest(claims["sub"].encode("utf-8", "replace"), url.encode("utf-8", "replace")):
+        raise SignatureError(
+            _DOING,
+            got="a signature for another address",
+            expected="the address given as url=",
+            next_step="Give the address exactly as it was published, also behind a proxy.",
+        )
+    if not _same_hash(claims["body"], bytes(body)):
+        raise SignatureError(
+            _DOING,
+            got="another body than the one signed",
+            expected="the raw bytes as they came",
+            next_step="Hand over the request's body before it is parsed.",
+        )
+    if seen is not None:
+        token_id = claims.get("jti")
+        if not isinstance(token_id, str) or not token_id:
+            raise SignatureError(_DOING, got="no id (jti)", expected="one, to know it when it comes again")
+        # within the leeway an expired signature is still accepted, so it is remembered that much longer
+        if not seen.is_new(token_id, until=claims["exp"] + leeway, now=moment):
+            raise SignatureError(_DOING, got="a signature that was used before", expected="a new one")
+    return claims
+
+
+def signing_keys(keys: Sequence[Secret | str] | Service) -> tuple[Secret, ...]:
+    """The keys as secrets, checked: there is one at least, and none that could be guessed."""
+    if isinstance(keys, Service):
+        found = keys.need("queue").signing_keys
+        if not found:
+            raise SettingsError(
+                _DOING,
+                got="a service without signing keys",
+                expected="its current and next signing key",
+                next_step="Give connect() current_signing_key= and next_signing_key=, or set their variables.",
+            )
+    elif isinstance(keys, str | Secret):
+        raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
+    else:
+        found = tuple(key if isinstance(key, Secret) else Secret(key) for key in keys)
+    if not found or any(len(key.reveal()) < MIN_SIGNING_KEY for key in found):
+        raise InputError(
+            _DOING,
+            got="a key that is empty or short" if found else "no keys",
+            expected=f"keys of {MIN_SIGNING_KEY} characters or more",
+        )
+    return found
+
+
+def signature_in(headers: Mapping[str, str]) -> str | None:
+    """The signature among a request's headers, names compared without case; None when there is none.
+
+    Two headers that differ are none: which of them counts would be a guess.
+    """
+    found = {value for name, value in headers.items() if normalise_header(name) in SIGNATURE_HEADERS}
+    return found.pop() if len(found) == 1 else None
+
+
+def _check_header(signature: Any) -> None:
+    """Refuse everything but a JWT of HS256 before any key is used."""
+    if (
+        not isinstance(signature, str)
+        or not signature.isascii()
+        or not 0 < len(signature) <= _MOST_CHARACTERS
+    ):
+        raise SignatureError(
+            _DOING,
+            got="no text that could be a signature",
+            expected=f"a JWT of at most {_MOST_CHARACTERS} characters",
+        )
+    try:
+        header = jwt.get_unverified_header(signature)
+    except jwt.PyJWTError:
+        header = {}
+    if header != {"alg": "HS256", "typ": "JWT"}:
+        raise SignatureError(
+            _DOING,
+            got="no JWT of the fixed kind",
+            expected="a header of alg HS256 and typ JWT, and nothing else",
+        )
+
+
+def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
+    """The claims, once one of the keys has been shown to sign them."""
+    payload: bytes | None = None
+    for key in keys:
+        try:
+            payload = jwt.PyJWS().decode_complete(signature, key.reveal(), algorithms=["HS256"])["payload"]
+        except jwt.PyJWTError:
+            continue
+        break
+    if payload is None:
+        raise SignatureError(
+            _DOING,
+            got=f"a signature that none of {len(keys)} keys made",
+            expected="one made with the current or the next signing key",
+            next_step="If the keys were rotated, connect with the new ones.",
+        )
+    try:
+        claims = msgspec.json.decode(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        claims = None
+    if not isinstance(claims, dict):
+        raise SignatureError(_DOING, got="claims that are no JSON object", expected="a JSON object")
+    return claims
+
+
+def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway: float) -> None:
+    missing = [name for name in _REQUIRED if name not in claims]
+    if missing:
+        raise SignatureError(_DOING, got=f"no claim {', '.join(missing)}", expected=", ".join(_REQUIRED))
+    if not all(isinstance(claims[name], str) for name in ("iss", "sub", "body")):
+        raise SignatureError(_DOING, got="claims of the wrong type", expected="iss, sub and body as text")
+    times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
+    if not all(
+        isinstance(moment, int | float) and not isinstance(moment, bool) and 0 <= moment <= _LATEST
+        for moment in times
+    ):
+        raise SignatureError(
+            _DOING, got="times that are no numbers", expected="exp, nbf and iat in Unix seconds"
+        )
+    if not hmac.compare_digest(claims["iss"].encode("utf-8", "replace"), issuer.encode()):
+        raise SignatureError(_DOING, got="another issuer", expected=issuer)
+    start, end = claims["nbf"], claims["exp"]
+    if not start < end <= min(times[1:]) + _LONGEST_LIFE:
+        raise SignatureError(
+            _DOING,
+            got=f"a lifetime of {end - start:,} s",
+            expected=f"more than 0, at most {_LONGEST_LIFE:,} s",
+        )
+    if now >= end + leeway:
+        raise SignatureError(
+            _DOING,
+            got=f"a signature that expired {now - end:,.0f} s ago",
+            expected=f"a valid one, give or take {leeway:g} s",
+            next_step="Verify on arrival; if the clock of this machine is wrong, set it.",
+        )
+    if max(times[1:]) > now + leeway:
+        raise SignatureError(
+            _DOING,
+            got=f"a signature that is valid in {max(times[1:]) - now:,.0f} s",
+            expected=f"a valid one, give or take {leeway:g} s",
+            next_step="If the clock of this machine is wrong, set it.",
+        )
+
+
+def _same_hash(claimed: str, body: bytes) -> bool:
+    """Whether the claim is the body's hash, in base64url with or without padding; in constant time."""
+    padded = base64.urlsafe_b64encode(hashlib.sha256(body).digest())
+    given = claimed.encode("utf-8", "replace")
+    same = (hmac.compare_digest(given, padded), hmac.compare_digest(given, padded.rstrip(b"=")))
+    return any(same)
+
+
+def _unix_seconds(now: float | datetime | None) -> float:
+    if now is None:
+        return time.time()
+    if not isinstance(now, datetime):
+        return float(now)
+    if now.tzinfo is None:
+        raise InputError(
+            _DOING, got="now= without a time zone", expected="Unix seconds, or a datetime that has one"
+        )
+    return now.timestamp()

@@ -1,0 +1,156 @@
+"""The small application that fails: workflow endpoints, a failure function and a callback endpoint over HTTP.
+
+``python -m toolkit.demo.application`` serves it as a process of its own on a free loopback port. Where the
+queue is, with which token and signing keys, comes from the environment, as for every program of the
+toolkit. The first line on standard output is a JSON object with its address.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import socket
+import threading
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, Final
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Route
+
+from toolkit.client.signatures import verify_signature
+from toolkit.demo.protocol import Endpoint
+from toolkit.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
+from toolkit.errors import SignatureError
+from toolkit.settings import Half, connect
+
+LOOPBACK: Final = "127.0.0.1"
+_KEPT: Final = 5000
+_TIMEOUT: Final = 20.0
+
+
+def application(queue: Half) -> Starlette:
+    """The application as an ASGI object.
+
+    Parameters
+    ----------
+    queue : Half
+        The queue that its workflows run on. With signing keys, unsigned deliveries and callbacks are refused.
+
+    Returns
+    -------
+    Starlette
+        ``/flows/<workflow>`` for each of `WORKFLOWS`, the failure functions, ``/callback``, ``/orders`` (a
+        plain destination that answers with what it got) and ``/received`` (what came in, as JSON).
+    """
+    received: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+    http = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False)
+
+    async def workflow(request: Request) -> Response:
+        endpoint = endpoints[request.url.path.removeprefix("/flows/")]
+        if endpoint.is_delivery(request) and (refusal := await _refusal(request, queue)):
+            return refusal
+        return await endpoint(request)
+
+    async def failure_function(request: Request) -> Response:
+        if refusal := await _refusal(request, queue):
+            return refusal
+        await keep(request, "failure")
+        if request.url.path.endswith(BROKEN_FAILURE_FUNCTION):
+            return JSONResponse({"error": "the failure function failed too"}, 500)
+        return JSONResponse({"ok": True})
+
+    async def callback(request: Request) -> Response:
+        if refusal := await _refusal(request, queue):
+            return refusal
+        await keep(request, "callback")
+        return JSONResponse({"ok": True})
+
+    async def keep(request: Request, kind: str) -> None:
+        body = await request.json()
+        received.append(
+            {"kind": kind}
+            | {name: body.get(name) for name in ("status", "url", "dlqId", "workflowRunId", "retried")}
+        )
+
+    async def echo(request: Request) -> Response:
+        return Response(await request.body(), media_type=request.headers.get("content-type"))
+
+    async def show(_: Request) -> Response:
+        return JSONResponse(list(received))
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with http:
+            yield
+
+    endpoints = {found.name: Endpoint(found, queue, http) for found in WORKFLOWS}
+    routes = [Route(f"/flows/{name}", workflow, methods=["POST"]) for name in endpoints]
+    routes += [
+        Route(f"/{FAILURE_FUNCTION}", failure_function, methods=["POST"]),
+        Route(f"/{BROKEN_FAILURE_FUNCTION}", failure_function, methods=["POST"]),
+        Route("/callback", callback, methods=["POST"]),
+        Route("/orders", echo, methods=["POST"]),
+        Route("/received", show, methods=["GET"]),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+async def _refusal(request: Request, queue: Half) -> Response | None:
+    """The answer to a request that the service did not sign; None when it did, or no keys are known."""
+    if not queue.signing_keys:
+        return None
+    token = request.headers.get(f"{queue.dialect.prefix}Signature", "")
+    try:
+        verify_signature(token, await request.body(), url=str(request.url), keys=queue.signing_keys)
+    except SignatureError as error:
+        return PlainTextResponse(str(error), 401)
+    return None
+
+
+class _Announced(uvicorn.Server):
+    """Says where it is on standard output, once it answers."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            address = f"http://{LOOPBACK}:{listening.getsockname()[1]}"
+            print(json.dumps({"url": address, "pid": os.getpid()}), flush=True)  # noqa: T201 - the parent reads it
+
+
+async def serve(queue: Half, *, with_parent: bool) -> None:
+    """Serve until told to end, by a signal or, `with_parent`, by the end of standard input."""
+    listening = socket.create_server((LOOPBACK, 0), backlog=512)
+    server = _Announced(
+        uvicorn.Config(application(queue), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+    )
+    if with_parent:
+
+        def end() -> None:
+            while os.read(0, 4096):  # not sys.stdin, whose lock a sleeping thread would keep to the end
+                pass
+            server.should_exit = True
+
+        threading.Thread(target=end, daemon=True).start()
+    await server.serve(sockets=[listening])
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the application; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m toolkit.demo.application", description="A small application that fails."
+    )
+    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
+    asyncio.run(serve(connect().need("queue"), with_parent=parser.parse_args(arguments).with_parent))
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,38 @@
+"""Putting the sample into an embedded service."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from typing import TYPE_CHECKING, Final
+
+from toolkit.demo.documents import documents
+from toolkit.demo.history import wire_entries, wire_runs
+
+if TYPE_CHECKING:
+    from toolkit.local.queue.store import Store
+    from toolkit.local.vectors.registry import IndexRegistry
+
+INDEX: Final = "docs"
+"""The vector index that gets the documents."""
+
+
+def fill(store: Store, registry: IndexRegistry) -> None:
+    """Put the whole sample into an embedded service; doing it again replaces it.
+
+    Parameters
+    ----------
+    store : Store
+        The queue's state: gets the failures and the run log, with times shifted so that they end now.
+    registry : IndexRegistry
+        The vector indexes: `INDEX` gets the documents, embedded by its own model.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    store.insert_failures(wire_entries(now_ms))
+    store.insert_runs(wire_runs(now_ms))
+    index = registry.get(INDEX)
+    for namespace, found in itertools.groupby(documents(), key=lambda document: document.namespace):
+        index.upsert_texts(
+            [{"id": document.id, "data": document.data, "metadata": document.metadata} for document in found],
+            namespace=namespace,
+        )

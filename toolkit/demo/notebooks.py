@@ -1,0 +1,97 @@
+"""Executing a notebook cell by cell, in a process of its own.
+
+``python -m toolkit.demo.notebooks INPUT OUTPUT --folder DIR`` executes one, with DIR as the kernel's working
+folder, and writes it with its outputs. One line of JSON a cell on standard output tells how far it is. The
+process, and its kernel, end when standard input closes or a signal comes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import nbformat
+from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+CELL_TIMEOUT: Final = 100
+"""Seconds a cell may take."""
+
+
+def execute(source: Path, target: Path, folder: Path) -> str | None:
+    """Execute a notebook and write it with its outputs.
+
+    Parameters
+    ----------
+    source : Path
+        The notebook; it is not changed.
+    target : Path
+        Where the executed one is written, also when a cell failed.
+    folder : Path
+        The kernel's working folder.
+
+    Returns
+    -------
+    str or None
+        What went wrong, in one line; None when every cell ran.
+    """
+    notebook = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
+    total = sum(cell.cell_type == "code" for cell in notebook.cells)
+    done = 0
+
+    def told(**_: Any) -> None:
+        nonlocal done
+        done += 1
+        print(json.dumps({"cells": done, "of": total}), flush=True)  # noqa: T201 - the parent reads it
+
+    client = NotebookClient(
+        notebook,
+        timeout=CELL_TIMEOUT,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        on_cell_executed=told,
+        record_timing=False,
+    )
+    problem = None
+    try:
+        client.execute()
+    except CellExecutionError as error:
+        problem = f"cell {done + 1} of {total}: {error.ename}: {error.evalue}"
+    except (DeadKernelError, TimeoutError) as error:
+        problem = f"cell {done + 1} of {total}: {type(error).__name__}"
+    finally:
+        nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
+    return problem
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)  # nbclient's handler ends the kernel
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Execute one notebook; see the module's docstring."""
+    parser = argparse.ArgumentParser(
+        prog="python -m toolkit.demo.notebooks", description="Execute a notebook."
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    parser.add_argument("--folder", type=Path, required=True)
+    given = parser.parse_args(arguments)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    problem = execute(given.source, given.target, given.folder)
+    if problem is not None:
+        print(problem, file=sys.stderr)  # noqa: T201 - the parent shows it
+    return 0 if problem is None else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,231 @@
+"""A workflow endpoint that speaks the workflow protocol by hand, without any vendor's package.
+
+A workflow is a list of named steps. The endpoint is called in two ways:
+
+* *start*, by anyone, without the protocol's version header: it makes a run id, publishes the first message to
+  itself through the service, and answers ``{"workflowRunId": …}``;
+* *delivery*, by the service: the body is the run's history so far, a JSON array of the initial payload and
+  one item a finished step. The endpoint runs the next step and posts its result to ``/v2/batch``, which makes
+  the service deliver again; with nothing left to do it ends the run.
+
+A step that fails answers with an error status. Whether to try again is then the service's business.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import secrets
+import string
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import httpx
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from toolkit.errors import ProtocolError
+from toolkit.redaction import normalise_header
+from toolkit.settings import Half
+
+FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"
+
+# Made by the connection itself, so never handed on.
+_OF_THE_CONNECTION: Final = frozenset(
+    {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "accept", "user-agent"}
+)
+_LETTERS: Final = string.ascii_letters + string.digits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delivery:
+    """What a step gets to see.
+
+    Attributes
+    ----------
+    run_id : str
+    payload : bytes
+        The body that the run was started with, byte for byte.
+    results : tuple
+        Results of the steps that are done.
+    retried : int
+        How often this delivery was tried before.
+    """
+
+    run_id: str
+    payload: bytes
+    results: tuple[Any, ...]
+    retried: int
+
+
+class StepFailed(Exception):  # noqa: N818 - it is an answer
+    """A step's way to fail: the answer that the service gets to see."""
+
+    def __init__(self, response: Response) -> None:
+        self.response = response
+        super().__init__(f"answered {response.status_code}")
+
+
+Step = Callable[[Delivery], Awaitable[Any]]
+"""Does one thing and gives back a JSON-able result, or raises `StepFailed`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sleep:
+    """A step that waits inside the service, not in the application.
+
+    Attributes
+    ----------
+    seconds : int
+    """
+
+    seconds: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workflow:
+    """A workflow: its steps, and how the service is to deliver them.
+
+    Attributes
+    ----------
+    name : str
+        Path of the endpoint, such as ``"orders/fulfil"``.
+    steps : dict of str to Step or Sleep
+        In order; names are unique.
+    retries : int
+        Retries before a step counts as failed.
+    labels : tuple of str
+    settings : dict
+        Further publish headers without the dialect's prefix, such as ``{"Timeout": "1s"}``.
+    fails : bool
+        Whether every run of it ends in the DLQ.
+    failure_function : str or None
+        Address path that is called once a run has failed.
+    """
+
+    name: str
+    steps: dict[str, Step | Sleep]
+    retries: int = 2
+    labels: tuple[str, ...] = ()
+    settings: dict[str, str] = field(default_factory=dict)
+    fails: bool = True
+    failure_function: str | None = None
+
+
+class Endpoint:
+    """The endpoint of one workflow.
+
+    Parameters
+    ----------
+    workflow : Workflow
+    queue : Half
+        Address, token and dialect of the queue.
+    http : httpx.AsyncClient
+        Sends to the queue.
+    """
+
+    def __init__(self, workflow: Workflow, queue: Half, http: httpx.AsyncClient) -> None:
+        self.workflow = workflow
+        self._queue = queue
+        self._prefix = queue.dialect.prefix
+        self._http = http
+
+    async def __call__(self, request: Request) -> Response:
+        """Answer a start or a delivery."""
+        return await (self._deliver(request) if self.is_delivery(request) else self._start(request))
+
+    def is_delivery(self, request: Request) -> bool:
+        """Whether the request carries the protocol's version header, as only the service's deliveries do."""
+        return f"{self._prefix}Workflow-Sdk-Version" in request.headers
+
+    async def _start(self, request: Request) -> Response:
+        run_id = f"wfr_{''.join(secrets.choice(_LETTERS) for _ in range(21))}"
+        forwarded = {
+            f"{self._prefix}Forward-{name}": value
+            for name, value in request.headers.items()
+            if normalise_header(name) not in _OF_THE_CONNECTION
+        }
+        headers = self._headers(request, run_id, first=True) | forwarded
+        await self._publish(str(request.url), headers, (await request.body()).decode())
+        return JSONResponse({"workflowRunId": run_id})
+
+    async def _deliver(self, request: Request) -> Response:
+        run_id = request.headers[f"{self._prefix}Workflow-RunId"]
+        payload, results = _history(await request.body())
+        done = len(results)
+        if done == len(self.workflow.steps):
+            await self._end(run_id)
+            return JSONResponse({"workflowRunId": run_id, "steps": done})
+        name, step = list(self.workflow.steps.items())[done]
+        record: dict[str, Any] = {"stepId": done + 1, "stepName": name, "concurrent": 1}
+        headers = self._headers(request, run_id, first=False)
+        if isinstance(step, Sleep):
+            record |= {"stepType": "SleepFor", "sleepFor": step.seconds}
+            headers[f"{self._prefix}Delay"] = f"{step.seconds}s"
+        else:
+            retried = int(request.headers.get(f"{self._prefix}Retried", "0"))
+            delivery = Delivery(run_id=run_id, payload=payload, results=tuple(results), retried=retried)
+            try:
+                record |= {"stepType": "Run", "out": await step(delivery)}
+            except StepFailed as failed:
+                return failed.response
+        await self._publish(str(request.url), headers, json.dumps(record))
+        return JSONResponse({"workflowRunId": run_id, "step": name})
+
+    def _headers(self, request: Request, run_id: str, *, first: bool) -> dict[str, str]:
+        settings = {
+            "Method": "POST",
+            "Workflow-Init": "true" if first else "false",
+            "Workflow-RunId": run_id,
+            "Workflow-Url": str(request.url),
+            "Feature-Set": FEATURES,
+            f"Forward-{self._prefix}Workflow-Sdk-Version": "1",
+            "Retries": str(self.workflow.retries),
+            **self.workflow.settings,
+        }
+        if self.workflow.labels:
+            settings["Label"] = ",".join(self.workflow.labels)
+        if self.workflow.failure_function is not None:
+            settings |= {
+                "Failure-Callback": f"{request.base_url}{self.workflow.failure_function}",
+                f"Failure-Callback-Forward-{self._prefix}Workflow-Is-Failure": "true",
+                "Failure-Callback-Retries": "1",
+            }
+        return {f"{self._prefix}{name}": value for name, value in settings.items()}
+
+    async def _publish(self, destination: str, headers: dict[str, str], body: str) -> None:
+        message = {"destination": destination, "headers": headers, "body": body}
+        await self._ask("POST", "/v2/batch", json=[message])
+
+    async def _end(self, run_id: str) -> None:
+        await self._ask("DELETE", f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
+
+    async def _ask(self, method: str, path: str, **options: Any) -> None:
+        authorization = {"Authorization": f"Bearer {self._queue.token.reveal()}"}
+        answer = await self._http.request(
+            method, f"{self._queue.url}{path}", headers=authorization, **options
+        )
+        if not answer.is_success:
+            raise ProtocolError(
+                f"telling the service about a step of {self.workflow.name!r}",
+                request=f"{method} {path}",
+                got=f"status {answer.status_code}",
+                expected="success",
+            )
+
+
+def _history(body: bytes) -> tuple[bytes, list[Any]]:
+    """The initial payload and the results of the finished steps out of a delivery's body."""
+    try:
+        first, *rest = json.loads(body)
+        payload = base64.b64decode(first["body"])
+        steps = [json.loads(base64.b64decode(item["body"])) for item in rest]
+        return payload, [step.get("out") for step in steps]
+    except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
+        raise ProtocolError(
+            "reading the history of a delivery",
+            got=type(error).__name__,
+            expected="an array of items with a body",
+        ) from error

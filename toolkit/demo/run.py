@@ -1,0 +1,261 @@
+"""The main job from end to end: runs really fail, are read back, kept, looked at and reported.
+
+`run_demo` starts the embedded service with the sample history and the small application, starts runs of
+every workflow, waits until those that fail are in the DLQ, loads everything, writes snapshots, executes the
+notebooks and writes the report. Nothing it starts outlives it, also when it is interrupted.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from tqdm import tqdm
+
+import toolkit as tk
+from toolkit.demo.children import child, first_line
+from toolkit.demo.workflows import WORKFLOWS
+from toolkit.errors import InputError, LocalServiceError
+from toolkit.settings import Half, Service
+from toolkit.settings.child import start_local
+
+MARKER: Final = ".toolkit-demo"
+"""A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
+TIME_FACTOR: Final = 100
+"""What waits are divided by, so that retries of minutes pass in seconds."""
+RETENTION: Final = "30d"
+"""How long the demo's service keeps failures; the sample reaches back 15 days."""
+
+_STARTERS: Final = 8
+_DEADLINE: Final = 90.0  # seconds for all runs to end
+_POLL: Final = 0.5
+
+Say = Callable[[str], None]
+"""Tells how far the job is."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """What the main job made, and where.
+
+    Attributes
+    ----------
+    out : Path
+    started : dict of str to str
+        Workflow name by run id, of every run that was started.
+    failed : set of str
+        Ids of those runs that were found in the DLQ.
+    problems : tuple of str
+        What did not work: notebooks with a failing cell. Empty when all went well.
+    """
+
+    out: Path
+    started: dict[str, str]
+    failed: set[str]
+    problems: tuple[str, ...]
+
+    def places(self) -> list[tuple[str, Path]]:
+        """Where to look, by title."""
+        return [
+            ("report", self.out / "failure-report.html"),
+            ("snapshots", self.out / "snapshots"),
+            ("notebooks", self.out / "notebooks"),
+        ]
+
+
+def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> Demo:
+    """Do the main job once. Progress goes to standard error.
+
+    Parameters
+    ----------
+    out : Path
+        Folder for everything that is written: new, empty, or of an earlier demo, whose files are replaced.
+    runs : int
+        Runs to start, at least 1, spread evenly over the application's workflows.
+    notebooks : Path, optional
+        Folder whose ``*.ipynb`` are executed, in the order of their names. Default: none.
+
+    Returns
+    -------
+    Demo
+
+    Raises
+    ------
+    InputError
+        When `out` is somebody else's folder, or there is nothing to run.
+    LocalServiceError
+        When a child process does not come up, or runs do not end in time.
+    """
+    if runs < 1:
+        raise InputError("running the demo", got=f"{runs} runs", expected="at least 1")
+    out = _emptied(out)
+    begin = time.monotonic()
+
+    def say(text: str) -> None:
+        print(f"[{time.monotonic() - begin:5.1f} s] {text}", file=sys.stderr, flush=True)  # noqa: T201 - progress
+
+    with _ended_by_signals():
+        say("starting the embedded service with 5,000 failures and 2,000 documents of sample history")
+        options = ("--sample", "--time-factor", str(TIME_FACTOR), "--retention", RETENTION)
+        with start_local(*options) as service:
+            environment = _environment(service)
+            log = out / "logs" / "application.log"
+            with child(
+                "toolkit.demo.application", "--with-parent", environment=environment, log=log
+            ) as process:
+                address = str(first_line(process, what="the failing application", log=log)["url"])
+                say(f"the service answers at {service.need('queue').url}, the application at {address}")
+                started, failed = _fail(address, service, runs, say)
+                # the application stays up: failure functions may still be called
+                _keep(service, out, say)
+                problems = _tell(notebooks, out, environment, say) if notebooks is not None else ()
+        say("done; the service and the application have ended")
+    return Demo(out=out, started=started, failed=failed, problems=problems)
+
+
+def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
+    """Start the runs and wait for those that fail."""
+    since = datetime.now(UTC) - timedelta(minutes=1)
+    started = _start_runs(address, runs)
+    fails = {found.name for found in WORKFLOWS if found.fails}
+    expected = {run_id for run_id, name in started.items() if name in fails}
+    say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
+    failed = _wait_for(expected, service, since)
+    say(f"all {len(failed)} failed runs are in the DLQ")
+    return started, failed
+
+
+def _start_runs(address: str, runs: int) -> dict[str, str]:
+    def start(number: int) -> tuple[str, str]:
+        name = WORKFLOWS[number % len(WORKFLOWS)].name
+        return tk.start_run(f"{address}/flows/{name}", {"order": 1000 + number}), name
+
+    starters = ThreadPoolExecutor(_STARTERS)
+    try:
+        done = tqdm(
+            starters.map(start, range(runs)), total=runs, desc="runs started", disable=None, leave=False
+        )
+        return dict(done)
+    finally:
+        starters.shutdown(cancel_futures=True)
+
+
+def _wait_for(expected: set[str], service: Service, since: datetime) -> set[str]:
+    """Poll the DLQ until every expected run is in it."""
+    until = time.monotonic() + _DEADLINE
+    with tqdm(total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False) as bar:
+        while True:
+            found = expected & set(tk.load_failures(service, since=since, progress=False)["workflow_run_id"])
+            bar.update(len(found) - bar.n)
+            if found == expected:
+                return found
+            if time.monotonic() > until:
+                raise LocalServiceError(
+                    "waiting for the failed runs",
+                    got=f"{len(found)} in the DLQ after {_DEADLINE:.0f} s",
+                    expected=str(len(expected)),
+                    next_step="The machine may be busy; try fewer --runs.",
+                )
+            time.sleep(_POLL)
+
+
+def _keep(service: Service, out: Path, say: Say) -> None:
+    """Load everything, write the snapshots and the report."""
+    failures = tk.load_failures(service, progress=False)
+    say(f"loaded {tk.receipt(failures)}")
+    vectors = tk.load_vectors(service, namespace="all", progress=False)
+    say(f"loaded {tk.receipt(vectors)}")
+    changes = tk.sync_failures(service, out / "snapshots" / "failures")
+    tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
+    say(f"kept {len(changes.added):,} failures and {len(vectors):,} vectors under {out / 'snapshots'}")
+    report = tk.failure_report(failures, retention=RETENTION)
+    for suffix in ("html", "md", "json"):
+        report.save(out / f"failure-report.{suffix}")
+    say(f"wrote {out / 'failure-report.html'}, .md and .json")
+
+
+def _tell(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
+    """Execute the notebooks, each in a process of its own."""
+    problems = []
+    for source in sorted(notebooks.glob("*.ipynb")):
+        log = out / "logs" / f"{source.stem}.log"
+        arguments = (str(source), str(out / "notebooks" / source.name), "--folder", str(out))
+        begin, cells = time.monotonic(), 0
+        with child("toolkit.demo.notebooks", *arguments, environment=environment, log=log) as process:
+            with tqdm(desc=source.name, disable=None, leave=False, unit=" cells") as bar:
+                for line in process.stdout or ():
+                    step = json.loads(line)
+                    cells, bar.total = step["cells"], step["of"]
+                    bar.update(cells - bar.n)
+            status = process.wait()
+        if status == 0:
+            say(f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s")
+        else:
+            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            problems.append(f"{source.name}: {said[-1] if said else f'exit status {status}'}")
+            say(f"failed: {problems[-1]}")
+    return tuple(problems)
+
+
+def _emptied(out: Path) -> Path:
+    """The folder, made or emptied of an earlier demo's files; anybody else's folder is left alone."""
+    out = out.absolute()
+    if out.is_symlink() or (out.exists() and not out.is_dir()):
+        raise InputError("preparing the demo's folder", got=f"{out}, which is no folder", expected="a folder")
+    if out.is_dir() and any(out.iterdir()) and not (out / MARKER).is_file():
+        raise InputError(
+            "preparing the demo's folder",
+            got=f"{out}, which holds other files",
+            expected="a new or empty folder, or one of an earlier demo",
+            next_step="Name another one with --out.",
+        )
+    if out.is_dir():
+        for name in ("snapshots", "notebooks", "logs"):
+            shutil.rmtree(out / name, ignore_errors=True)
+    for name in ("logs", "notebooks", "snapshots"):
+        (out / name).mkdir(parents=True, exist_ok=True)
+    (out / MARKER).touch()
+    return out
+
+
+def _environment(service: Service) -> dict[str, str]:
+    """The variables of this process with the embedded service as the only one configured."""
+    families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(families)}
+    for half in (service.need("queue"), service.need("vector")):
+        environment |= _variables(half)
+    return environment
+
+
+def _variables(half: Half) -> dict[str, str]:
+    stem = f"TOOLKIT_{half.name.upper()}"
+    names = (f"{stem}_CURRENT_SIGNING_KEY", f"{stem}_NEXT_SIGNING_KEY")
+    keys = {name: key.reveal() for name, key in zip(names, half.signing_keys, strict=False)}
+    return {f"{stem}_URL": half.url, f"{stem}_TOKEN": half.token.reveal(), **keys}
+
+
+@contextmanager
+def _ended_by_signals() -> Iterator[None]:
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that what it started is ended too."""
+
+    def end(number: int, _: FrameType | None) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

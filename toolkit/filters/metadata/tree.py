@@ -1,0 +1,296 @@
+"""The metadata filter as a tree of frozen values: made by `parse`, or by hand, combined with ``&`` and ``|``.
+
+What a condition means, where the service does not say (assumptions, kept in one place):
+
+- A field that is missing, or null, matches no condition, not even ``!=`` and the NOT forms, as in SQL. The
+  only exceptions: ``HAS NOT FIELD`` is true where the field is missing, and ``HAS FIELD`` is true for null.
+- Booleans are the numbers 1 and 0. Numbers compare exactly, whole or not.
+- Text is ordered by code point. Values of different kinds (text and number, or anything and an object or an
+  array) are never equal, and neither is smaller: ``=`` ``<`` ``<=`` ``>`` ``>=`` are false, ``!=`` is true.
+- The NOT forms are true exactly where the field is there, is not null, and the plain form is false.
+- ``GLOB`` looks at text only, ``CONTAINS`` at arrays only.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
+
+from toolkit.errors import InputError
+from toolkit.filters.metadata.globbing import GlobPattern
+from toolkit.filters.metadata.paths import MISSING, parse_path, resolve
+
+Value = str | int | float | bool
+Operator = Literal["=", "!=", "<", "<=", ">", ">="]
+
+MAX_DEPTH: Final = 100
+"""How deep conditions may be nested."""
+
+
+class MetadataFilter(ABC):
+    """A filter over metadata. Two filters are equal when they have the same tree.
+
+    Examples
+    --------
+    >>> chosen = Comparison("city", "=", "Izmir") & (HasField("visits") | Comparison("age", ">", 3))
+    >>> chosen.text()
+    "city = 'Izmir' AND (visits HAS FIELD OR age > 3)"
+    >>> chosen.matches({"city": "Izmir", "age": 4})
+    True
+    """
+
+    def text(self) -> str:
+        """The filter in the service's language, in one canonical form; `parse` makes an equal tree of it."""
+        return self._text()
+
+    def matches(self, metadata: Any) -> bool:
+        """Whether metadata passes: JSON values, None where there is none."""
+        return self._passes(metadata)
+
+    def fields(self) -> tuple[str, ...]:
+        """The fields it looks at, each once, in the order of the text."""
+        return tuple(dict.fromkeys(self._fields()))
+
+    @abstractmethod
+    def _text(self) -> str:
+        """What `text` gives."""
+
+    @abstractmethod
+    def _passes(self, metadata: Any) -> bool:
+        """What `matches` gives."""
+
+    @abstractmethod
+    def _fields(self) -> Iterator[str]:
+        """The fields, with repetitions."""
+
+    @property
+    def depth(self) -> int:
+        """How deep it is nested; a single condition is 1."""
+        return 1
+
+    def __and__(self, other: MetadataFilter) -> And:
+        return And((self, other))
+
+    def __or__(self, other: MetadataFilter) -> Or:
+        return Or((self, other))
+
+
+@dataclass(frozen=True)
+class _Condition(MetadataFilter):
+    """One condition on one field."""
+
+    field: str
+    _path: tuple[str | int, ...] = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_path", parse_path(self.field))
+
+    def _passes(self, metadata: Any) -> bool:
+        found = resolve(metadata, self._path)
+        return found is not MISSING and found is not None and self._holds(found)
+
+    @abstractmethod
+    def _holds(self, found: Any) -> bool:
+        """Whether a value that is there passes."""
+
+    def _fields(self) -> Iterator[str]:
+        yield self.field
+
+
+@dataclass(frozen=True)
+class Comparison(_Condition):
+    """``field op value``.
+
+    Parameters
+    ----------
+    field : str
+        Such as ``address.city`` or ``tags[0]``.
+    op : {"=", "!=", "<", "<=", ">", ">="}
+    value : str, int, float or bool
+    """
+
+    op: Operator
+    value: Value
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.op not in get_args(Operator):
+            raise _refusal(f"the operator {self.op!r}", f"one of {' '.join(get_args(Operator))}")
+        _check_value(self.value)
+
+    def _text(self) -> str:
+        return f"{self.field} {self.op} {_literal(self.value)}"
+
+    def _holds(self, found: Any) -> bool:
+        if self.op in {"=", "!="}:
+            return _equal(found, self.value) == (self.op == "=")
+        if not _same_kind(found, self.value):
+            return False
+        if self.op == "<":
+            return bool(found < self.value)
+        if self.op == "<=":
+            return bool(found <= self.value)
+        return bool(found > self.value if self.op == ">" else found >= self.value)
+
+
+@dataclass(frozen=True)
+class Membership(_Condition):
+    """``field IN (values)`` or ``field NOT IN (values)``."""
+
+    values: tuple[Value, ...]
+    negated: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.values, tuple) or not self.values:
+            raise _refusal(f"{self.values!r} after IN", "a tuple of at least one value")
+        for value in self.values:
+            _check_value(value)
+
+    def _text(self) -> str:
+        values = ", ".join(_literal(value) for value in self.values)
+        return f"{self.field} {'NOT ' * self.negated}IN ({values})"
+
+    def _holds(self, found: Any) -> bool:
+        return any(_equal(found, value) for value in self.values) != self.negated
+
+
+@dataclass(frozen=True)
+class Contains(_Condition):
+    """``field CONTAINS value`` or ``field NOT CONTAINS value``: whether an array holds a value."""
+
+    value: Value
+    negated: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_value(self.value)
+
+    def _text(self) -> str:
+        return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
+
+    def _holds(self, found: Any) -> bool:
+        held = isinstance(found, list | tuple) and any(_equal(item, self.value) for item in found)
+        return held != self.negated
+
+
+@dataclass(frozen=True)
+class Glob(_Condition):
+    """``field GLOB pattern`` or ``field NOT GLOB pattern``; patterns as `GlobPattern` describes them."""
+
+    pattern: str
+    negated: bool = False
+    _compiled: GlobPattern = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not isinstance(self.pattern, str):
+            raise _refusal(f"{type(self.pattern).__name__} after GLOB", "text")
+        object.__setattr__(self, "_compiled", GlobPattern(self.pattern))
+
+    def _text(self) -> str:
+        return f"{self.field} {'NOT ' * self.negated}GLOB {_literal(self.pattern)}"
+
+    def _holds(self, found: Any) -> bool:
+        return (isinstance(found, str) and self._compiled.matches(found)) != self.negated
+
+
+@dataclass(frozen=True)
+class HasField(_Condition):
+    """``field HAS FIELD`` or ``field HAS NOT FIELD``."""
+
+    negated: bool = False
+
+    def _text(self) -> str:
+        return f"{self.field} HAS {'NOT ' * self.negated}FIELD"
+
+    def _passes(self, metadata: Any) -> bool:
+        return (resolve(metadata, self._path) is MISSING) == self.negated
+
+    def _holds(self, found: Any) -> bool:
+        return self._passes(found)
+
+
+@dataclass(frozen=True)
+class _Group(MetadataFilter):
+    """Several filters combined. Groups of the same kind inside each other become one."""
+
+    parts: tuple[MetadataFilter, ...]
+    _depth: int = dataclasses.field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        flat: list[MetadataFilter] = []
+        for part in self.parts:
+            if not isinstance(part, MetadataFilter):
+                raise _refusal(f"{type(part).__name__} in a group", "metadata filters")
+            flat += part.parts if isinstance(part, type(self)) else (part,)
+        depth = 1 + max((part.depth for part in flat), default=0)
+        if len(flat) < 2 or depth > MAX_DEPTH:  # noqa: PLR2004 - a group joins
+            raise _refusal(f"{len(flat)} parts, {depth} deep", f"at least 2 parts, at most {MAX_DEPTH} deep")
+        object.__setattr__(self, "parts", tuple(flat))
+        object.__setattr__(self, "_depth", depth)
+
+    @property
+    def depth(self) -> int:
+        return self._depth
+
+    def _fields(self) -> Iterator[str]:
+        for part in self.parts:
+            yield from part.fields()
+
+
+@dataclass(frozen=True)
+class And(_Group):
+    """All parts pass."""
+
+    def _text(self) -> str:
+        return " AND ".join(
+            f"({part.text()})" if isinstance(part, Or) else part.text() for part in self.parts
+        )
+
+    def _passes(self, metadata: Any) -> bool:
+        return all(part.matches(metadata) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Or(_Group):
+    """At least one part passes."""
+
+    def _text(self) -> str:
+        return " OR ".join(part.text() for part in self.parts)
+
+    def _passes(self, metadata: Any) -> bool:
+        return any(part.matches(metadata) for part in self.parts)
+
+
+def _same_kind(found: Any, value: Value) -> bool:
+    if isinstance(value, str):
+        return isinstance(found, str)
+    return isinstance(found, int | float)
+
+
+def _equal(found: Any, value: Value) -> bool:
+    return _same_kind(found, value) and bool(found == value)
+
+
+def _literal(value: Value) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)
+
+
+def _check_value(value: object) -> None:
+    if not isinstance(value, str | int | float):
+        raise _refusal(f"a value of type {type(value).__name__}", "text, a number, or a boolean")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise _refusal(f"the number {value}", "a finite number")
+
+
+def _refusal(got: str, expected: str) -> InputError:
+    return InputError("making a metadata filter", got=got, expected=expected)

@@ -1,0 +1,80 @@
+"""The run log as a frame: every workflow run the service remembers, failed or not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import pandas as pd
+import pyarrow as pa
+
+from toolkit.client.failures import PAGE_LIMIT, list_runs_page
+from toolkit.client.pages import Page
+from toolkit.client.transport import Transport
+from toolkit.loading.failures import checked_limit
+from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.paging import walk
+from toolkit.loading.progress import Progress, ProgressOption
+from toolkit.settings.service import Service
+from toolkit.tables.runs import decode_runs
+from toolkit.tables.schemas import RUNS
+
+_ASSUMPTIONS: Final = ("a cursor keeps its place in the log while runs come and go",)
+
+
+def load_runs(
+    service: Service, *, limit: int | None = None, reveal: bool = False, progress: ProgressOption = None
+) -> pd.DataFrame:
+    """Load the run log: what ran, when, and how it ended.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    limit : int, optional
+        At most this many, the newest first in practice.
+    reveal : bool
+        Leave URLs as they came instead of masking secrets.
+    progress : bool or callable, optional
+        As in `load_failures`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a run, unique by ``workflow_run_id``: ``workflow_run_id``, ``workflow_url``, ``state``
+        (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as they came), ``dlq_id`` (str),
+        ``created_at``, ``completed_at`` (datetime64[ms, UTC], null while it runs), ``labels`` (list of str),
+        ``extra`` (JSON text of everything else). The receipt is in ``attrs``.
+
+    Raises
+    ------
+    IncompleteLoadError
+        When the load ends short; ``.partial`` holds what was read.
+    ServiceError
+        When asking fails before anything was read.
+    """
+    checked_limit(limit)
+    half = service.need("queue")
+    redactor = None if reveal else service.redactor
+    count = PAGE_LIMIT if limit is None else min(limit, PAGE_LIMIT)
+
+    def tables(work: Work) -> Iterator[pa.Table]:
+        with Transport.to(service, "queue") as transport:
+
+            def fetch(cursor: str | None) -> Page:
+                return list_runs_page(transport, cursor=cursor, count=count)
+
+            for page in walk(fetch, what="workflow runs"):
+                work.count(page)
+                yield decode_runs(page.rows, redactor=redactor)
+
+    plan = Plan(
+        what="runs",
+        source=service.redactor.url(half.url),
+        scope={"revealed": reveal},
+        schema=RUNS,
+        key=("workflow_run_id",),
+        limit=limit,
+        assumptions=_ASSUMPTIONS,
+    )
+    return Load(plan, tables, lambda: Progress(progress, title="runs", unit="runs")).frame()

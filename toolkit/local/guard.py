@@ -1,0 +1,107 @@
+"""Who may speak with the embedded service: this machine's own callers, with the token, in one of two places."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import re
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from starlette.datastructures import Headers
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from toolkit.local.answers import Refusal, refusal_body
+from toolkit.redaction import Secret
+
+TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
+"""Query parameters that may carry the token, beside the Authorization header."""
+
+_OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
+
+_log = logging.getLogger(__name__)
+
+
+class Guard:
+    """ASGI middleware: foreign hosts and origins get 403, wrong tokens 401, and failures of ours a plain 500.
+
+    Parameters
+    ----------
+    app : ASGI application
+    token : Secret
+        The one token of both halves.
+    """
+
+    def __init__(self, app: ASGIApp, token: Secret) -> None:
+        self._app = app
+        self._token = token.reveal().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Let the request through, or answer it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, receive, watched)
+        except Refusal as refusal:
+            await _answer(scope, watched, refusal.status, refusal.message)
+        except Exception as error:
+            # its type and place alone: messages may hold what was sent here
+            place = _innermost(error)
+            _log.error("answering %s failed: %s at %s", scope["method"], type(error).__name__, place)  # noqa: TRY400 - no values
+            if begun:
+                raise Abort from None
+            await _answer(scope, watched, 500, "the service failed; got an error of its own; expected an answer")
+
+    def _check(self, scope: Scope) -> None:
+        headers = Headers(scope=scope)
+        if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
+            raise Refusal(403, "Host is not this machine; expected 127.0.0.1 or localhost")
+        origin = headers.get("origin")
+        if origin is not None and _hostname(origin) not in _OUR_HOSTS:
+            raise Refusal(403, "Origin is not this machine; expected none, or one of 127.0.0.1 or localhost")
+        tokens = [found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))]
+        query = scope["query_string"].decode("latin-1")
+        tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
+        # every one is compared, so that the time taken tells nothing
+        right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
+        if not right:
+            raise Refusal(401, "no token; expected 'Authorization: Bearer …' or the query parameter queue_token")
+        if not all(right):
+            raise Refusal(401, "token is not valid; expected the service's own, the same wherever it is given")
+
+
+class Abort(Exception):  # noqa: N818 - ends a connection, says nothing
+    """An answer that had begun cannot be finished: the connection is cut instead of looking whole."""
+
+
+async def _answer(scope: Scope, send: Send, status: int, message: str) -> None:
+    body = refusal_body(status, message, scope["path"])
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:  # noqa: PLR2004 - RFC 9110 wants this header with it
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _innermost(error: BaseException) -> str:
+    place = error.__traceback__
+    while place and place.tb_next:
+        place = place.tb_next
+    return f"{place.tb_frame.f_code.co_filename}:{place.tb_lineno}" if place else "an unknown place"

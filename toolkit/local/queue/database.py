@@ -1,0 +1,136 @@
+"""One SQLite file, one thread that writes, one that reads: durable, and never in the way of the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from toolkit.errors import LocalServiceError
+from toolkit.local.queue.schema import TABLES, VERSION
+
+T = TypeVar("T")
+_Job = tuple[Callable[[sqlite3.Connection], Any], "Future[Any]"]
+_BATCH: Final = 256  # most writes in one transaction
+
+
+class Database:
+    """The queue's database in WAL mode.
+
+    Writes are functions of a connection. Those that wait at the same moment share one transaction and one
+    flush to disk (each in its own savepoint, so that one failing leaves the others), and are answered once
+    it is on disk: whatever was acknowledged survives ``kill -9`` and a power cut.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made with mode 0600 when missing.
+
+    Raises
+    ------
+    LocalServiceError
+        When the file was written by another version.
+    """
+
+    def __init__(self, path: Path) -> None:
+        path.touch(mode=0o600)
+        self._path = path
+        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._writing = _open(path)
+        self._reading = _open(path)
+        self._prepare()
+        self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
+        self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
+        self._writer.start()
+
+    def _prepare(self) -> None:
+        self._writing.executescript(TABLES)
+        self._writing.execute("INSERT OR IGNORE INTO kept VALUES ('version', ?)", (VERSION,))
+        (found,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        if found != VERSION:
+            raise LocalServiceError(
+                f"opening {self._path.name!r}",
+                got=f"tables of version {found}",
+                expected=f"version {VERSION}",
+                next_step="Start with an empty data folder.",
+            )
+
+    def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
+        """Hand over a write. Its future is done once the write is on disk."""
+        done: Future[T] = Future()
+        self._jobs.put((work, done))
+        return done
+
+    async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Write, and come back once it is on disk. A failing write leaves nothing behind and raises here."""
+        return await asyncio.wrap_future(self.submit(work))
+
+    async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        """Read what has been committed."""
+        return await asyncio.wrap_future(self._reader.submit(work, self._reading))
+
+    def close(self) -> None:
+        """Finish the writes under way and close the file."""
+        self._jobs.put(None)
+        self._writer.join()
+        self._reader.shutdown()
+        self._writing.close()
+        self._reading.close()
+
+    def _write_all(self) -> None:
+        ended = False
+        while not ended:
+            job = self._jobs.get()
+            batch: list[_Job] = []
+            while job is not None:
+                batch.append(job)
+                if len(batch) == _BATCH or self._jobs.empty():
+                    break
+                job = self._jobs.get()
+            ended = job is None
+            if batch:
+                self._commit(batch)
+
+    def _commit(self, batch: list[_Job]) -> None:
+        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        try:
+            self._writing.execute("BEGIN IMMEDIATE")
+            outcomes = [(done, *self._try(work)) for work, done in batch]
+            self._writing.execute("COMMIT")
+        except sqlite3.Error as error:  # a full disk, above all: nothing of this batch is kept
+            if self._writing.in_transaction:
+                self._writing.execute("ROLLBACK")
+            outcomes = [(done, None, error) for _, done in batch]
+        for done, result, error in outcomes:
+            if not done.set_running_or_notify_cancel():
+                continue
+            if error is None:
+                done.set_result(result)
+            else:
+                done.set_exception(error)
+
+    def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
+        self._writing.execute("SAVEPOINT one")
+        try:
+            result = work(self._writing)
+        except Exception as error:  # noqa: BLE001 - handed to the one who waits for this write
+            self._writing.execute("ROLLBACK TO one")
+            return None, error
+        else:
+            return result, None
+        finally:
+            self._writing.execute("RELEASE one")
+
+
+def _open(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA foreign_keys = ON")
+    connection.row_factory = sqlite3.Row
+    return connection

@@ -1,0 +1,238 @@
+"""What a publish asks for: headers in either prefix become settings, and anything odd a refusal that names it."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from toolkit.errors import InputError
+from toolkit.local.answers import Refusal
+from toolkit.local.queue.destinations import check_url
+from toolkit.local.queue.durations import duration_ms
+from toolkit.local.queue.expressions import RetryDelay
+from toolkit.local.queue.message import Flow, Settings, Workflow
+
+PREFIXES: Final = ("Service-", "Upstash-")
+MAX_RETRIES: Final = 100
+_MAX_WAIT_MS: Final = 10 * 365 * 86_400_000
+_METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
+# what HTTP cannot carry in a header value: controls, and what is not Latin-1
+_UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
+_REDACTABLE: Final = re.compile(r"body|headers|header\[[^\[\]]+\]", re.IGNORECASE)
+# they belong to one connection, or would contradict the body that is sent
+_NOT_FORWARDED: Final = frozenset(
+    {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "keep-alive", "te", "trailer", "upgrade"}
+)
+
+
+class Publish(msgspec.Struct, frozen=True):
+    """One publish, read and checked, before it has an id."""
+
+    settings: Settings
+    prefix: str
+    body: bytes
+    callback: Settings | None
+    failure_callback: Settings | None
+    redact: tuple[str, ...]
+    deduplication: str | None
+
+
+def read_publish(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> Publish:
+    """Read one publish.
+
+    Parameters
+    ----------
+    url : str
+        The destination.
+    headers : iterable of (str, str)
+        As received; those without a known prefix are ignored, but for Content-Type.
+    body : bytes
+
+    Raises
+    ------
+    Refusal
+        400, naming the header.
+
+    Examples
+    --------
+    >>> read_publish("http://127.0.0.1/a", [("Service-Retries", "1")], b"").settings.retries
+    1
+    """
+    prefix, content_type = PREFIXES[0], ""
+    scopes: dict[str, list[tuple[str, str, str]]] = {"": [], "callback-": [], "failure-callback-": []}
+    for name, value in headers:
+        if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
+            raise Refusal(400, f"header {name[:80]!r} is malformed; expected a plain name, and a value without control characters or characters beyond Latin-1")
+        if name.lower() == "content-type":
+            content_type = value
+        for known in PREFIXES:
+            if name.lower().startswith(known.lower()):
+                prefix = known
+                rest = name[len(known) :]
+                scope = next((s for s in ("failure-callback-", "callback-") if rest.lower().startswith(s)), "")
+                scopes[scope].append((name, rest[len(scope) :], value.strip()))
+    main = _Scope(scopes[""])
+    own = _settings(main, check_url(url, "destination"))
+    if content_type:
+        own = msgspec.structs.replace(own, headers=(("Content-Type", content_type), *_without(own.headers, "content-type")))
+    return Publish(
+        settings=own,
+        prefix=prefix,
+        body=body,
+        callback=_callback(main, "callback", scopes["callback-"]),
+        failure_callback=_callback(main, "failure-callback", scopes["failure-callback-"]),
+        redact=_redact(main),
+        deduplication=_deduplication(main, url, own, body),
+    )
+
+
+def _without(headers: Sequence[tuple[str, str]], name: str) -> list[tuple[str, str]]:
+    return [header for header in headers if header[0].lower() != name]
+
+
+class _Scope:
+    """The headers of one scope: full name (for refusals) and value under the lower-case rest of the name."""
+
+    def __init__(self, headers: list[tuple[str, str, str]]) -> None:
+        self.found = {rest.lower(): (name, value) for name, rest, value in headers}
+        self.forwarded = tuple(
+            (rest[len("forward-") :], value)
+            for _, rest, value in headers
+            if rest.lower().startswith("forward-") and rest[len("forward-") :].lower() not in _NOT_FORWARDED
+        )
+
+    def text(self, key: str) -> str | None:
+        return self.found[key][1] if key in self.found else None
+
+    def refuse(self, key: str, expected: str) -> Refusal:
+        name, value = self.found[key]
+        return Refusal(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
+
+    def duration(self, key: str) -> int | None:
+        text = self.text(key)
+        if text is None:
+            return None
+        found = duration_ms(text)
+        if found is None or found > _MAX_WAIT_MS:
+            raise self.refuse(key, "a duration such as 50s or 1d10h30m, of at most ten years")
+        return found
+
+    def whole(self, key: str, low: int, high: int) -> int | None:
+        text = self.text(key)
+        if text is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
+            raise self.refuse(key, f"a whole number from {low} to {high}")
+        return int(text)
+
+    def flag(self, key: str) -> bool:
+        text = (self.text(key) or "false").lower()
+        if text not in ("true", "false"):
+            raise self.refuse(key, "true or false")
+        return text == "true"
+
+    def words(self, key: str) -> tuple[str, ...]:
+        parts = (part.strip() for part in (self.text(key) or "").split(","))
+        return tuple(dict.fromkeys(part for part in parts if part))
+
+
+def _settings(scope: _Scope, url: str) -> Settings:
+    method = scope.text("method")
+    if method is not None and method.upper() not in _METHODS:
+        raise scope.refuse("method", f"one of {', '.join(_METHODS)}")
+    timeout = scope.duration("timeout")
+    if timeout == 0:
+        raise scope.refuse("timeout", "more than nothing")
+    retries = scope.whole("retries", 0, MAX_RETRIES)
+    not_before = scope.whole("not-before", 0, 253_402_300_799)  # the end of the year 9999, as seconds
+    return Settings(
+        url=url,
+        method=method.upper() if method else None,
+        headers=scope.forwarded,
+        timeout_ms=timeout,
+        retries=retries,
+        retry_delay=_retry_delay(scope, retries),
+        delay_ms=scope.duration("delay"),
+        not_before=None if not_before is None else not_before * 1000,
+        labels=scope.words("label"),
+        flow_key=scope.text("flow-control-key") or None,
+        flow=_flow(scope),
+        workflow=_workflow(scope, url),
+    )
+
+
+def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
+    text = scope.text("retry-delay")
+    if text is None:
+        return None
+    try:
+        delay = RetryDelay(text)
+        for retried in range(retries or 1):
+            delay(retried)
+    except InputError as error:
+        name = scope.found["retry-delay"][0]
+        raise Refusal(400, f"header {name} is not understood; got {error.got}; expected {error.expected}") from None
+    return text
+
+
+def _flow(scope: _Scope) -> Flow | None:
+    text = scope.text("flow-control-value")
+    if text is None:
+        return None
+    if "flow-control-key" not in scope.found:
+        raise scope.refuse("flow-control-value", "a Flow-Control-Key beside it")
+    given: dict[str, str] = {}
+    for part in text.split(","):
+        name, equals, value = (piece.strip() for piece in part.partition("="))
+        if not equals or name.lower() not in ("parallelism", "rate", "period") or name.lower() in given:
+            raise scope.refuse("flow-control-value", "parallelism=, rate= and period=, each at most once")
+        given[name.lower()] = value
+    counts = {name: given[name] for name in ("parallelism", "rate") if name in given}
+    period = duration_ms(given.get("period", "1s"))
+    if not period or not all(re.fullmatch(r"[1-9][0-9]{0,8}", count) for count in counts.values()):
+        raise scope.refuse("flow-control-value", "whole numbers above 0, and a period such as 1m")
+    return Flow(period_ms=period, **{name: int(count) for name, count in counts.items()})
+
+
+def _workflow(scope: _Scope, url: str) -> Workflow | None:
+    run_id = scope.text("workflow-runid")
+    if not run_id:
+        return None
+    if len(run_id) > 256 or "," in run_id:  # noqa: PLR2004 - a generous bound
+        raise scope.refuse("workflow-runid", "at most 256 characters, without commas")
+    return Workflow(
+        run_id=run_id,
+        url=scope.text("workflow-url") or url,
+        init=scope.flag("workflow-init"),
+        call_type=scope.text("workflow-calltype") or "",
+        features=scope.words("feature-set"),
+    )
+
+
+def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Settings | None:
+    if key not in main.found:
+        return None
+    name, url = main.found[key]
+    return _settings(_Scope(headers), check_url(url, f"header {name}"))
+
+
+def _redact(scope: _Scope) -> tuple[str, ...]:
+    fields = scope.words("redact-fields")
+    if not all(_REDACTABLE.fullmatch(field) for field in fields):
+        raise scope.refuse("redact-fields", "body, headers or header[Name], with commas between them")
+    return fields
+
+
+def _deduplication(scope: _Scope, url: str, settings: Settings, body: bytes) -> str | None:
+    given = scope.text("deduplication-id")
+    if given:
+        return f"id {given}"
+    if not scope.flag("content-based-deduplication"):
+        return None
+    parts = [url.encode(), *(f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers)), body]
+    return f"content {hashlib.sha256(b''.join(len(part).to_bytes(8, 'big') + part for part in parts)).hexdigest()}"

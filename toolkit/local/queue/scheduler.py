@@ -1,0 +1,132 @@
+"""The one loop that finds what is due, sends it, and has the outcome recorded."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sqlite3
+from typing import Final
+
+from toolkit.local.queue import runs
+from toolkit.local.queue.flow import FlowControl
+from toolkit.local.queue.message import Message, decode_message
+from toolkit.local.queue.sender import Sender, outgoing
+from toolkit.local.queue.settle import settle
+from toolkit.local.queue.store import Store
+
+CONCURRENCY: Final = 32
+_EXPIRY_EVERY_MS: Final = 60_000
+
+_log = logging.getLogger(__name__)
+
+
+class Scheduler:
+    """Delivers messages.
+
+    A message is claimed in memory only: after a crash all that was not recorded as done is due again. So
+    each is delivered at least once, under the same id.
+
+    Parameters
+    ----------
+    store : Store
+    sender : Sender
+    factor : float
+        Divides all waits; timestamps stay as they are.
+    concurrency : int
+        Most deliveries at once.
+    """
+
+    def __init__(self, store: Store, sender: Sender, *, factor: float = 1.0, concurrency: int = CONCURRENCY) -> None:
+        self._store = store
+        self._sender = sender
+        self.factor = factor
+        self._concurrency = concurrency
+        self._claimed: dict[int, asyncio.Task[None]] = {}
+        self._flow = FlowControl(factor)
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        """Look again: something may have become due."""
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Deliver until canceled."""
+        expired_at = 0
+        try:
+            while True:
+                self._changed.clear()
+                now = self._store.clock.now_ms()
+                if now - expired_at >= _EXPIRY_EVERY_MS:
+                    await self._store.expire()
+                    expired_at = now
+                next_due = await self._start_due(now)
+                await self._pause(min(next_due, expired_at + _EXPIRY_EVERY_MS))
+        finally:
+            for task in self._claimed.values():
+                task.cancel()
+            await asyncio.gather(*self._claimed.values(), return_exceptions=True)
+
+    async def _start_due(self, now: int) -> int:
+        """Start what is due, as far as there is room; gives when to look again at the latest."""
+        claimed, blocked = set(self._claimed), self._flow.blocked(now)
+        room = self._concurrency - len(claimed)
+        if room <= 0:
+            return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
+
+        def read(connection: sqlite3.Connection) -> tuple[list[sqlite3.Row], int | None]:
+            free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
+            rows = connection.execute(
+                f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {free} "  # noqa: S608 - marks only
+                "ORDER BY due_at, seq LIMIT ?",
+                (now, *blocked, room + len(claimed)),
+            ).fetchall()
+            (later,) = connection.execute("SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)).fetchone()
+            return rows, later
+
+        rows, later = await self._store.database.read(read)
+        started = 0
+        for row in rows:
+            if row["seq"] in self._claimed or started == room:
+                continue
+            message = decode_message(row["spec"])
+            if not self._flow.admit(message, now):
+                self.wake()  # look again without this key
+                continue
+            started += 1
+            task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
+            self._claimed[row["seq"]] = task
+        times = [moment for moment in (later, self._flow.next_release(now)) if moment is not None]
+        return min(times, default=now + _EXPIRY_EVERY_MS)
+
+    async def _pause(self, until_ms: int) -> None:
+        waits = [
+            asyncio.ensure_future(self._changed.wait()),
+            asyncio.ensure_future(self._store.clock.sleep_until(until_ms)),
+        ]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+    async def _deliver(self, seq: int, message: Message, retried: int) -> None:
+        database, clock = self._store.database, self._store.clock
+        try:
+            history = (
+                [] if message.step is None else await database.read(lambda connection: runs.history(connection, message))
+            )
+            sent = outgoing(message, retried, history)
+            answer = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
+            now = clock.now_ms()
+            await database.write(
+                lambda connection: settle(
+                    connection, message, sent, answer, retried=retried, now_ms=now, factor=self.factor
+                )
+            )
+        except Exception as error:  # noqa: BLE001 - a full disk, say: the message stays due, and the others go on
+            _log.error("delivering %s failed here: %s", message.id, type(error).__name__)  # noqa: TRY400 - no values
+            await asyncio.sleep(1)
+        finally:
+            self._flow.release(message)
+            del self._claimed[seq]
+            self.wake()

@@ -1,0 +1,94 @@
+"""The tables of the queue's database."""
+
+from __future__ import annotations
+
+from typing import Final
+
+VERSION: Final = 1
+"""Version of these tables, kept in the database; another version is refused."""
+
+TABLES: Final = """
+-- Messages that still have to be delivered. A row goes in the transaction that records what became of it.
+CREATE TABLE IF NOT EXISTS messages (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  due_at INTEGER NOT NULL,
+  retried INTEGER NOT NULL DEFAULT 0,
+  run_id TEXT,
+  flow_key TEXT,
+  about TEXT,
+  spec BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS messages_due ON messages (due_at, seq);
+CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS deduplication (
+  name TEXT PRIMARY KEY,
+  message_id TEXT NOT NULL,
+  expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS deduplication_expiry ON deduplication (expires_at);
+
+-- What happened to messages, in order.
+CREATE TABLE IF NOT EXISTS events (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  time INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  run_id TEXT,
+  state TEXT NOT NULL,
+  url TEXT NOT NULL,
+  entry TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_message ON events (message_id);
+CREATE INDEX IF NOT EXISTS events_time ON events (time);
+
+-- The dead letter queue. `entry` is what lists show, without the state; `message` is null for entries filled in.
+CREATE TABLE IF NOT EXISTS dlq (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  workflow INTEGER NOT NULL,
+  entered_at INTEGER NOT NULL,
+  created_at INTEGER,
+  workflow_url TEXT,
+  run_id TEXT,
+  workflow_created_at INTEGER,
+  state TEXT,
+  caller_ip TEXT,
+  flow_key TEXT,
+  entry TEXT NOT NULL,
+  message BLOB
+);
+CREATE INDEX IF NOT EXISTS dlq_order ON dlq (workflow, entered_at, seq);
+CREATE INDEX IF NOT EXISTS dlq_created ON dlq (workflow, created_at);
+CREATE TABLE IF NOT EXISTS dlq_labels (
+  dlq_seq INTEGER NOT NULL REFERENCES dlq (seq) ON DELETE CASCADE,
+  label TEXT NOT NULL,
+  PRIMARY KEY (dlq_seq, label)
+) WITHOUT ROWID;
+
+-- Workflow runs. `first` is the message that started it; null for runs filled in, whose `entry` is shown as given.
+CREATE TABLE IF NOT EXISTS runs (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  url TEXT,
+  state TEXT,
+  created_at INTEGER NOT NULL,
+  completed_at INTEGER,
+  dlq_id TEXT,
+  labels TEXT NOT NULL DEFAULT '[]',
+  first BLOB,
+  entry TEXT
+);
+CREATE INDEX IF NOT EXISTS runs_order ON runs (created_at, seq);
+CREATE TABLE IF NOT EXISTS steps (
+  run_id TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  body BLOB NOT NULL,
+  PRIMARY KEY (run_id, position)
+) WITHOUT ROWID;
+
+-- Small things that must outlive a restart: signing keys, the key of cursors, the version of these tables.
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""

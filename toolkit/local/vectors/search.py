@@ -1,0 +1,106 @@
+"""Exact nearest neighbours: one matrix product in single precision, then the few that can matter in double.
+
+The product tells each row's closeness up to a rounding error with a known bound. Every row that could still be
+among the best, given that bound, is computed again in double precision, so the answer is that of a plain
+double-precision search, at the price of the product.
+
+Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared distance), DOT_PRODUCT
+(1 + dot) / 2. A vector of length 0 has no direction; its cosine is taken as 0.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.specs import Similarity
+
+Floats = NDArray[np.float64]
+Places = NDArray[np.intp]
+
+_UNIT: Final = 2.0**-24  # relative rounding error of single precision
+_TINY: Final = 2.0**-125  # what a product can lose to underflow, with some to spare
+_CHUNK: Final = 4096
+
+
+def nearest(
+    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Places | None = None
+) -> list[tuple[int, float]]:
+    """The best rows and their scores, best first; equals in the order in which they were first put.
+
+    Parameters
+    ----------
+    rows : NamespaceRows
+    query : numpy.ndarray
+        Shape (dimension,), float64, finite.
+    top_k : int
+        At most this many, at least 1.
+    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}
+    passing : numpy.ndarray, optional
+        Slots of the rows that may be in the answer. Default: all.
+
+    Returns
+    -------
+    list of (slot, score)
+    """
+    slots = np.arange(len(rows)) if passing is None else passing
+    if len(slots) > top_k:
+        slots = _possible(rows, query, top_k, similarity, slots)
+    closeness = np.concatenate(
+        [
+            _closeness(rows, query, similarity, slots[start : start + _CHUNK])
+            for start in range(0, max(1, len(slots)), _CHUNK)
+        ]
+    )
+    order = np.lexsort((rows.sequence[slots], -closeness))[:top_k]
+    scores = _scores(closeness[order], similarity)
+    return [(int(slot), float(score)) for slot, score in zip(slots[order], scores, strict=True)]
+
+
+def _possible(rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, slots: Places) -> Places:
+    """The slots whose rows can be among the best, given the bound on the product's rounding error."""
+    dimension = len(query)
+    length = float(np.linalg.norm(query))
+    direction = query / length if length else query
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        product = (rows.matrix @ direction.astype(np.float32)).astype(np.float64)[slots]
+        norms = rows.norms[slots]
+        # the sum's error (dimension), and that of casting the direction, with some to spare
+        error = (1.02 * (dimension + 4) * _UNIT) * norms + dimension * _TINY
+        if similarity == "COSINE":
+            inverse = np.divide(1.0, norms, out=np.zeros_like(norms), where=norms > 0)
+            value, error = product * inverse, error * inverse
+        elif similarity == "DOT_PRODUCT":
+            value, error = product * length, error * length
+        else:
+            squares = norms**2 + length**2
+            value, error = 2 * length * product - squares, 2 * length * error + 1e-14 * squares
+        lower, upper = value - error, value + error
+        # where the product overflowed nothing is known
+        unknown = ~np.isfinite(lower) | ~np.isfinite(upper)
+        lower[unknown], upper[unknown] = -np.inf, np.inf
+    threshold = np.partition(lower, len(lower) - top_k)[len(lower) - top_k]
+    possible: Places = slots[upper >= threshold]
+    return possible
+
+
+def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, slots: Places) -> Floats:
+    """Cosine, dot product or negative squared distance, in double precision."""
+    vectors = rows.matrix[slots].astype(np.float64)
+    if similarity == "EUCLIDEAN":
+        apart = vectors - query
+        return -np.einsum("ij,ij->i", apart, apart)
+    # row by row the same sum, so that equal vectors are equally close wherever they lie
+    products: Floats = np.einsum("ij,j->i", vectors, query)
+    if similarity == "DOT_PRODUCT":
+        return products
+    lengths = rows.norms[slots] * np.linalg.norm(query)
+    cosines: Floats = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
+    return cosines.clip(-1.0, 1.0)
+
+
+def _scores(closeness: Floats, similarity: Similarity) -> Floats:
+    return 1 / (1 - closeness) if similarity == "EUCLIDEAN" else (1 + closeness) / 2

@@ -1,0 +1,120 @@
+"""What a sync found: the added, the changed and the gone entries, and the receipt of its load."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolkit.errors import SnapshotError
+from toolkit.receipt import Receipt
+from toolkit.redaction import escape_html
+from toolkit.snapshots.columns import FAILURES_AT_REST
+from toolkit.snapshots.folder import Folder
+from toolkit.tables.frames import to_frame
+
+
+@dataclass(frozen=True)
+class Piece:
+    """Rows of one data file.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the snapshot.
+    rows : int
+    places : numpy.ndarray or None
+        Which rows of the file; None for all.
+    """
+
+    path: str
+    rows: int
+    places: npt.NDArray[np.int64] | None
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Changes:
+    """What a sync found. The frames are read from the snapshot when they are first asked for.
+
+    Attributes
+    ----------
+    receipt : Receipt
+        Of the load. Nothing is marked gone unless it is complete.
+    rows : int
+        Rows in the snapshot now, those gone included.
+    """
+
+    receipt: Receipt
+    rows: int
+    folder: Folder = field(repr=False)
+    added_pieces: tuple[Piece, ...]
+    changed_pieces: tuple[Piece, ...]
+    gone_pieces: tuple[Piece, ...]
+
+    @cached_property
+    def added(self) -> pd.DataFrame:
+        """Entries never seen before: the columns of a failures frame, `first_seen_at` and `gone_between`."""
+        return self._frame(self.added_pieces)
+
+    @cached_property
+    def changed(self) -> pd.DataFrame:
+        """Entries with new content, as they are now, and those back after having been gone."""
+        return self._frame(self.changed_pieces)
+
+    @cached_property
+    def gone(self) -> pd.DataFrame:
+        """Entries no longer there, as they were last seen: `gone_between` says when they went."""
+        return self._frame(self.gone_pieces)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were added, changed and gone, without reading them."""
+        pieces = {"added": self.added_pieces, "changed": self.changed_pieces, "gone": self.gone_pieces}
+        return {name: sum(piece.rows for piece in several) for name, several in pieces.items()}
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the counts, and why nothing could be called gone where that is so."""
+        counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        if self.receipt.complete:
+            return counted
+        return f"{counted} (the load is not complete, so nothing was marked gone)"
+
+    def __repr__(self) -> str:
+        return f"Changes({self.verdict}; {self.rows:,} rows in {self.folder}; {self.receipt.verdict})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            **{name: f"{count:,}" for name, count in self.counts.items()},
+            "rows in the snapshot": f"{self.rows:,}",
+            "snapshot": str(self.folder),
+            "load": self.receipt.verdict,
+        }
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
+            f'<td style="text-align:left">{escape_html(value)}</td></tr>'
+            for name, value in facts.items()
+        )
+        return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+
+    def _frame(self, pieces: tuple[Piece, ...]) -> pd.DataFrame:
+        tables = [self._table(piece) for piece in pieces if piece.rows]
+        return to_frame(pa.concat_tables(tables) if tables else FAILURES_AT_REST.empty_table(), self.receipt)
+
+    def _table(self, piece: Piece) -> pa.Table:
+        try:
+            with self.folder.open(piece.path) as file:
+                table = pq.read_table(file).replace_schema_metadata(None)
+        except FileNotFoundError:
+            raise SnapshotError(
+                f"reading the changes of the snapshot {self.folder}",
+                got="files that a later sync has replaced",
+                expected="the files this sync wrote",
+                next_step="Ask for .added, .changed and .gone before the next sync, or read the snapshot.",
+            ) from None
+        return table if piece.places is None else table.take(pa.array(piece.places))

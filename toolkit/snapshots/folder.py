@@ -1,0 +1,305 @@
+"""A snapshot's folder on a local disk: durable writes, one writer, and no file reached through a link.
+
+Every access goes through a folder handle, one path part after another with ``O_NOFOLLOW``, so that a link
+put inside a snapshot leads nowhere. What is written is on the disk before its name is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import os
+import secrets
+import stat
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+
+LOCK: Final = ".lock"
+_DRAFT: Final = ".tmp"
+_BLOCK: Final = 1 << 20
+
+Step = Callable[[str], None]
+"""Called with a name before each operation on the disk: tests stop a writer there."""
+
+
+def no_step(_: str) -> None:
+    """Nothing is called between the operations."""
+
+
+class HashingFile:
+    """A file to write, which counts and hashes what goes through it.
+
+    Parameters
+    ----------
+    file : BinaryIO
+    step : callable
+        Called before each write.
+    """
+
+    def __init__(self, file: BinaryIO, step: Step) -> None:
+        self._file = file
+        self._step = step
+        self._hash = hashlib.sha256()
+        self._discarding = False
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        """Write all of it; the number of bytes."""
+        view = memoryview(data).cast("B")
+        if self._discarding:
+            return len(view)
+        self._step("write")
+        self._hash.update(view)
+        self.bytes += len(view)
+        self._file.write(view)
+        return len(view)
+
+    def flush(self) -> None:
+        """Hand everything to the operating system."""
+        if not self._discarding:
+            self._file.flush()
+
+    def sync(self) -> None:
+        """Return when everything is on the disk."""
+        self._file.flush()
+        self._step("fsync file")
+        os.fsync(self._file.fileno())
+
+    def discard(self) -> None:
+        """Drop what is still written, so that an encoder that insists on a last word can have it."""
+        self._discarding = True
+
+    def close(self) -> None:
+        """Close the file. Nothing is promised about the disk: see `sync`."""
+        self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        """Hash of everything written so far, in hex."""
+        return self._hash.hexdigest()
+
+
+class Folder:
+    """The files of one snapshot, named by paths relative to it.
+
+    Parameters
+    ----------
+    path : str or path
+        A local folder. Links on the way to it are followed, links inside it are not.
+    step : callable
+        Called before each operation that changes something.
+
+    Raises
+    ------
+    InputError
+        For an address (``s3://…``) instead of a path.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, step: Step = no_step) -> None:
+        text = os.fspath(path)
+        if not isinstance(text, str) or not text or "://" in text or "\0" in text:
+            raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
+        self.path = Path(text).expanduser().absolute()
+        self._step = step
+
+    def __str__(self) -> str:
+        return str(self.path)
+
+    def make(self) -> None:
+        """Make the folder, for this user only, where it is missing."""
+        missing = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        for part in reversed(missing):
+            self._step("make folder")
+            part.mkdir(mode=0o700, exist_ok=True)
+            _sync(part.parent)
+
+    def names(self) -> Iterator[str]:
+        """Relative paths of everything inside that is no folder, sorted. Links are named, not followed."""
+        for folder, folders, files in os.walk(self.path):
+            folders.sort()
+            links = [name for name in folders if (Path(folder) / name).is_symlink()]
+            for name in sorted(files + links):
+                yield (Path(folder) / name).relative_to(self.path).as_posix()
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a file for reading.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none.
+        SnapshotDamagedError
+            When it, or a folder on the way, is a link or no regular file.
+        """
+        *folders, last = name.split("/")
+        with self._inside(folders) as inside:
+            try:
+                # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
+                handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inside)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise self._not_a_file(name, "a link") from None
+                raise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise self._not_a_file(name, "something that is no regular file")
+        return os.fdopen(handle, "rb")
+
+    def size(self, name: str) -> int:
+        """Bytes of a file; raises as `open`."""
+        with self.open(name) as file:
+            return os.fstat(file.fileno()).st_size
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[HashingFile]:
+        """Open a new file for writing, for this user only; the folders on the way are made."""
+        *folders, last = name.split("/")
+        self._step("create file")
+        with self._inside(folders, make=True) as inside:
+            handle = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+        hashing = HashingFile(os.fdopen(handle, "wb"), self._step)
+        try:
+            yield hashing
+        finally:
+            hashing.close()
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file of the same folder its name, replacing what had it."""
+        *folders, last = new.split("/")
+        self._step("rename")
+        with self._inside(folders) as inside:
+            os.replace(old.rpartition("/")[2], last, src_dir_fd=inside, dst_dir_fd=inside)
+
+    def remove(self, name: str) -> None:
+        """Remove a file; nothing happens when it is not there."""
+        *folders, last = name.split("/")
+        self._step("remove")
+        with suppress(FileNotFoundError), self._inside(folders) as inside:
+            os.unlink(last, dir_fd=inside)
+
+    def sync(self, name: str) -> None:
+        """Return when the names in a file's folder, and of the folders on the way, are on the disk."""
+        folders = name.split("/")[:-1]
+        for depth in range(len(folders), -1, -1):
+            self._step("fsync folder")
+            with self._inside(folders[:depth]) as inside:
+                os.fsync(inside)
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Replace a file as a whole: whoever reads sees the old content or the new one."""
+        draft = draft_of(name)
+        with self.new_file(draft) as file:
+            file.write(content)
+            file.sync()
+        self.rename(draft, name)
+        self.sync(name)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the snapshot for writing. The lock ends with its process, however that ends.
+
+        Raises
+        ------
+        SnapshotLockedError
+            When another writer holds it.
+        """
+        self._step("lock")
+        try:
+            with self._inside([]) as inside:
+                handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+        except OSError as error:
+            if error.errno == errno.ELOOP:
+                raise self._not_a_file(LOCK, "a link") from None
+            raise
+        with os.fdopen(handle, "r+b") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = file.read(20).decode("ascii", "replace").strip()
+                raise SnapshotLockedError(
+                    f"writing the snapshot {self}",
+                    got=f"a lock held by process {holder}" if holder else "a lock held by another process",
+                    expected="one writer",
+                    next_step="Wait until it is done, then call again.",
+                ) from None
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n".encode())
+            file.flush()
+            yield
+
+    @contextmanager
+    def _inside(self, folders: list[str], *, make: bool = False) -> Iterator[int]:
+        """A handle of a folder inside, reached without following a link."""
+        flags = os.O_RDONLY | os.O_DIRECTORY
+        handle = os.open(self.path, flags)
+        try:
+            for depth, part in enumerate(folders, 1):
+                if make:
+                    with suppress(FileExistsError):
+                        os.mkdir(part, 0o700, dir_fd=handle)
+                try:
+                    inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=handle)
+                except OSError as error:
+                    if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+                        raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder") from None
+                    raise
+                os.close(handle)
+                handle = inner
+            yield handle
+        finally:
+            os.close(handle)
+
+    def _not_a_file(self, name: str, got: str, expected: str = "a regular file") -> SnapshotDamagedError:
+        return SnapshotDamagedError(
+            f"opening {name!r} of the snapshot {self}",
+            got=got,
+            expected=expected,
+            next_step="Nothing was read through it. Look at who put it there.",
+        )
+
+    @contextmanager
+    def failures_named(self, doing: str) -> Iterator[None]:
+        """Raise what the operating system refuses as a `SnapshotError` that says what was being done."""
+        try:
+            yield
+        except OSError as error:
+            raise SnapshotError(
+                f"{doing} the snapshot {self}",
+                got=f"{type(error).__name__}: {error.strerror or error}",
+                next_step="See that the folder can be used and the disk has room. The snapshot is whole, as it was or new.",
+            ) from error
+
+
+def draft_of(name: str) -> str:
+    """A new name in the same folder that no Parquet reader takes for data."""
+    folder, slash, last = name.rpartition("/")
+    return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
+
+
+def digest(file: BinaryIO) -> tuple[str, int]:
+    """Hash (hex SHA-256) and bytes of a file, read from its start; it is left at its start again."""
+    file.seek(0)
+    found, size = hashlib.sha256(), 0
+    while block := file.read(_BLOCK):
+        found.update(block)
+        size += len(block)
+    file.seek(0)
+    return found.hexdigest(), size
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

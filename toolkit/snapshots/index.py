@@ -1,0 +1,86 @@
+"""What a sync remembers of every row at rest: its id, its content, the time first seen, whether it is gone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from toolkit.errors import SnapshotDamagedError
+from toolkit.snapshots.datafiles import damaged, opened
+from toolkit.snapshots.fingerprints import WIDTH, Fingerprints
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import Manifest
+
+ENTRY = np.dtype(
+    [("id", f"S{WIDTH}"), ("content", f"S{WIDTH}"), ("first_seen", "<i8"), ("gone", "?")]
+)
+"""One row: fingerprints of id and content, milliseconds since 1970, and whether it is marked gone."""
+
+Entries = npt.NDArray[np.void]
+
+
+class Index:
+    """Entries in the order of the rows at rest, and a way to find them by id.
+
+    Parameters
+    ----------
+    entries : numpy.ndarray
+        dtype `ENTRY`, in the order of the manifest's files and of their rows.
+    """
+
+    def __init__(self, entries: Entries) -> None:
+        self.entries = entries
+        self._order = np.argsort(entries["id"], kind="stable")
+        self._sorted = entries["id"][self._order]
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    def find(self, ids: Fingerprints) -> npt.NDArray[np.int64]:
+        """Positions of these ids, -1 for those that are not there."""
+        if not len(self):
+            return np.full(len(ids), -1, dtype=np.int64)
+        places = np.minimum(np.searchsorted(self._sorted, ids), len(self) - 1)
+        return np.where(self._sorted[places] == ids, self._order[places], -1).astype(np.int64)
+
+
+def new_entries(ids: Fingerprints, content: Fingerprints, first_seen: Any) -> Entries:
+    """Entries of rows that are there.
+
+    Parameters
+    ----------
+    ids, content : numpy.ndarray
+        Fingerprints.
+    first_seen : int or numpy.ndarray
+        Milliseconds since 1970.
+    """
+    entries = np.zeros(len(ids), dtype=ENTRY)
+    entries["id"], entries["content"], entries["first_seen"] = ids, content, first_seen
+    return entries
+
+
+def read_index(folder: Folder, manifest: Manifest | None) -> Index:
+    """The index of a snapshot; empty for one that is yet to be written.
+
+    Raises
+    ------
+    SnapshotDamagedError
+        When it is missing, was cut or edited, or does not fit the data files.
+    """
+    if manifest is None:
+        return Index(np.zeros(0, dtype=ENTRY))
+    listed = manifest.index
+    if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
+        raise SnapshotDamagedError(
+            f"reading the index of the snapshot {folder}",
+            got="none" if listed is None else f"{listed.bytes:,} bytes for {manifest.rows:,} rows",
+            expected=f"{ENTRY.itemsize} bytes a row",
+            next_step="Restore the folder, or load into a new one.",
+        )
+    with opened(folder, listed) as file:
+        index = Index(np.frombuffer(file.read(), dtype=ENTRY))
+    if len(np.unique(index.entries["id"])) != len(index):
+        raise damaged(folder, listed, "an id twice", "each id once")
+    return index

@@ -1,0 +1,155 @@
+"""The manifest: the one file that says what a snapshot is. What it does not list is not part of the snapshot.
+
+``_manifest.json`` holds the manifest and the hash of its exact text. The underscore keeps readers of whole
+folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Annotated, Any, Final, Literal
+
+import msgspec
+
+from toolkit.errors import SnapshotDamagedError, SnapshotError
+from toolkit.snapshots.folder import Folder
+
+MANIFEST: Final = "_manifest.json"
+FORMAT: Final = 1
+"""Version of the layout: names, manifest and index."""
+
+SCHEMA_VERSION: Final = 1
+"""Version of the columns and of what is hashed to tell a changed row."""
+
+KEPT_RECEIPTS: Final = 50
+"""Receipts of the latest commits that the manifest keeps."""
+
+Kind = Literal["frame", "failures", "vectors"]
+
+DAYS: Final = "first_seen"
+DATA_NAME: Final = r"(?:first_seen/\d{4}-\d\d-\d\d/)?part-\d{6,}-[0-9a-f]{16}\.parquet"
+INDEX_NAME: Final = r"_index-\d{6,}-[0-9a-f]{16}\.bin"
+
+_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class ListedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file of the snapshot, which is never changed once it is listed.
+
+    Attributes
+    ----------
+    path : str
+        Relative to the snapshot.
+    rows, bytes : int
+    sha256 : str
+        Of its bytes, in hex.
+    """
+
+    path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")]
+    rows: _Count
+    bytes: _Count
+    sha256: _Sha256
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a snapshot is, in one of its generations.
+
+    Attributes
+    ----------
+    format, schema_version : int
+    kind : {"frame", "failures", "vectors"}
+        What wrote it: `write_snapshot`, `sync_failures` or `export_vectors`.
+    generation : int
+        Counts the commits from 1. 0: a first writer began and has not finished.
+    source : str
+        Address of the service, without secrets.
+    scope : dict
+        What was asked for there. Source and scope bind the snapshot.
+    written_at : str
+        ISO 8601, UTC.
+    complete_at : str or None
+        When the latest complete load of a failure snapshot began.
+    files : tuple of ListedFile
+    index : ListedFile or None
+        Hashes of ids and rows (failures only).
+    receipts : tuple of dict
+        Receipts of the latest commits, the latest last.
+    """
+
+    format: int
+    schema_version: int
+    kind: Kind
+    generation: _Count
+    source: str
+    scope: dict[str, Any]
+    written_at: str
+    complete_at: str | None = None
+    files: tuple[ListedFile, ...] = ()
+    index: ListedFile | None = None
+    receipts: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def rows(self) -> int:
+        """Rows of all files."""
+        return sum(file.rows for file in self.files)
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    manifest: msgspec.Raw
+
+
+def write_manifest(folder: Folder, manifest: Manifest) -> None:
+    """Replace the manifest atomically. This is the commit."""
+    body = msgspec.json.encode(manifest)
+    envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
+    folder.replace(MANIFEST, msgspec.json.encode(envelope) + b"\n")
+
+
+def read_manifest(folder: Folder) -> Manifest | None:
+    """The manifest, or None where there is none.
+
+    Raises
+    ------
+    SnapshotDamagedError
+        When it was cut or edited.
+    SnapshotError
+        When another version of the toolkit wrote it.
+    """
+    try:
+        with folder.open(MANIFEST) as file:
+            content = file.read()
+    except FileNotFoundError:
+        return None
+    doing = f"reading the manifest {MANIFEST!r} of the snapshot {folder}"
+    try:
+        envelope = msgspec.json.decode(content, type=_Envelope)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(doing, f"{len(content):,} bytes that are no manifest ({error})") from None
+    if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
+        raise _damaged(doing, "a text that does not have the hash it was written with")
+    try:
+        version = msgspec.json.decode(envelope.manifest, type=_Versions)
+        if (version.format, version.schema_version) != (FORMAT, SCHEMA_VERSION):
+            raise SnapshotError(
+                doing,
+                got=f"format {version.format}, schema version {version.schema_version}",
+                expected=f"format {FORMAT}, schema version {SCHEMA_VERSION}",
+                next_step="Read it with the version of the toolkit that wrote it.",
+            )
+        manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise _damaged(doing, f"a manifest that breaks its own rules ({error})") from None
+    return manifest
+
+
+class _Versions(msgspec.Struct, frozen=True):
+    format: int
+    schema_version: int
+
+
+def _damaged(doing: str, got: str) -> SnapshotDamagedError:
+    return SnapshotDamagedError(
+        doing, got=got, expected="the manifest as it was written", next_step="Restore the folder, or load into a new one."
+    )

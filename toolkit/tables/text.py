@@ -1,0 +1,187 @@
+"""Decoding rules that all tables share: strict first, lenient where that fails, and nothing thrown away.
+
+A page is read by the strict, fast reader. Where an application's bytes make it refuse, the page is read
+again leniently: bytes that are not UTF-8 become lone surrogates, which the functions here turn back into
+bytes where a table has a column for them, and into visible escapes where it has not.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from typing import Any, Final
+
+import msgspec
+
+from toolkit.errors import ProtocolError
+from toolkit.redaction import Redactor
+
+_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+_INT64: Final = 1 << 63
+
+
+def parse_rows(rows: bytes, *, what: str) -> list[dict[str, Any]]:
+    """The rows of a page as plain objects.
+
+    Raises
+    ------
+    ProtocolError
+        When they are no JSON array of objects.
+    """
+    try:
+        found = msgspec.json.decode(rows)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = lenient(rows, what=what)
+    if not isinstance(found, list):
+        raise ProtocolError(f"decoding {what}", got=type(found).__name__, expected="a JSON array")
+    for place, row in enumerate(found):
+        if not isinstance(row, dict):
+            raise ProtocolError(
+                f"decoding {what}", got=f"{json.dumps(row)[:60]} at {place}", expected="objects"
+            )
+    return found
+
+
+def lenient(raw: bytes, *, what: str) -> Any:
+    """JSON as Python's own reader takes it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
+    try:
+        return json.loads(raw.decode("utf-8", "surrogateescape"))
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    raise ProtocolError(f"decoding {what}", got=f"bytes that are not JSON ({reason[:80]})", expected="JSON")
+
+
+def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> str:
+    """The id of a row: without one, it cannot be told apart from others."""
+    found = row.get(name)
+    if not isinstance(found, str) or not found:
+        raise ProtocolError(
+            f"decoding {what}",
+            got=f"{name}={found!r} in row {place} of a page"[:200],
+            expected="text that is not empty",
+            next_step="Nothing was kept of this page, and nothing of it is lost: call again.",
+        )
+    return clean(found)
+
+
+def is_clean(text: str) -> bool:
+    """Whether text can be written as UTF-8."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def clean(text: str) -> str:
+    r"""Text that can be written as UTF-8: lone surrogates become visible escapes such as ``\\udc80``."""
+    return text if is_clean(text) else text.encode("utf-8", "backslashreplace").decode()
+
+
+def as_bytes(text: str) -> bytes:
+    """The bytes that odd text stands for: what was no UTF-8 on the wire, and lone surrogates as they are."""
+    return b"".join(
+        character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
+        for character in text
+    )
+
+
+def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
+    """A body from its two fields: text when it is UTF-8, else bytes; and whether both fields made sense.
+
+    Parameters
+    ----------
+    plain, encoded
+        Values of the plain and of the base64 field, None when absent. At most one of them is not empty.
+
+    Returns
+    -------
+    tuple
+        Text or None, bytes or None, and False when a field could not be used (its text is kept as it came).
+    """
+    if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
+        return (plain if isinstance(plain, str) and is_clean(plain) else None), None, False
+    if encoded and not plain:
+        raw = base64_bytes(encoded)
+        return (None, None, False) if raw is None else (*split(raw), True)
+    if plain is None:
+        return (None if encoded is None else ""), None, True
+    fits = not encoded
+    return (plain, None, fits) if is_clean(plain) else (None, as_bytes(plain), fits)
+
+
+def base64_bytes(encoded: str) -> bytes | None:
+    """The decoded bytes; None when it is no base64. Missing padding is forgiven."""
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def split(raw: bytes) -> tuple[str | None, bytes | None]:
+    """Text when the bytes are UTF-8, else the bytes."""
+    try:
+        return raw.decode(), None
+    except UnicodeDecodeError:
+        return None, raw
+
+
+def whole_number(value: Any) -> int | None:
+    """The value as a 64-bit integer; None when it is no such number (a boolean is none)."""
+    if isinstance(value, float) and value.is_integer() and abs(value) <= 1 << 53:
+        return int(value)
+    if isinstance(value, int) and not isinstance(value, bool) and -_INT64 <= value < _INT64:
+        return value
+    return None
+
+
+def moment(value: Any) -> int | None:
+    """Unix milliseconds as a timestamp column takes them; None when it is none of the years 1970 to 9999."""
+    number = whole_number(value)
+    return number if number is not None and 0 <= number <= _LATEST else None
+
+
+def http_date(text: str) -> int | None:
+    """Unix milliseconds of an HTTP date; None when it cannot be read.
+
+    >>> http_date("Thu, 01 Jan 2026 00:00:00 GMT")
+    1767225600000
+    """
+    try:
+        found = parsedate_to_datetime(text)
+        found = found if found.tzinfo else found.replace(tzinfo=UTC)
+        return moment(int((found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 1000)
+    except (ValueError, OverflowError):
+        return None
+
+
+def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
+    """Fields that fit no column, as JSON text; None when there are none.
+
+    Numbers keep all their digits; NaN and Infinity stay as Python's own reader takes them. Secrets are
+    masked in every text, and whole texts under secret names.
+    """
+    if not fields:
+        return None
+    kept = (
+        fields
+        if redactor is None
+        else {name: _masked(name, value, redactor) for name, value in fields.items()}
+    )
+    return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
+
+
+def _masked(name: str, value: Any, redactor: Redactor) -> Any:
+    if isinstance(value, str):
+        return redactor.header(name, value)
+    if isinstance(value, list):
+        return [_masked(name, item, redactor) for item in value]
+    if isinstance(value, dict):
+        return {key: _masked(key, item, redactor) for key, item in value.items()}
+    return value
