@@ -14,6 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from toolkit import errors
+from toolkit.receipt import Receipt, receipt  # now, as the room and the function share their name
 from toolkit.version import __version__
 
 if TYPE_CHECKING:
@@ -26,14 +27,16 @@ if TYPE_CHECKING:
     from toolkit.client.messages import CallbackSettings, Published, publish, start_run
     from toolkit.client.signatures import verify_signature
     from toolkit.client.vectors import IndexInfo, index_info, list_namespaces, upsert_vectors
-    from toolkit.filters import FailureFilter, MetadataFilter, VectorQuery, parse_filter
+    from toolkit.filters.failure import FailureFilter
+    from toolkit.filters.metadata import MetadataFilter
+    from toolkit.filters.metadata import parse as parse_filter
+    from toolkit.filters.query import VectorQuery
     from toolkit.loading.callbacks import CallbackReceiver, load_callbacks
     from toolkit.loading.failures import iter_failures, load_failure, load_failures
     from toolkit.loading.queries import query, query_text
     from toolkit.loading.runs import load_runs
     from toolkit.loading.vectors import fetch_vectors, iter_vectors, load_vectors
     from toolkit.plots import plot_failure_trend, plot_score_distribution
-    from toolkit.receipt import Receipt, receipt
     from toolkit.reports import FailureReport, failure_report
     from toolkit.settings import Dialect, Half, Service, connect
     from toolkit.snapshots import (
@@ -109,15 +112,14 @@ _HOMES = {
     "CallbackSettings": "toolkit.client.messages",
     "Changes": "toolkit.snapshots",
     "Dialect": "toolkit.settings",
-    "FailureFilter": "toolkit.filters",
+    "FailureFilter": "toolkit.filters.failure",
     "FailureReport": "toolkit.reports",
     "Half": "toolkit.settings",
     "IndexInfo": "toolkit.client.vectors",
-    "MetadataFilter": "toolkit.filters",
+    "MetadataFilter": "toolkit.filters.metadata",
     "Published": "toolkit.client.messages",
-    "Receipt": "toolkit.receipt",
     "Service": "toolkit.settings",
-    "VectorQuery": "toolkit.filters",
+    "VectorQuery": "toolkit.filters.query",
     "Verification": "toolkit.snapshots",
     "as_matrix": "toolkit.tables.vectors",
     "connect": "toolkit.settings",
@@ -137,14 +139,13 @@ _HOMES = {
     "load_failures": "toolkit.loading.failures",
     "load_runs": "toolkit.loading.runs",
     "load_vectors": "toolkit.loading.vectors",
-    "parse_filter": "toolkit.filters",
+    "parse_filter": "toolkit.filters.metadata:parse",
     "plot_failure_trend": "toolkit.plots",
     "plot_score_distribution": "toolkit.plots",
     "publish": "toolkit.client.messages",
     "query": "toolkit.loading.queries",
     "query_text": "toolkit.loading.queries",
     "read_snapshot": "toolkit.snapshots",
-    "receipt": "toolkit.receipt",
     "rerun_failure_function": "toolkit.client.failures",
     "restart_failures": "toolkit.client.failures",
     "resume_failures": "toolkit.client.failures",
@@ -163,7 +164,8 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
         raise AttributeError(f"module 'toolkit' has no attribute {name!r}")
-    value = getattr(import_module(home), name)
+    module, _, attribute = home.partition(":")
+    value = getattr(import_module(module), attribute or name)
     globals()[name] = value
     return value
 

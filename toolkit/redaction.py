@@ -59,7 +59,7 @@ _SECRET_WORDS: Final = re.compile(
 )
 # Names that hold a secret word without holding a secret.
 _PLAIN_NAMES: Final = re.compile(
-    r"(?:^|-)(?:flow-control-key|idempotency-key|author|authority|sec-websocket-key)$|^:authority$"
+    r"(?:^|-)(?:flow-?control-?key|idempotency-?key|author|authority|sec-websocket-key)$|^:authority$"
 )
 
 # Each has a part that is kept and a part that is masked. Searching stays linear also in hostile text: runs of

@@ -58,11 +58,12 @@ def list_page(
     count: int = PAGE_LIMIT,
 ) -> Page:
     """One page of the DLQ: the raw bytes of its entries, and the next cursor."""
+    path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
     request = Request(
         doing=f"listing failed {_NOUNS[kind]}",
         method="GET",
-        path=_path(kind),
+        path=path,
         query=(("count", str(count)), *query_of(wanted), *after),
     )
     return failures_page(request, transport.send(request))

@@ -228,7 +228,11 @@ def publish(
     wire = [(name, value) for name, value in options.items() if value is not None]
     for name, target in (("Callback", callback), ("Failure-Callback", failure_callback)):
         if target is not None:
-            settings = target if isinstance(target, CallbackSettings) else CallbackSettings(target)
+            settings = (
+                target
+                if isinstance(target, CallbackSettings)
+                else CallbackSettings(web_address(name, target))
+            )
             wire += settings.wire_headers(name)
     wire += forwarded("Forward-", headers or {})
     named = [(f"{half.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]

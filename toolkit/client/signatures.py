@@ -1,8 +1,8 @@
 """Verifying that a callback, or any other delivery, comes from the service and was not changed.
 
 The service signs each delivery with a JWT (HS256) in the header ``Upstash-Signature`` or
-``Service-Signature``: its subject is the destination, its claim ``body`` the SHA-256 of the raw body. Two keys
-are valid at a time, the current and the next one, so that keys can be rotated.
+``Service-Signature``: its subject is the destination, its claim ``body`` the SHA-256 of the raw body. Two
+keys are valid at a time, the current and the next one, so that keys can be rotated.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import base64
 import hashlib
 import hmac
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from heapq import heappop, heappush
 from threading import Lock
@@ -59,7 +59,7 @@ class ReplayGuard:
         return f"ReplayGuard({len(self)} remembered)"
 
     def is_new(self, token_id: str, *, until: float, now: float) -> bool:
-        """Whether this id was not seen before; from then on it was, until `until` (Unix seconds) has passed."""
+        """Whether this id was not seen before. It is remembered until `until` (Unix seconds) has passed."""
         with self._lock:
             while self._expiring and self._expiring[0][0] < now:
                 self._seen.discard(heappop(self._expiring)[1])
@@ -133,7 +133,7 @@ def verify_signature(
 
     Sources: RFC 7519 (JWT), RFC 7515 (JWS); HS256 keys of 32 bytes or more: RFC 7518, section 3.2.
     """
-    secrets = signing_keys(keys)
+    keys = signing_keys(keys)  # replaced, so that a traceback with variables does not show plain ones
     moment = _unix_seconds(now)
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InputError(
@@ -142,12 +142,16 @@ def verify_signature(
             expected="the raw bytes",
             next_step="Hand over the request's body before it is parsed.",
         )
+    if not isinstance(url, str) or not url:
+        raise InputError(_DOING, got=f"url={url!r}", expected="the address that was published")
     if not 0 <= leeway <= _MOST_LEEWAY:
         raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
     _check_header(signature)
-    claims = _signed_claims(signature, secrets)
+    claims = _signed_claims(signature, keys)
     _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
-    if not hmac.compare_digest(claims["sub"].encode("utf-8", "replace"), url.encode("utf-8", "replace")):
+    if not hmac.compare_digest(
+        claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
+    ):
         raise SignatureError(
             _DOING,
             got="a signature for another address",
@@ -180,7 +184,7 @@ def signing_keys(keys: Sequence[Secret | str] | Service) -> tuple[Secret, ...]:
                 _DOING,
                 got="a service without signing keys",
                 expected="its current and next signing key",
-                next_step="Give connect() current_signing_key= and next_signing_key=, or set their variables.",
+                next_step="Give connect() current_signing_key= and next_signing_key=, or set the variables.",
             )
     elif isinstance(keys, str | Secret):
         raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
@@ -195,12 +199,15 @@ def signing_keys(keys: Sequence[Secret | str] | Service) -> tuple[Secret, ...]:
     return found
 
 
-def signature_in(headers: Mapping[str, str]) -> str | None:
+def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The signature among a request's headers, names compared without case; None when there is none.
 
-    Two headers that differ are none: which of them counts would be a guess.
+    Headers that differ are none: which of them counts would be a guess.
+
+    >>> signature_in([("Content-Type", "application/json"), ("Upstash-Signature", "a.b.c")])
+    'a.b.c'
     """
-    found = {value for name, value in headers.items() if normalise_header(name) in SIGNATURE_HEADERS}
+    found = {value for name, value in headers if normalise_header(name) in SIGNATURE_HEADERS}
     return found.pop() if len(found) == 1 else None
 
 
@@ -218,7 +225,7 @@ def _check_header(signature: Any) -> None:
         )
     try:
         header = jwt.get_unverified_header(signature)
-    except jwt.PyJWTError:
+    except (jwt.PyJWTError, RecursionError):
         header = {}
     if header != {"alg": "HS256", "typ": "JWT"}:
         raise SignatureError(
@@ -267,7 +274,9 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
         raise SignatureError(
             _DOING, got="times that are no numbers", expected="exp, nbf and iat in Unix seconds"
         )
-    if not hmac.compare_digest(claims["iss"].encode("utf-8", "replace"), issuer.encode()):
+    if not hmac.compare_digest(
+        claims["iss"].encode("utf-8", "surrogatepass"), issuer.encode("utf-8", "surrogatepass")
+    ):
         raise SignatureError(_DOING, got="another issuer", expected=issuer)
     start, end = claims["nbf"], claims["exp"]
     if not start < end <= min(times[1:]) + _LONGEST_LIFE:
@@ -295,7 +304,7 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
 def _same_hash(claimed: str, body: bytes) -> bool:
     """Whether the claim is the body's hash, in base64url with or without padding; in constant time."""
     padded = base64.urlsafe_b64encode(hashlib.sha256(body).digest())
-    given = claimed.encode("utf-8", "replace")
+    given = claimed.encode("utf-8", "surrogatepass")
     same = (hmac.compare_digest(given, padded), hmac.compare_digest(given, padded.rstrip(b"=")))
     return any(same)
 

@@ -45,7 +45,8 @@ from toolkit.version import __version__
 _PIECE: Final = 1 << 18
 _CONNECT_TIMEOUT: Final = 10.0
 _MOST_SHOWN: Final = 500
-_LOGGERS: Final = ("urllib3.connectionpool", "urllib3.util.retry")
+_NO_CONTENT: Final = 204
+_LOGGERS: Final = ("urllib3.connection", "urllib3.connectionpool", "urllib3.util.retry")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,6 +220,10 @@ class Transport:
             reason = self._reason(error)
             arrived = "refused" not in reason and "resolve" not in reason
             return self._unreached(request, reason), arrived
+        framed = "Content-Length" in headers or "Transfer-Encoding" in headers
+        if not body and not framed and status != _NO_CONTENT:
+            # the HTTP library takes a head that was cut for a whole one
+            return self._unreached(request, f"status {status} and a head without an end"), True
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return Answer(status=status, headers=headers, body=body, tries=number)
         return self._error_status(request, status, headers, body), True

@@ -61,11 +61,11 @@ def load_failures(
     pandas.DataFrame
         One row an entry, unique by ``dlq_id``, with the columns of the failures table: ``dlq_id``,
         ``workflow_url``, ``workflow_run_id``, ``url``, ``method`` (str), ``workflow_created_at``,
-        ``created_at``, ``failed_at`` (datetime64[ms, UTC]), ``headers``, ``response_headers`` (map of str to
-        list of str), ``body``, ``response_body`` (str, null when not UTF-8), ``body_bytes``,
+        ``created_at``, ``failed_at`` (datetime64[ms, UTC]), ``headers``, ``response_headers`` (map of str
+        to list of str), ``body``, ``response_body`` (str, null when not UTF-8), ``body_bytes``,
         ``response_body_bytes`` (binary, only then), ``max_retries``, ``response_status`` (Int64),
-        ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``, ``failure_function_state`` (str),
-        ``labels`` (list of str), ``extra`` (JSON text of everything else that came). The receipt is in
+        ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``,
+        ``failure_function_state`` (str), ``labels`` (list of str), ``extra`` (JSON text of everything else). The receipt is in
         ``attrs``; see `receipt`.
 
     Raises

@@ -60,8 +60,9 @@ def query(
     -------
     pandas.DataFrame
         One row a hit: ``query`` (Int64, the number of the query in the batch, from 0), ``rank`` (Int64, from
-        1), ``id`` (str), ``score`` (float64), ``vector``, ``sparse_indices``, ``sparse_values``, ``metadata``
-        (JSON text) and ``data``, null where not included. ``attrs["queries"]`` holds what was asked.
+        1), ``id`` (str), ``score`` (float64), and what was included: ``vector``, ``sparse_indices``,
+        ``sparse_values``, ``metadata`` (JSON text), ``data`` (str). ``attrs["queries"]`` holds what was
+        asked.
 
     Raises
     ------
@@ -162,7 +163,13 @@ def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
         raise InputError("querying", got="no query", expected="at least one")
     with Transport.to(service, "vector") as transport:
         answers = query_bytes(transport, asked)
-    frame = to_frame(decode_hits(answers))
+    table = decode_hits(
+        answers,
+        vectors=any(one.include_vectors for one in asked),
+        metadata=any(one.include_metadata for one in asked),
+        data=any(one.include_data for one in asked),
+    )
+    frame = to_frame(table)
     frame.attrs["queries"] = [one.scope() for one in asked]
     return frame
 

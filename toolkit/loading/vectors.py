@@ -62,10 +62,10 @@ def load_vectors(
     Returns
     -------
     pandas.DataFrame
-        One row a vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector`` (list of
-        float32, of fixed size where the index has a dimension), ``sparse_indices``, ``sparse_values`` (lists),
-        ``metadata`` (JSON text; see `explode_metadata`), ``data`` (str), ``vector_problem`` (null, or why the
-        vector cannot be used; the row stays). `as_matrix` gives the vectors as one matrix. The receipt is
+        One row a vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector`` (list
+        of float32, of fixed size where the index has a dimension), ``sparse_indices``, ``sparse_values``
+        (lists), ``metadata`` (JSON text; see `explode_metadata`), ``data`` (str), ``vector_problem`` (null,
+        or why the vector cannot be used; the row stays). `as_matrix` gives the vectors as one matrix. The receipt is
         in ``attrs``.
 
     Raises

@@ -104,24 +104,38 @@ for bodies that did not come through a receiver."""
 
 def vectors(dimension: int | None = None) -> pa.Schema:
     """Schema of a table of vectors; the vector column has a fixed size where the dimension is known."""
+    return pa.schema(_vector_columns(dimension))
+
+
+def _vector_columns(dimension: int | None) -> list[pa.Field]:
     dense = pa.list_(pa.float32(), dimension) if dimension else pa.list_(pa.float32())
-    return pa.schema(
-        [
-            pa.field("namespace", pa.string(), nullable=False),
-            pa.field("id", pa.string(), nullable=False),
-            pa.field("vector", dense),
-            pa.field("sparse_indices", pa.list_(pa.int64())),
-            pa.field("sparse_values", pa.list_(pa.float32())),
-            pa.field("metadata", pa.string()),
-            pa.field("data", pa.string()),
-            pa.field("vector_problem", pa.string()),
-        ]
-    )
+    return [
+        pa.field("namespace", pa.string(), nullable=False),
+        pa.field("id", pa.string(), nullable=False),
+        pa.field("vector", dense),
+        pa.field("sparse_indices", pa.list_(pa.int64())),
+        pa.field("sparse_values", pa.list_(pa.float32())),
+        pa.field("metadata", pa.string()),
+        pa.field("data", pa.string()),
+        pa.field("vector_problem", pa.string()),
+    ]
 
 
-def hits(dimension: int | None = None) -> pa.Schema:
-    """Schema of query results: `query` counts the batch's queries from 0, `rank` a query's hits from 1."""
-    columns = list(vectors(dimension))[2:-1]
+def hits(
+    dimension: int | None = None, *, vectors: bool = True, metadata: bool = True, data: bool = True
+) -> pa.Schema:
+    """Schema of query results, with what was included.
+
+    `query` counts the batch's queries from 0, `rank` a query's hits from 1.
+    """
+    wanted = {
+        "vector": vectors,
+        "sparse_indices": vectors,
+        "sparse_values": vectors,
+        "metadata": metadata,
+        "data": data,
+    }
+    columns = [column for column in _vector_columns(dimension) if wanted.get(column.name)]
     return pa.schema(
         [
             pa.field("query", pa.int64(), nullable=False),

@@ -30,7 +30,7 @@ class _Wire(msgspec.Struct):
     id: str
     vector: list[float] | None = None
     sparseVector: dict[str, list[float]] | None = None  # noqa: N815 - the wire's name
-    metadata: msgspec.Raw | None = None
+    metadata: msgspec.Raw = msgspec.Raw(b"")
     data: str | None = None
     score: float | None = None
 
@@ -76,15 +76,17 @@ def decode_vectors(
     )
 
 
-def decode_hits(answers: Sequence[bytes], *, dimension: int | None = None) -> pa.Table:
-    """The hits of a batch of queries as a table of ``schemas.hits(dimension)``.
+def decode_hits(
+    answers: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
+) -> pa.Table:
+    """The hits of a batch of queries as a table of ``schemas.hits``.
 
     Parameters
     ----------
     answers : sequence of bytes
         One JSON array of scored vectors a query.
-    dimension : int, optional
-        Dimension of the vectors asked for. Default: of the first one there.
+    vectors, metadata, data : bool
+        What was included with each hit. The vectors' dimension is that of the first one there.
 
     Returns
     -------
@@ -110,20 +112,20 @@ def decode_hits(answers: Sequence[bytes], *, dimension: int | None = None) -> pa
             got = f"score={score!r} in hit {place}"[:120]
             raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
     ids = [required_id(row, "id", what=_HITS, place=place) for place, row in enumerate(found)]
-    if dimension is None:
-        dimension = next((len(row["vector"]) for row in found if row.get("vector")), None)
-    dense, problems = _dense(found, dimension, want=False)
-    return pa.table(
-        {
-            "query": pa.array(queries, pa.int64()),
-            "rank": pa.array(ranks, pa.int64()),
-            "id": pa.array(ids, pa.string()),
-            "score": pa.array([float(row["score"]) for row in found], pa.float64()),
-            "vector": dense,
-            **_sparse_and_rest(found, problems),
-        },
-        schema=schemas.hits(dimension),
+    dimension = (
+        next((len(row["vector"]) for row in found if isinstance(row.get("vector"), list)), None) or None
     )
+    dense, problems = _dense(found, dimension, want=False)
+    columns = {
+        "query": pa.array(queries, pa.int64()),
+        "rank": pa.array(ranks, pa.int64()),
+        "id": pa.array(ids, pa.string()),
+        "score": pa.array([float(row["score"]) for row in found], pa.float64()),
+        "vector": dense,
+        **_sparse_and_rest(found, problems),
+    }
+    schema = schemas.hits(dimension, vectors=vectors, metadata=metadata, data=data)
+    return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
 def first_dimension(rows: bytes) -> int | None:
@@ -200,12 +202,12 @@ def _rows(raw: bytes, *, what: str) -> list[Row | None]:
 
 
 def _plain(row: _Wire) -> Row:
-    metadata = None if row.metadata is None else bytes(row.metadata)
+    metadata = bytes(row.metadata)
     return {
         "id": row.id,
         "vector": row.vector,
         "sparseVector": row.sparseVector,
-        "metadata": None if metadata in (None, b"null") else metadata.decode() if metadata else None,
+        "metadata": None if metadata in (b"", b"null") else metadata.decode(),
         "data": row.data,
         "score": row.score,
     }

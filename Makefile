@@ -1,0 +1,73 @@
+# Everything a newcomer needs. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+# The tests run on Python 3.11, the oldest supported; without one, on the machine's python3.
+PYTHON ?= $(shell for found in python3.11 python3; do "$$found" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo "$$found"; break; }; done)
+# A second Python, where there is one, for the quick tests.
+NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/versions/3.13*/bin/python3.13; do "$$found" -c '' 2>/dev/null && { echo "$$found"; break; }; done)
+VENV := .venv
+BIN := $(VENV)/bin
+OUT ?= out
+
+.PHONY: help demo test test-quick test-newer lint format lab serve bench browser install clean
+
+help: ## list what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
+
+demo: install ## run the main job on the embedded service; results land in out/
+	@$(BIN)/toolkit demo --out $(OUT)
+
+test: install browser ## run all tests, the browser's included
+	@$(BIN)/python -m pytest -n 2
+	@$(MAKE) test-newer
+	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the quick ones on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
+
+test-quick: install ## run the tests that need neither a browser nor much time
+	@$(BIN)/python -m pytest -n 2 -m "not browser and not slow"
+
+test-newer:
+ifneq ($(NEWER),)
+	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
+	@$(VENV)-newer/bin/python -m pytest -n 2 -m "not browser and not slow" -p no:cacheprovider
+endif
+
+lint: install ## check style, types, import order and spelling
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+	@$(BIN)/codespell
+
+format: install ## put the code into the house's form
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+lab: install ## open JupyterLab on the notebooks, connected to an embedded service
+	@$(BIN)/python -m toolkit.demo.lab
+
+serve: install ## run the embedded service with sample data until Ctrl-C
+	@$(BIN)/toolkit serve --sample --data-dir $(OUT)/service
+
+bench: install ## run the benchmarks and print their ratios
+	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
+
+browser: ## install Chromium where it is missing
+	@command -v chromium >/dev/null || { \
+	  echo "installing Chromium"; \
+	  run=$$([ "$$(id -u)" = 0 ] || echo sudo); \
+	  $$run apt-get update -qq && $$run env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core >/dev/null; }
+
+install: $(VENV)/.ready ## make the virtual environment
+
+$(VENV)/.ready: pyproject.toml constraints.txt
+	@[ -n "$(PYTHON)" ] || { echo "Python 3.11 or newer is needed, and was not found"; exit 1; }
+	@echo "installing into $(VENV) with $$($(PYTHON) --version): a minute or two the first time"
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+clean: ## remove everything that was made
+	rm -rf $(VENV) $(VENV)-newer $(OUT) .*_cache .hypothesis

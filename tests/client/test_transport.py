@@ -1,0 +1,275 @@
+"""The one door: whole answers, typed errors, retries, and nothing of ours where it does not belong."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import pickle
+import socket
+import threading
+import time
+import traceback
+
+import pytest
+
+from toolkit import errors
+from toolkit.client.retry import RetryPolicy
+from toolkit.client.transport import Request, Transport
+from toolkit.redaction import Redactor
+
+GET = Request(doing="reading a thing", method="GET", path="/thing")
+TOKEN = "queue-token-of-the-test"
+
+
+def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
+    """A transport whose waits are recorded instead of slept."""
+    service = server.service(token_in=token_in)
+    half = service.need("queue")
+    return Transport(
+        half.url,
+        redactor=service.redactor,
+        half=half,
+        policy=RetryPolicy(**{"tries": 4, "first_wait": 0.01, "deadline": 5.0, **policy}),
+        sleep=([] if waits is None else waits).append,
+        seed=1,
+    )
+
+
+def test_a_whole_answer_comes_back(server):
+    """Body, status and headers of a success are given as they came, with the token in the header."""
+    server.json(b'{"a": 1}', X_Kept="yes")
+    with door_to(server) as door:
+        answer = door.send(GET)
+    assert (answer.status, answer.body, answer.headers["x-kept"], answer.tries) == (
+        200,
+        b'{"a": 1}',
+        "yes",
+        1,
+    )
+    assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
+    assert server.asked[0].query == []
+
+
+def test_the_token_can_travel_in_the_query(server):
+    """With token_in="query" the parameter carries the token and the header is not sent."""
+    server.json(b"{}")
+    with door_to(server, token_in="query") as door:
+        door.send(Request(doing="x", method="GET", path="/thing", query=(("a", "b c"),)))
+    assert dict(server.asked[0].query) == {"a": "b c", "queue_token": TOKEN}
+    assert "Authorization" not in server.asked[0].headers
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (400, errors.BadRequestError),
+        (401, errors.AuthenticationError),
+        (403, errors.AuthenticationError),
+        (404, errors.NotFoundError),
+        (409, errors.ResponseError),
+        (422, errors.UnprocessableError),
+        (429, errors.RateLimitError),
+        (500, errors.ServerError),
+        (503, errors.ServerError),
+    ],
+)
+def test_error_statuses_become_typed_errors(server, status, kind):
+    """Each status has its class and the service's own message; only retriable ones are sent again."""
+    server.always(b'{"error": "its own words"}', status)
+    with door_to(server) as door, pytest.raises(kind) as raised:
+        door.send(GET)
+    assert type(raised.value) is kind
+    assert (raised.value.status, raised.value.message) == (status, "its own words")
+    assert "reading a thing" in str(raised.value)
+    assert len(server.asked) == (4 if kind.retriable else 1)
+
+
+def test_a_passing_failure_is_retried_with_growing_waits(server):
+    """After 503, 500 and 502 the fourth try is answered, and the waits double within their jitter."""
+    for status in (503, 500, 502):
+        server.json(b"{}", status)
+    server.json(b'"fine"')
+    waits = []
+    with door_to(server, waits=waits, first_wait=1.0) as door:
+        assert door.send(GET).tries == 4
+    assert [0.5 * 2**n <= wait <= 2**n for n, wait in enumerate(waits)] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("headers", "wait"),
+    [
+        ({"Retry-After": "0"}, 0),
+        ({"Retry-After": "2"}, 2),
+        ({"Retry-After": "6m5s"}, 365),
+        ({"Retry-After": "Thu, 01 Jan 2026 00:00:07 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 7),
+        ({"Retry-After": "Thu, 01 Jan 2020 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
+        ({"Burst-RateLimit-Reset": "1767225603", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 3),
+        ({"Burst-RateLimit-Reset": "1767229999", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
+        ({"Burst-RateLimit-Reset": "1", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
+    ],
+)
+def test_what_a_rate_limit_asks_is_waited_exactly(server, headers, wait):
+    """Seconds, durations, dates and resets are followed, measured by the server's clock and not by ours."""
+    server.answer = None
+    server.json(b"{}", 429, **{name.replace("-", "_"): value for name, value in headers.items()})
+    server.json(b"{}")
+    waits = []
+    with door_to(server, waits=waits, total=1000.0) as door:
+        door.send(GET)
+    assert waits == [wait]
+
+
+def test_a_wait_beyond_the_total_is_an_error_and_not_slept(server):
+    """A rate limit that asks for thirty years is told at once."""
+    server.always(b'{"error": "slow down"}', 429, Retry_After="1000000000")
+    waits = []
+    with door_to(server, waits=waits) as door, pytest.raises(errors.RateLimitError) as raised:
+        door.send(GET)
+    assert waits == []
+    assert raised.value.wait == 1e9
+    assert "exceed" in raised.value.__notes__[0]
+
+
+def test_a_used_up_day_stops_and_names_the_reset(server):
+    """A daily limit is not retried; the error says when it is renewed."""
+    server.always(b"{}", 429, RateLimit_Limit="500", RateLimit_Remaining="0", RateLimit_Reset="1767225600")
+    with door_to(server) as door, pytest.raises(errors.DailyLimitError, match="2026-01-01T00:00:00"):
+        door.send(GET)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\nContent-Le",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\n12345",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\n123",
+        b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b00",
+    ],
+)
+def test_a_cut_or_corrupt_answer_is_asked_for_again(server, cut):
+    """Whatever is missing of an answer, the same request is sent again; a short one is never given."""
+    server.raw(cut)
+    server.json(b'"whole"')
+    with door_to(server) as door:
+        assert door.send(GET).body == b'"whole"'
+    assert len(server.asked) == 2
+
+
+def test_what_may_have_arrived_is_not_sent_twice(server):
+    """A request that must not be repeated fails after a lost answer, though it would be retriable."""
+    server.raw(b"")
+    server.json(b"{}")
+    once = Request(doing="resuming", method="POST", path="/x", repeatable=False)
+    with door_to(server) as door, pytest.raises(errors.TransportError):
+        door.send(once)
+    assert len(server.asked) == 1
+
+
+def test_compressed_answers_are_decompressed_and_bounded(server):
+    """Gzip is read; a bomb ends in an error before it fills the memory."""
+    server.json(gzip.compress(b'{"a": 1}'), Content_Encoding="gzip")
+    with door_to(server, most_bytes=1_000_000) as door:
+        assert door.send(GET).body == b'{"a": 1}'
+        server.json(gzip.compress(b"0" * 50_000_000), Content_Encoding="gzip")
+        with pytest.raises(errors.ProtocolError, match="more than 1,000,000 bytes"):
+            door.send(GET)
+
+
+def test_one_byte_at_a_time_meets_the_deadline():
+    """A deadline holds for the whole answer, however often single bytes arrive."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        stop = threading.Event()
+
+        def drip() -> None:
+            peer, _ = listener.accept()
+            with peer:
+                peer.recv(65536)
+                peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+                while not stop.wait(0.05):
+                    peer.sendall(b".")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        door = Transport(
+            f"http://127.0.0.1:{listener.getsockname()[1]}",
+            redactor=_redactor(),
+            policy=RetryPolicy(tries=1, deadline=0.4),
+        )
+        start = time.monotonic()
+        with door, pytest.raises(errors.DeadlineError):
+            door.send(GET)
+        assert time.monotonic() - start < 4
+        stop.set()
+        thread.join()
+
+
+def test_redirects_are_refused_and_nothing_is_forwarded(server):
+    """A redirect is an error that names the target without its secrets; the target is not asked."""
+    server.json(b"", 302, Location=f"{server.url}/elsewhere?session=canary-1234")
+    with door_to(server) as door, pytest.raises(errors.RedirectError) as raised:
+        door.send(GET)
+    assert [asked.path for asked in server.asked] == ["/thing"]
+    assert "elsewhere" in str(raised.value)
+    assert "canary" not in str(raised.value)
+
+
+def test_netrc_does_not_override_the_token(server, tmp_path, monkeypatch):
+    """What ``~/.netrc`` says about the host is ignored, with our token and without one."""
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login someone password else\n")
+    netrc.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(netrc))
+    server.always(b"{}")
+    with door_to(server) as door:
+        door.send(GET)
+    with Transport(server.url, redactor=_redactor()) as door:
+        door.send(GET)
+    assert [asked.headers.get("Authorization") for asked in server.asked] == [f"Bearer {TOKEN}", None]
+
+
+@pytest.mark.parametrize("token_in", ["header", "query"])
+def test_the_token_reaches_no_log_error_cause_or_traceback(server, caplog, token_in):
+    """Neither our errors, their causes and contexts, nor the HTTP library's debug log hold the token."""
+    caplog.set_level(logging.DEBUG)
+
+    server.always(f'{{"error": "bad token {TOKEN}"}}'.encode(), 401)
+    seen = []
+    with door_to(server, token_in=token_in, tries=1) as door:
+        server.raw(b"")
+        for _ in range(2):
+            with pytest.raises(errors.ServiceError) as raised:
+                door.send(GET)
+            seen.append(raised.value)
+        seen.append(door)
+    chain = [
+        text
+        for error in seen[:2]
+        for link in (error, error.__cause__, error.__context__)
+        if link is not None
+        for text in (str(link), repr(link), repr(vars(link)), "".join(traceback.format_exception(link)))
+    ]
+    pickled = [pickle.dumps(error).decode("latin-1") for error in seen[:2]]
+    assert seen[0].__cause__ is None
+    assert seen[0].__context__ is None
+    assert all(TOKEN not in text for text in [*chain, *pickled, repr(seen[2]), caplog.text])
+    assert any("/thing" in record.getMessage() for record in caplog.records)
+
+
+def test_locals_of_the_traceback_do_not_show_the_token(server):
+    """A traceback printed with its frames' local variables is still without the token."""
+    server.raw(b"")
+    with door_to(server, tries=1) as door, pytest.raises(errors.ServiceError) as raised:
+        door.send(GET)
+    stack = traceback.TracebackException.from_exception(raised.value, capture_locals=True).stack
+    ours = [repr(frame.locals) for frame in stack if "toolkit" in frame.filename and frame.locals]
+    assert any("reading a thing" in shown for shown in ours)
+    assert all(TOKEN not in shown for shown in ours)
+
+
+def _redactor():
+
+    return Redactor(key=b"test")

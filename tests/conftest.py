@@ -1,0 +1,131 @@
+"""What all tests share: a clean environment, and a real HTTP server whose answers a test writes."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+import pytest
+
+import toolkit as tk
+
+_PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """No address or token from outside, and a masking key of the test's own."""
+    for name in list(os.environ):
+        if name.startswith(_PREFIXES):
+            monkeypatch.delenv(name)
+    home = tmp_path_factory.mktemp("config")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    return home
+
+
+@dataclass
+class Asked:
+    """A request as it arrived."""
+
+    method: str
+    path: str
+    query: list[tuple[str, str]]
+    headers: dict[str, str]
+    body: bytes
+
+
+@dataclass
+class Reply:
+    """What to answer: a status with headers and body, or raw bytes after which the connection is closed."""
+
+    status: int = 200
+    headers: dict[str, str] = field(default_factory=dict)
+    body: bytes = b""
+    raw: bytes | None = None
+
+
+@dataclass
+class ScriptedServer:
+    """A real HTTP server on loopback. Queued replies go first, then what `answer` gives."""
+
+    queue: list[Reply] = field(default_factory=list)
+    asked: list[Asked] = field(default_factory=list)
+    answer: Callable[[Asked], Reply] = field(
+        default=lambda _: Reply(status=404, body=b'{"error": "nothing here"}')
+    )
+    url: str = ""
+
+    def json(self, body: bytes, status: int = 200, **headers: str) -> None:
+        """Queue a JSON answer."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.queue.append(Reply(status, {"Content-Type": "application/json", **named}, body))
+
+    def always(self, body: bytes, status: int = 200, **headers: str) -> None:
+        """Give this JSON answer whenever nothing is queued."""
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.answer = lambda _: Reply(status, {"Content-Type": "application/json", **named}, body)
+
+    def answering(self, give: Callable[[Asked], bytes]) -> None:
+        """Give what the function makes of a request, as a JSON answer."""
+        self.answer = lambda asked: Reply(200, {"Content-Type": "application/json"}, give(asked))
+
+    def raw(self, data: bytes) -> None:
+        """Queue raw bytes."""
+        self.queue.append(Reply(raw=data))
+
+    def service(self, **options: Any) -> tk.Service:
+        """A connection to this server, both halves."""
+        return tk.connect(
+            queue_url=self.url,
+            queue_token="queue-token-of-the-test",
+            vector_url=self.url,
+            vector_token="vector-token-of-the-test",
+            **options,
+        )
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    """A scripted server, listening."""
+    script = ScriptedServer()
+
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def _do(self) -> None:
+            parts = urlsplit(self.path)
+            length = int(self.headers.get("Content-Length") or 0)
+            query = parse_qsl(parts.query, keep_blank_values=True)
+            request = Asked(self.command, parts.path, query, dict(self.headers), self.rfile.read(length))
+            script.asked.append(request)
+            reply = script.queue.pop(0) if script.queue else script.answer(request)
+            if reply.raw is not None:
+                self.wfile.write(reply.raw)
+                self.close_connection = True
+                return
+            self.send_response_only(reply.status)
+            for name, value in {"Content-Length": str(len(reply.body)), **reply.headers}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(reply.body)
+
+        do_GET = do_POST = do_DELETE = do_PUT = _do  # noqa: N815 - the library's names
+
+        def log_message(self, *_: object) -> None:
+            """Keep quiet."""
+
+    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    http.daemon_threads = True
+    thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    script.url = f"http://127.0.0.1:{http.server_address[1]}"
+    yield script
+    http.shutdown()
+    http.server_close()
+    thread.join()

@@ -1,0 +1,273 @@
+"""Loading the DLQ from a real server: complete, or a typed error; and a receipt that tells."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import (
+    AuthenticationError,
+    BadRequestError,
+    CursorLoopError,
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+    ProtocolError,
+)
+from toolkit.tables.schemas import FAILURES
+
+
+def pages(*sizes: int, start: int = 0) -> dict[str, bytes]:
+    """Pages of entries by cursor; the first has the cursor ""."""
+    found, number = {}, start
+    for place, size in enumerate(sizes):
+        entries = [
+            {"dlqId": f"id-{number + i}", "responseStatus": 500, "workflowUrl": "https://a.example/w"}
+            for i in range(size)
+        ]
+        after = f"c{place + 1}" if place + 1 < len(sizes) else ""
+        found[f"c{place}" if place else ""] = json.dumps({"cursor": after, "messages": entries}).encode()
+        number += size
+    return found
+
+
+def serve(server, found: dict[str, bytes]) -> tk.Service:
+    """A server of these pages."""
+    server.answering(lambda asked: found[dict(asked.query).get("cursor", "")])
+    return server.service()
+
+
+def test_all_pages_come_into_one_frame(server):
+    """Every entry of every page, an empty page with a cursor included, in the listing's order."""
+    service = serve(server, pages(100, 0, 100, 37))
+    frame = tk.load_failures(service, progress=False)
+    assert frame["dlq_id"].tolist() == [f"id-{number}" for number in range(237)]
+    assert list(frame.columns) == FAILURES.names
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.rows, receipt.pages, receipt.requests, receipt.retries) == (
+        True,
+        237,
+        4,
+        4,
+        0,
+    )
+    assert receipt.bytes > 0
+    assert receipt.assumptions
+    assert {asked.path for asked in server.asked} == {"/v2/workflows/dlq"}
+    json.dumps(frame.attrs)
+
+
+def test_an_empty_dlq_is_a_frame_with_all_columns(server):
+    """Nothing failed: no rows, every column, and complete."""
+    frame = tk.load_failures(serve(server, pages(0)), progress=False)
+    assert frame.empty
+    assert list(frame.columns) == FAILURES.names
+    assert tk.receipt(frame).verdict == "complete: 0 failures"
+
+
+def test_every_filter_goes_over_the_wire(server):
+    """Each part of a filter becomes its parameter, several values as repetitions, times in milliseconds."""
+    service = serve(server, pages(0))
+    wanted = tk.FailureFilter(
+        since="2026-01-01T00:00:00Z",
+        until="2026-01-02T00:00:00.001Z",
+        workflow_url=["https://a.example/x", "https://a.example/y"],
+        workflow_run_id="wfr_1",
+        workflow_created_at="2026-01-01T00:00:00Z",
+        label=["eu", "us"],
+        failure_function_state=["CALLBACK_FAIL", "CALLBACK_SUCCESS"],
+        caller_ip="10.0.0.1",
+        flow_control_key=["k1", "k2"],
+    )
+    frame = tk.load_failures(service, wanted, progress=False)
+    assert sorted(server.asked[0].query) == sorted(
+        [
+            ("count", "100"),
+            ("fromDate", "1767225600000"),
+            ("toDate", "1767312000001"),
+            ("workflowCreatedAt", "1767225600000"),
+            ("workflowUrl", "https://a.example/x"),
+            ("workflowUrl", "https://a.example/y"),
+            ("workflowRunId", "wfr_1"),
+            ("label", "eu"),
+            ("label", "us"),
+            ("failureFunctionState", "CALLBACK_FAIL"),
+            ("failureFunctionState", "CALLBACK_SUCCESS"),
+            ("callerIp", "10.0.0.1"),
+            ("flowControlKey", "k1"),
+            ("flowControlKey", "k2"),
+        ]
+    )
+    assert tk.receipt(frame).scope["label"] == ["eu", "us"]
+
+
+def test_a_value_with_a_comma_is_compared_on_our_side(server):
+    """What cannot be sent unambiguously is not sent; the receipt counts what was left out and says why."""
+    entries = [{"dlqId": "a", "labels": ["x,y"]}, {"dlqId": "b", "labels": ["x", "y"]}]
+    server.answering(lambda _: json.dumps({"messages": entries}).encode())
+    frame = tk.load_failures(server.service(), tk.FailureFilter(label="x,y", caller_ip=[]), progress=False)
+    assert frame["dlq_id"].tolist() == ["a"]
+    assert "label" not in dict(server.asked[0].query)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.filtered_here) == (True, 1)
+    assert any("label" in assumption and "comma" in assumption for assumption in receipt.assumptions)
+
+
+def test_entries_that_come_twice_are_kept_once_and_told(server):
+    """Pages that overlap: unique rows, the later content, and a receipt and warning that say it moved."""
+    first = [{"dlqId": "a", "responseStatus": 500}, {"dlqId": "b", "responseStatus": 500}]
+    second = [{"dlqId": "b", "responseStatus": 503}, {"dlqId": "c", "responseStatus": 500}]
+    found = {
+        "": json.dumps({"cursor": "n", "messages": first}).encode(),
+        "n": json.dumps({"messages": second}).encode(),
+    }
+    with pytest.warns(IncompleteLoadWarning, match="came twice"):
+        frame = tk.load_failures(serve(server, found), progress=False)
+    assert list(zip(frame["dlq_id"], frame["response_status"], strict=True)) == [
+        ("a", 500),
+        ("b", 503),
+        ("c", 500),
+    ]
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.duplicates, receipt.rows) == (False, 1, 3)
+
+
+def test_a_limit_is_a_first_look(server):
+    """At most that many rows, no more requests than needed, and a receipt that does not claim the whole."""
+    service = serve(server, pages(100, 100, 100))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        frame = tk.load_failures(service, limit=130, progress=False)
+    assert len(frame) == 130
+    assert len(server.asked) == 2
+    assert not tk.receipt(frame).complete
+    assert tk.receipt(frame).limit == 130
+    with pytest.raises(InputError, match="limit=0"):
+        tk.load_failures(service, limit=0)
+
+
+def test_a_load_that_ends_short_raises_with_what_was_read(server):
+    """A 401 on the third page: an error, its cause, and the two pages read until then."""
+    found = pages(100, 100, 100)
+    server.answering(lambda asked: found[dict(asked.query).get("cursor", "")])
+    whole = server.answer
+
+    def expiring(asked):
+        if dict(asked.query).get("cursor") == "c2":
+            server.always(b'{"error": "token expired"}', 401)
+            return server.answer(asked)
+        return whole(asked)
+
+    server.answer = expiring
+    with pytest.raises(IncompleteLoadError, match="token expired") as raised:
+        tk.load_failures(server.service(), progress=False)
+    assert isinstance(raised.value.__cause__, AuthenticationError)
+    partial = raised.value.partial
+    assert isinstance(partial, pd.DataFrame)
+    assert len(partial) == 200
+    assert not tk.receipt(partial).complete
+
+
+def test_an_interrupt_keeps_what_was_read(server):
+    """Ctrl-C during a load raises with the pages read, and says that they are not the whole."""
+    service = serve(server, pages(100, 100, 100))
+
+    def interrupt(done: int, _: int | None) -> None:
+        if done == 200:
+            raise KeyboardInterrupt
+
+    with pytest.raises(IncompleteLoadError, match="interrupt") as raised:
+        tk.load_failures(service, progress=interrupt)
+    assert len(raised.value.partial) == 100
+
+
+def test_errors_before_anything_was_read_are_themselves(server):
+    """A first page that fails raises the service's own error."""
+    server.always(b'{"error": "no such filter"}', 400)
+    with pytest.raises(BadRequestError, match="no such filter"):
+        tk.load_failures(server.service())
+    server.always(b"{}")
+    with pytest.raises(ProtocolError):
+        tk.load_failures(server.service())
+
+
+def test_a_looping_cursor_never_gives_a_frame(server):
+    """A cursor that comes back ends in an error, with what was read as partial."""
+    page = json.dumps({"cursor": "c", "messages": [{"dlqId": "a"}]}).encode()
+    server.answering(lambda _: page)
+    with pytest.raises(IncompleteLoadError) as raised:
+        tk.load_failures(server.service(), progress=False)
+    assert isinstance(raised.value.__cause__, CursorLoopError)
+
+
+def test_pieces_are_unique_across_pages(server):
+    """iter_failures gives frames of a page each, and never an id twice."""
+    found = pages(3, 3)
+    found["c1"] = json.dumps({"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}).encode()
+    pieces = list(tk.iter_failures(serve(server, found), progress=False))
+    assert [piece["dlq_id"].tolist() for piece in pieces] == [["id-0", "id-1", "id-2"], ["id-9"]]
+
+
+def test_one_failure_by_id(server):
+    """One entry is a frame of one row; ids are quoted into the path."""
+    server.json(b'{"dlqId": "a/b", "responseStatus": 500}')
+    frame = tk.load_failure(server.service(), "a/b")
+    assert frame["dlq_id"].tolist() == ["a/b"]
+    with pytest.raises(InputError):
+        tk.load_failure(server.service(), "..")
+
+
+def test_plain_messages_have_their_own_dlq(server):
+    """kind="messages" reads /v2/dlq; another kind is an error."""
+    service = serve(server, pages(2))
+    assert len(tk.load_failures(service, kind="messages", progress=False)) == 2
+    assert server.asked[0].path == "/v2/dlq"
+    with pytest.raises(InputError, match="kind"):
+        tk.load_failures(service, kind="other")
+
+
+def test_times_beside_a_filter_are_refused(server):
+    """since= and a filter together are ambiguous."""
+    with pytest.raises(InputError, match="one of them"):
+        tk.load_failures(server.service(), tk.FailureFilter(label="a"), since="7d")
+
+
+def test_the_receipt_holds_no_secret_of_a_filter(server):
+    """A workflow URL with a token in its query is sent as it is, and masked in the receipt."""
+    service = serve(server, pages(0))
+    url = "https://a.example/w?key=canary-99"
+    frame = tk.load_failures(service, tk.FailureFilter(workflow_url=url), progress=False)
+    assert ("workflowUrl", url) in server.asked[0].query
+    assert "canary" not in json.dumps(frame.attrs)
+
+
+def test_exact_actions_need_ids_and_confirmation(server):
+    """Delete, resume and restart take exact ids and confirm=True, and nothing is sent without."""
+    service = server.service()
+    for act in (tk.delete_failures, tk.resume_failures, tk.restart_failures):
+        with pytest.raises(InputError, match="confirm=True"):
+            act(service, ["a"])
+        with pytest.raises(InputError, match="no ids"):
+            act(service, [], confirm=True)
+    with pytest.raises(InputError, match="confirm=True"):
+        tk.rerun_failure_function(service, "a")
+    assert server.asked == []
+    server.json(b'{"deleted": 1, "cursor": ""}')
+    assert tk.delete_failures(service, pd.Series(["a", "b", "a"]), confirm=True) == 1
+    assert [value for name, value in server.asked[0].query if name == "dlqIds"] == ["a", "b"]
+    server.json(b'{"workflowRunId": "wfr_new"}')
+    assert tk.resume_failures(service, "a", confirm=True) == {"a": "wfr_new"}
+    assert server.asked[1].path == "/v2/workflows/dlq/resume/a"
+
+
+def test_a_resume_that_fails_halfway_says_what_was_done(server):
+    """The error of the second id carries a note with the new run of the first."""
+    server.json(b'{"workflowRunId": "wfr_new"}')
+    server.json(b'{"error": "gone"}', 404)
+    with pytest.raises(tk.errors.NotFoundError) as raised:
+        tk.restart_failures(server.service(), ["a", "b"], confirm=True)
+    assert "wfr_new" in raised.value.__notes__[0]

@@ -1,0 +1,233 @@
+"""DLQ entries become rows: every documented field, nothing mangled, nothing dropped, secrets masked."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.errors import ProtocolError
+from toolkit.redaction import Redactor, Secret
+from toolkit.tables.failures import decode_failures
+from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import FAILURES
+
+REDACTOR = Redactor(key=b"test", own=[Secret("own-live-token-42")])
+
+ENTRY = {
+    "dlqId": "dlq_1",
+    "workflowUrl": "https://app.example/pay",
+    "workflowRunId": "wfr_1",
+    "workflowCreatedAt": 1_767_225_600_000,
+    "url": "https://app.example/pay",
+    "method": "POST",
+    "header": {"Content-Type": ["application/json"], "X-Many": ["a", "b"]},
+    "body": '{"amount": 1}',
+    "bodyBase64": "",
+    "maxRetries": 3,
+    "createdAt": 1_767_225_600_123,
+    "failureCallback": "https://app.example/failed",
+    "callerIP": "10.0.0.1",
+    "label": "eu",
+    "labels": ["eu", "beta"],
+    "flowControlKey": "tenant-7",
+    "failureFunctionState": "CALLBACK_FAIL",
+    "responseStatus": 500,
+    "responseHeader": {"date": ["Thu, 01 Jan 2026 00:10:00 GMT"]},
+    "responseBody": "boom",
+    "responseBodyBase64": "",
+}
+
+
+def rows_of(*entries, redactor=REDACTOR) -> list[dict]:
+    """The decoded rows as plain values."""
+    return decode_failures(json.dumps(entries).encode(), redactor=redactor).to_pylist()
+
+
+def test_every_documented_field_has_its_column():
+    """An entry with all fields of the specification fills every column but extra and the binary ones."""
+    (row,) = rows_of(ENTRY)
+    assert row["dlq_id"] == "dlq_1"
+    assert row["workflow_created_at"] == pd.Timestamp("2026-01-01T00:00:00Z")
+    assert row["created_at"] == pd.Timestamp("2026-01-01T00:00:00.123Z")
+    assert row["failed_at"] == pd.Timestamp("2026-01-01T00:10:00Z")
+    assert row["headers"] == [("Content-Type", ["application/json"]), ("X-Many", ["a", "b"])]
+    assert (row["body"], row["response_body"]) == ('{"amount": 1}', "boom")
+    assert (row["max_retries"], row["response_status"]) == (3, 500)
+    assert row["labels"] == ["eu", "beta"]
+    assert {name for name, value in row.items() if value is None} == {
+        "body_bytes",
+        "response_body_bytes",
+        "extra",
+    }
+
+
+def test_missing_fields_are_null_and_an_empty_page_has_all_columns():
+    """An entry of nothing but its id, and a page of no entries, have the whole schema."""
+    (row,) = rows_of({"dlqId": "a"})
+    assert [name for name, value in row.items() if value is not None] == ["dlq_id"]
+    empty = decode_failures(b"[]", redactor=None)
+    assert empty.schema == FAILURES
+    frame = to_frame(empty)
+    assert frame.dtypes["max_retries"] == "Int64"
+    assert str(frame.dtypes["failed_at"]) == "datetime64[ms, UTC]"
+
+
+@given(st.binary(max_size=200), st.booleans())
+def test_bodies_survive_byte_for_byte(raw, response):
+    """Text when UTF-8 and bytes when not, whatever the bytes and whichever field carries them."""
+    plain, encoded = ("responseBody", "responseBodyBase64") if response else ("body", "bodyBase64")
+    column = "response_body" if response else "body"
+    try:
+        sent = {plain: raw.decode(), encoded: ""}
+    except UnicodeDecodeError:
+        sent = {plain: "", encoded: base64.b64encode(raw).decode()}
+    (row,) = rows_of({"dlqId": "a", **sent})
+    found = row[column].encode() if row[column] is not None else row[f"{column}_bytes"]
+    assert found == raw
+    assert (row[column] is None) == bool(sent[encoded])
+    assert row["extra"] is None
+
+
+def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
+    """The text column holds all UTF-8; a field that does not decode stands in extra as it came."""
+    first, second = rows_of(
+        {"dlqId": "a", "bodyBase64": base64.b64encode(b"plain").decode()}, {"dlqId": "b", "bodyBase64": "%%%"}
+    )
+    assert (first["body"], first["body_bytes"]) == ("plain", None)
+    assert (second["body"], second["body_bytes"]) == (None, None)
+    assert json.loads(second["extra"]) == {"body": None, "bodyBase64": "%%%"}
+
+
+def test_odd_text_is_kept_as_bytes():
+    """Bytes that are no UTF-8 and lone surrogates in a body become bytes; the neighbours stay as they are."""
+    page = (
+        b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"}, {"dlqId": "c", "body": "ok"}]'
+    )
+    rows = decode_failures(page, redactor=REDACTOR).to_pylist()
+    assert [row["body_bytes"] for row in rows] == [b"x\xff", b"\xed\xa0\x80", None]
+    assert [row["body"] for row in rows] == [None, None, "ok"]
+
+
+def test_odd_text_elsewhere_is_escaped_and_kept_in_extra():
+    """A lone surrogate in a column of text shows as an escape, and its JSON stays exact in extra."""
+    (row,) = decode_failures(b'[{"dlqId": "a", "flowControlKey": "k\\ud800"}]', redactor=REDACTOR).to_pylist()
+    assert row["flow_control_key"] == "k\\ud800"
+    assert row["extra"] == '{"flowControlKey":"k\\ud800"}'
+
+
+@pytest.mark.parametrize(
+    ("wire", "value", "column"),
+    [
+        ("maxRetries", "3", "max_retries"),
+        ("maxRetries", True, "max_retries"),
+        ("maxRetries", 2.5, "max_retries"),
+        ("responseStatus", 2**63, "response_status"),
+        ("createdAt", -1, "created_at"),
+        ("createdAt", 10**17, "created_at"),
+        ("workflowCreatedAt", "yesterday", "workflow_created_at"),
+        ("labels", "eu", "labels"),
+        ("labels", ["eu", 1], "labels"),
+        ("header", ["a"], "headers"),
+        ("header", {"a": [1]}, "headers"),
+        ("method", 5, "method"),
+        ("body", {"a": 1}, "body"),
+    ],
+)
+def test_what_does_not_fit_its_column_is_kept_in_extra(wire, value, column):
+    """A known field of the wrong kind leaves null in its column, its JSON in extra, and the row in place."""
+    (row,) = rows_of({"dlqId": "a", wire: value})
+    assert row[column] is None
+    assert json.loads(row["extra"])[wire] == value
+
+
+def test_unknown_fields_survive_with_all_their_digits():
+    """Fields nobody has heard of stand in extra; integers keep every digit."""
+    (row,) = rows_of({"dlqId": "a", "newThing": {"n": 12345678901234567890123}, "empty": {}})
+    assert row["extra"] == '{"empty":{},"newThing":{"n":12345678901234567890123}}'
+
+
+def test_integers_with_nulls_stay_integers():
+    """A column of large integers and nulls does not become floats."""
+    frame = to_frame(
+        decode_failures(b'[{"dlqId":"a","maxRetries":9007199254740993},{"dlqId":"b"}]', redactor=None)
+    )
+    assert frame["max_retries"].tolist() == [9007199254740993, pd.NA]
+
+
+def test_the_deprecated_label_counts_where_it_is_alone():
+    """Labels are what came; only where there are none does the single label become a list."""
+    rows = rows_of(
+        {"dlqId": "a", "label": "old"},
+        {"dlqId": "b", "label": "old", "labels": []},
+        {"dlqId": "c", "label": "old", "labels": ["new"]},
+        {"dlqId": "d", "labels": []},
+    )
+    assert [row["labels"] for row in rows] == [["old"], ["old"], ["new"], []]
+
+
+@pytest.mark.parametrize(
+    "bad", [b"[1]", b"[null]", b'[{"dlqId": ""}]', b"[{}]", b'[{"dlqId": 5}]', b"{}", b"[{]"]
+)
+def test_rows_that_cannot_be_told_apart_are_a_protocol_error(bad):
+    """Entries without an id, and what is no object, are errors and never dropped."""
+    with pytest.raises(ProtocolError):
+        decode_failures(bad, redactor=None)
+
+
+def test_secrets_in_headers_and_urls_are_masked_and_comparable():
+    """Equal secrets have equal masks; harmless headers stay; bodies stay exact but for our own token."""
+    entry = ENTRY | {
+        "header": {
+            "Upstash-Forward-Authorization": ["Bearer canary-1"],
+            "X-Note": ["Bearer canary-1"],
+            "Accept": ["*/*"],
+        },
+        "url": "https://ann:canary-2@app.example/pay?code=canary-3#canary-4",
+        "body": "Bearer canary-5 and own-live-token-42",
+        "newThing": {"password": "canary-6", "note": "own-live-token-42"},
+    }
+    row, again = rows_of(entry, entry | {"dlqId": "dlq_2"})
+    text = json.dumps({**row, "body": None}, default=str)
+    assert all(f"canary-{number}" not in text for number in (1, 2, 3, 4, 6))
+    assert "own-live-token-42" not in json.dumps(row, default=str)
+    assert row["body"].startswith("Bearer canary-5 and [masked len=17 tag=")
+    assert dict(row["headers"])["Accept"] == ["*/*"]
+    assert row["headers"] == again["headers"]
+    assert row["url"].startswith("https://[masked len=12 tag=")
+    assert "/pay?code=[masked len=8 tag=" in row["url"]
+
+
+def test_reveal_keeps_everything():
+    """Without a redactor, what came is what stands there."""
+    entry = ENTRY | {"header": {"Authorization": ["Bearer canary"]}, "url": "https://a:b@h.example/?q=1"}
+    (row,) = rows_of(entry, redactor=None)
+    assert row["headers"] == [("Authorization", ["Bearer canary"])]
+    assert row["url"] == "https://a:b@h.example/?q=1"
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=6,
+)
+
+
+@given(
+    st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys([*ENTRY, "unknown"], json_values)), max_size=4)
+)
+def test_any_json_in_any_field_keeps_every_row(entries):
+    """However wrong the values, every entry with an id has its row, of the one schema."""
+    entries = [entry | {"dlqId": f"id-{place}"} for place, entry in enumerate(entries)]
+    table = decode_failures(json.dumps(entries).encode(), redactor=REDACTOR)
+    assert table.schema == FAILURES
+    assert table["dlq_id"].to_pylist() == [entry["dlqId"] for entry in entries]
+    table.validate(full=True)
+    assert pa.Table.from_pandas(to_frame(table), schema=FAILURES, preserve_index=False).num_rows == len(
+        entries
+    )

@@ -1,0 +1,148 @@
+"""Vectors and hits become rows; what cannot be used says why and stays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.errors import InputError, ProtocolError
+from toolkit.tables import schemas
+from toolkit.tables.explode import explode_metadata
+from toolkit.tables.frames import frame_from_rows, to_frame
+from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
+
+floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(st.lists(st.lists(floats, min_size=3, max_size=3), max_size=5))
+def test_vectors_survive_as_float32(vectors):
+    """Numbers come back as the float32 they were, in a column of fixed size and as a matrix."""
+    rows = [{"id": str(place), "vector": vector} for place, vector in enumerate(vectors)]
+    table = decode_vectors(json.dumps(rows).encode(), namespace="n", dimension=3)
+    assert table.schema == schemas.vectors(3)
+    matrix = as_matrix(to_frame(table))
+    assert matrix.shape == (len(vectors), 3)
+    assert matrix.dtype == np.float32
+    assert np.array_equal(matrix, np.array(vectors, dtype=np.float32).reshape(-1, 3))
+
+
+@pytest.mark.parametrize(
+    ("vector", "problem"),
+    [
+        ("null", "no vector"),
+        ("[1, 2]", "dimension 2, expected 3"),
+        ("[]", "dimension 0, expected 3"),
+        ("[1, NaN, 2]", "not finite at 1"),
+        ("[1, 2, -Infinity]", "not finite at 2"),
+        ("[1e400, 1, 2]", "not finite at 0"),
+        ("[1, 3.5e38, 2]", "beyond float32 at 1"),
+        ("[1, 1" + "0" * 400 + ", 2]", "beyond float32 at 1"),
+        ('[1, "2", 3]', "not an array of numbers"),
+        ("[1, true, 3]", "not an array of numbers"),
+        ('"abc"', "not an array of numbers"),
+    ],
+)
+def test_a_vector_that_cannot_be_used_says_why(vector, problem):
+    """The row stays with its metadata, its vector is null, and its neighbour is untouched."""
+    page = f'[{{"id": "a", "vector": {vector}, "metadata": {{"k": 1}}}}, {{"id": "b", "vector": [1, 2, 3]}}]'
+    rows = decode_vectors(page.encode(), namespace="", dimension=3).to_pylist()
+    assert (rows[0]["vector"], rows[0]["vector_problem"]) == (None, problem)
+    assert json.loads(rows[0]["metadata"]) == {"k": 1}
+    assert (rows[1]["vector"], rows[1]["vector_problem"]) == ([1, 2, 3], None)
+
+
+def test_sparse_only_is_no_problem_and_unasked_vectors_are_none():
+    """A row with a sparse vector alone is fine, and so is one without vectors when none were asked for."""
+    page = b'[{"id": "a", "sparseVector": {"indices": [1, 5], "values": [0.5, 2]}}, {"id": "b"}]'
+    first, second = decode_vectors(page, namespace="", dimension=None).to_pylist()
+    assert (first["sparse_indices"], first["sparse_values"], first["vector_problem"]) == (
+        [1, 5],
+        [0.5, 2],
+        None,
+    )
+    assert second["vector_problem"] == "no vector"
+    (_, unasked) = decode_vectors(page, namespace="", dimension=None, want_vectors=False).to_pylist()
+    assert unasked["vector_problem"] is None
+
+
+@pytest.mark.parametrize(
+    "sparse",
+    ['{"indices": [1], "values": [1, 2]}', '{"indices": [1.5], "values": [1]}', '{"indices": 1}', "[1]"],
+)
+def test_a_sparse_vector_that_cannot_be_used_says_so(sparse):
+    """Unequal lengths, fractional indices and other shapes are named in vector_problem."""
+    page = f'[{{"id": "a", "vector": [1], "sparseVector": {sparse}}}]'
+    (row,) = decode_vectors(page.encode(), namespace="", dimension=1).to_pylist()
+    assert row["vector"] == [1]
+    assert row["vector_problem"] == "sparse vector not usable"
+
+
+def test_metadata_is_the_json_that_came():
+    """Metadata keeps its digits and its spelling; null metadata and data are null."""
+    page = (
+        b'[{"id": "a", "metadata": {"n": 12345678901234567890123, "f": 1.10}}, {"id": "b", "metadata": null}]'
+    )
+    first, second = decode_vectors(page, namespace="", dimension=None, want_vectors=False).to_pylist()
+    assert first["metadata"] == '{"n": 12345678901234567890123, "f": 1.10}'
+    assert second["metadata"] is None
+
+
+def test_ids_that_are_not_there_have_no_row():
+    """Null in a fetch's answer is an id that is not there."""
+    table = decode_vectors(b'[null, {"id": "b", "vector": [1]}, null]', namespace="", dimension=1)
+    assert table["id"].to_pylist() == ["b"]
+
+
+def test_hits_have_query_and_rank():
+    """Hits count queries from 0 and ranks from 1, in the service's order; empty answers leave no rows."""
+    answers = [b'[{"id": "a", "score": 0.9}, {"id": "b", "score": 1}]', b"[]", b'[{"id": "a", "score": 0.5}]']
+    table = decode_hits(answers)
+    assert table.select(["query", "rank", "id", "score"]).to_pylist() == [
+        {"query": 0, "rank": 1, "id": "a", "score": 0.9},
+        {"query": 0, "rank": 2, "id": "b", "score": 1.0},
+        {"query": 2, "rank": 1, "id": "a", "score": 0.5},
+    ]
+    assert decode_hits([]).schema == schemas.hits()
+
+
+@pytest.mark.parametrize("hit", ['{"id": "a"}', '{"id": "a", "score": "1"}', '{"score": 1}', "5"])
+def test_a_hit_without_id_or_score_is_a_protocol_error(hit):
+    """What is no hit is an error, not a row with a hole."""
+    with pytest.raises(ProtocolError):
+        decode_hits([f"[{hit}]".encode()])
+
+
+def test_a_matrix_is_a_view_and_refuses_unusable_rows():
+    """The matrix of a loaded frame shares its memory; a null vector is an error that says what to do."""
+    table = decode_vectors(
+        b'[{"id": "a", "vector": [1, 2]}, {"id": "b", "vector": [3, 4]}]', namespace="", dimension=2
+    )
+    frame = to_frame(table)
+    assert not as_matrix(frame).flags.owndata
+    assert as_matrix(frame.iloc[1:]).tolist() == [[3, 4]]
+    with_hole = frame_from_rows([{"namespace": "", "id": "a"}], schemas.vectors(2))
+    with pytest.raises(InputError, match="vector_problem"):
+        as_matrix(with_hole)
+    assert as_matrix(frame.iloc[:0]).shape == (0, 2)
+
+
+def test_metadata_explodes_into_typed_columns():
+    """Nested names are dotted; whole numbers, booleans and texts keep their kinds; mixed ones become JSON."""
+    texts = [
+        '{"a": {"b": 1}, "t": true, "m": 1, "l": [1]}',
+        '{"a": {"b": 2}, "m": "x", "f": 1.5, "id": 7}',
+        None,
+    ]
+    frame = frame_from_rows(
+        [{"namespace": "", "id": str(i), "metadata": t} for i, t in enumerate(texts)], schemas.vectors()
+    )
+    found = explode_metadata(frame)
+    kinds = {name: str(kind) for name, kind in found.dtypes.items()}
+    numbers = {"a.b": "Int64", "f": "Float64", "metadata.id": "Int64"}
+    assert kinds == {"namespace": "str", "id": "str", "l": "str", "m": "str", "t": "boolean", **numbers}
+    assert found["m"].tolist()[:2] == ["1", "x"]
+    assert list(explode_metadata(frame, fields=["t"]).columns) == ["namespace", "id", "t"]

@@ -1,0 +1,198 @@
+"""Callbacks as a frame: from bodies, from files, or from a running receiver."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+import pandas as pd
+
+from toolkit.errors import IncompleteLoadWarning, InputError
+from toolkit.loading.receiver import CallbackReceiver
+from toolkit.receipt import Receipt
+from toolkit.redaction import Redactor
+from toolkit.tables.callbacks import Body, ReceivedCallback, callback_fields, decode_callbacks
+from toolkit.tables.frames import to_frame
+from toolkit.tables.text import lenient
+
+__all__ = ["CallbackReceiver", "load_callbacks"]
+
+_DOING: Final = "loading callbacks"
+_SUFFIXES: Final = (".json", ".jsonl")
+_BOM: Final = b"\xef\xbb\xbf"
+
+Source = CallbackReceiver | str | Path | bytes | Mapping[str, Any] | Iterable[Body]
+
+
+def load_callbacks(
+    source: Source, *, redactor: Redactor | None = None, reveal: bool = False, limit: int | None = None
+) -> pd.DataFrame:
+    """Load callback and failure-callback bodies.
+
+    Parameters
+    ----------
+    source : CallbackReceiver, path, or bodies
+        A receiver: what it has received until now. A path (text or ``Path``): a ``.json`` file with one body
+        or an array of them, a ``.jsonl`` file with one a line, or a folder of such files (read in the order
+        of their names; other files are left out). Otherwise one body, or several, as JSON bytes, as JSON text
+        (several only) or as dicts.
+    redactor : Redactor, optional
+        Masks header values and URLs; ``service.redactor`` also knows the service's own tokens. Default: that
+        of the receiver's service, else one that knows none.
+    reveal : bool
+        Leave header values and URLs as they came instead of masking secrets.
+    limit : int, optional
+        At most this many, the first ones.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``,
+        ``body`` (str; null when it is not UTF-8), ``body_bytes`` (only then), ``retried``, ``max_retries``
+        (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` equals ``max_retries``), ``dlq_id``,
+        ``in_dlq`` (boolean), ``topic_name``, ``endpoint_name``, ``url``, ``method``, ``source_headers``,
+        ``source_body``, ``source_body_bytes``, ``not_before``, ``created_at`` (datetime64[ms, UTC]),
+        ``schedule_id``, ``caller_ip``, ``received_at`` and ``verified`` (from a receiver), ``extra`` (JSON
+        text of everything else). The receipt is in ``attrs``.
+
+    Raises
+    ------
+    InputError
+        When the source cannot be read as one of these.
+    ProtocolError
+        When a body is no JSON object; it says which one.
+
+    Examples
+    --------
+    >>> frame = load_callbacks([{"sourceMessageId": "msg_1", "status": 200, "body": "b2s="}])
+    >>> frame[["source_message_id", "kind", "delivered", "body"]]
+      source_message_id      kind  delivered body
+    0             msg_1  callback       True   ok
+    """
+    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
+        raise InputError(_DOING, got=f"limit={limit!r}", expected="a whole number from 1, or None for all")
+    started = _now()
+    receiver = source if isinstance(source, CallbackReceiver) else None
+    known = redactor or (receiver.redactor if receiver else None) or Redactor()
+    found = _bodies(source)
+    bodies = list(found) if limit is None else list(islice(found, limit + 1))
+    more = limit is not None and len(bodies) > limit
+    bodies = bodies[:limit]
+    table = decode_callbacks(bodies, redactor=None if reveal else known)
+    reasons = [f"only the first {limit:,} were asked for"] if more else []
+    if receiver and receiver.turned_away:
+        reasons.append(f"{receiver.turned_away:,} found no room in the receiver")
+    receipt = Receipt(
+        what="callbacks",
+        source=_source_name(source, known),
+        scope={"revealed": reveal},
+        started_at=started,
+        ended_at=_now(),
+        windows=0,
+        rows=table.num_rows,
+        bytes=sum(_size(body) for body in bodies),
+        limit=limit,
+        assumptions=("callbacks that have not arrived are not in it",) if receiver else (),
+        complete=not reasons,
+        reasons=tuple(reasons),
+    )
+    if receiver and receiver.turned_away:
+        warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
+    return to_frame(table, receipt)
+
+
+def _bodies(source: Source) -> Iterator[Body]:
+    if isinstance(source, CallbackReceiver):
+        return iter(source.received())
+    if isinstance(source, str) and source.lstrip().startswith(("{", "[")):
+        raise InputError(
+            _DOING, got="JSON text", expected="a path, or bodies", next_step="Write load_callbacks([text])."
+        )
+    if isinstance(source, str | Path):
+        return _from_path(Path(source))
+    if isinstance(source, bytes | bytearray | Mapping):
+        return iter([bytes(source) if isinstance(source, bytearray) else source])
+    if not isinstance(source, Iterable):
+        raise InputError(
+            _DOING, got=type(source).__name__, expected="a CallbackReceiver, a path, or callback bodies"
+        )
+    return _checked(source)
+
+
+def _checked(bodies: Iterable[Any]) -> Iterator[Body]:
+    for place, body in enumerate(bodies):
+        if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
+            raise InputError(
+                _DOING,
+                got=f"{type(body).__name__} as body {place}",
+                expected="JSON as bytes or text, or a dict",
+            )
+        yield body
+
+
+def _from_path(path: Path) -> Iterator[Body]:
+    if path.is_dir():
+        for item in sorted(path.iterdir()):
+            if item.suffix.lower() in _SUFFIXES:
+                if item.is_symlink() or not item.is_file():
+                    raise InputError(
+                        _DOING,
+                        got=f"{item.name!r}, which is no plain file",
+                        expected="a folder of plain files",
+                    )
+                yield from _from_file(item)
+    elif not path.is_file():
+        raise InputError(_DOING, got=f"{str(path)!r}, where nothing is", expected="a file or a folder")
+    elif path.suffix.lower() not in _SUFFIXES:
+        raise InputError(
+            _DOING, got=f"the file {path.name!r}", expected=f"one that ends in {' or '.join(_SUFFIXES)}"
+        )
+    else:
+        yield from _from_file(path)
+
+
+def _from_file(path: Path) -> Iterator[Body]:
+    raw = path.read_bytes().removeprefix(_BOM)
+    if path.suffix.lower() == ".jsonl":
+        for number, line in enumerate(raw.split(b"\n"), start=1):
+            if line.strip():
+                yield callback_fields(line, what=f"line {number} of {path.name!r}")
+        return
+    try:
+        found = msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        found = lenient(raw, what=repr(path.name))
+    if not isinstance(found, list):
+        yield callback_fields(raw, what=repr(path.name))
+        return
+    for place, item in enumerate(found):
+        if not isinstance(item, dict):
+            raise InputError(
+                _DOING,
+                got=f"{type(item).__name__} at {place} of {path.name!r}",
+                expected="an array of JSON objects",
+            )
+        yield item
+
+
+def _source_name(source: Source, redactor: Redactor) -> str:
+    if isinstance(source, CallbackReceiver):
+        return redactor.url(source.url)
+    return Path(source).name if isinstance(source, str | Path) else "bodies"
+
+
+def _size(body: Body) -> int:
+    """Bytes of a body as it came; 0 for an object that was read already."""
+    raw = body.body if isinstance(body, ReceivedCallback) else body
+    if isinstance(raw, str):
+        return len(raw.encode("utf-8", "surrogatepass"))
+    return len(raw) if isinstance(raw, bytes) else 0
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
