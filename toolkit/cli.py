@@ -91,7 +91,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     """The whole command line; `serve`'s own options are only looked up when it is asked for."""
     parser = argparse.ArgumentParser(
         prog="toolkit",
-        description="Failed workflow runs and vector indexes: load, keep, report, query, and a local service.",
+        description="Failed workflow runs and vector indexes: load, keep, report on, query.",
         epilog=f"{_SERVICE_HELP}\n\n{_EXIT_HELP}",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -281,9 +281,7 @@ def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
 def _snapshot_failures(given: argparse.Namespace) -> int:
     with tk.connect() as service:
         changes = tk.sync_failures(service, given.path, filter=_filter(given))
-    _say(
-        f"{given.path}: {len(changes.added):,} added, {len(changes.changed):,} changed, {len(changes.gone):,} gone"
-    )
+    _say(f"{given.path}: {changes.verdict}")
     return _status(changes.receipt)
 
 
@@ -307,7 +305,7 @@ def _report(given: argparse.Namespace) -> int:
         failures = tk.read_snapshot(given.snapshot)
     else:
         with tk.connect() as service:
-            failures = tk.load_failures(service, filter=chosen, limit=given.limit)
+            failures = tk.load_failures(service, chosen, limit=given.limit)
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
     report = tk.failure_report(failures, previous, retention=given.retention, title=given.title)
     for path in given.output or ["failure-report.html"]:
@@ -334,20 +332,17 @@ def _query(given: argparse.Namespace) -> int:
             include_data=True,
             include_metadata=True,
         )
-        mask = service.redactor.text
-    for row in hits.itertuples(index=False):
-        data = None if row.data is None or row.data != row.data else mask(str(row.data))
+    mask = service.redactor.text
+    for rank, found, score, *texts in zip(
+        *(hits[name] for name in ("rank", "id", "score", "data", "metadata")), strict=True
+    ):
+        data, metadata = (mask(text) if isinstance(text, str) else None for text in texts)
         if given.json:
-            metadata = (
-                None if row.metadata is None or row.metadata != row.metadata else json.loads(row.metadata)
-            )
-            found = {"rank": row.rank, "id": row.id, "score": row.score, "data": data, "metadata": metadata}
-            _say(json.dumps(found, ensure_ascii=True))
+            row = {"rank": rank, "id": found, "score": score, "data": data}
+            _say(json.dumps(row | {"metadata": None if metadata is None else json.loads(metadata)}))
         else:
-            _say(
-                f"{row.rank:>3}  {row.score:.4f}  {visible(str(row.id))}  {visible(' '.join((data or '').split()))}"
-            )
-    return _status(tk.receipt(hits))
+            _say(f"{rank:>3}  {score:.4f}  {visible(found)}  {visible(' '.join((data or '').split()))}")
+    return DONE
 
 
 def _status(receipt: tk.Receipt) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -11,7 +12,10 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import collect, effective_time, select
 from toolkit.analysis.error_text import ErrorText, error_text, mask_text
+from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
+
+_LONGEST = 300  # characters of a text or example
 
 
 @dataclass
@@ -33,7 +37,9 @@ class _Group:
             self.latest, self.last_at, self.kind, self.example = moment, when, found.kind, found.text
 
 
-def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
+def error_texts(
+    failures: IntoFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
+) -> pd.DataFrame:
     """The most frequent error texts, told from the response bodies, with one example each.
 
     Not for telling causes apart: one cause can speak in several texts, and several causes in one.
@@ -42,9 +48,12 @@ def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
-        `response_body_bytes`. Bodies are read as they are: texts and examples hold what bodies hold.
+        `response_body_bytes`.
     top : int, optional
         How many texts, at least 1. Default: all.
+    clean : callable, optional
+        Applied to each body, and again to the line found in it, such as `Redactor.text`: then secrets reach
+        neither texts nor examples.
 
     Returns
     -------
@@ -80,10 +89,7 @@ def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
     for dlq_id, workflow, when, body, raw in zip(*rows, strict=True):
         key = (body, None if raw is None else len(raw))
         if key not in read:
-            found = (
-                ErrorText("binary", f"binary, {len(raw):,} bytes") if raw and not body else error_text(body)
-            )
-            read[key] = (mask_text(found.text), found)
+            read[key] = _read(body, raw, clean)
         pattern, found = read[key]
         groups.setdefault(pattern, _Group()).add(dlq_id, workflow, when, found)
     ordered = sorted(groups.items(), key=lambda item: (-item[1].count, item[0]))[:top]
@@ -100,3 +106,16 @@ def error_texts(failures: IntoFrame, *, top: int | None = None) -> pd.DataFrame:
             "last_at": pd.Series([group.last_at for _, group in ordered], dtype="datetime64[ms, UTC]"),
         }
     )
+
+
+def _read(body: str | None, raw: bytes | None, clean: Callable[[str], str] | None) -> tuple[str, ErrorText]:
+    if raw and not body:
+        found = ErrorText("binary", f"binary, {len(raw):,} bytes")
+    elif clean is None or not body:
+        found = error_text(body)
+    else:
+        # twice: a secret can be whole in the body only, or readable only once JSON is decoded
+        found = error_text(clean(body))
+        found = ErrorText(found.kind, clean(found.text))
+    pattern, text = mask_text(found.text), found.text
+    return shorten(pattern, _LONGEST), ErrorText(found.kind, shorten(text, _LONGEST))

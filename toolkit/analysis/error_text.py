@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 Kind = Literal["json", "html", "trace", "text", "empty", "binary"]
 
 _READ: Final = 200_000  # characters of a body that are looked at
-_TEXT: Final = 500  # characters of a line that are kept
+_TEXT: Final = 2_000  # characters of a line that are kept
 _DEPTH: Final = 4
 _NAMES: Final = ("error", "message", "detail", "title", "reason", "msg", "description", "errors")
 
@@ -27,6 +27,7 @@ _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?::\s|$)")
 
 # In this order: what an earlier one masked, a later one does not see.
 _MASKS: Final = (
+    (re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]"), "<secret>"),
     (re.compile(r'"[^"\n]{0,300}"|(?<!\w)\'[^\'\n]{0,300}\'(?!\w)|`[^`\n]{0,300}`'), "<str>"),
     (
         re.compile(
@@ -51,7 +52,7 @@ class ErrorText:
     kind : {"json", "html", "trace", "text", "empty", "binary"}
         How the line was found.
     text : str
-        The line, at most 500 characters. Not masked, and not escaped.
+        The line, at most 2,000 characters. Not masked, and not escaped.
     """
 
     kind: Kind
@@ -102,8 +103,8 @@ def error_text(body: str | None) -> ErrorText:
 def mask_text(text: str) -> str:
     """The line without its particulars, so that equal failures are equal: their pattern.
 
-    Quoted strings become ``<str>``; dates and times ``<time>``; UUIDs, hexadecimal and other long ids
-    ``<id>``; numbers ``<n>``. Spaces are squeezed.
+    Masked secrets become ``<secret>``; quoted strings ``<str>``; dates and times ``<time>``; UUIDs,
+    hexadecimal and other long ids ``<id>``; numbers ``<n>``. Spaces are squeezed.
 
     Examples
     --------

@@ -70,3 +70,12 @@ def counted(number: int, thing: str) -> str:
     ('1 failure', '1,200 failures')
     """
     return f"{number:,} {thing}" if number == 1 else f"{number:,} {thing}s"
+
+
+def shorten(text: str, longest: int) -> str:
+    """A text of at most so many characters; a longer one loses its end.
+
+    >>> shorten("connection refused", 11)
+    'connection…'
+    """
+    return text if len(text) <= longest else f"{text[: longest - 1]}…"

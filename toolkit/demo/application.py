@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from toolkit.client.signatures import verify_signature
+from toolkit.client.signatures import signature_in, verify_signature
 from toolkit.demo.protocol import Endpoint
 from toolkit.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 from toolkit.errors import SignatureError
@@ -107,9 +107,9 @@ async def _refusal(request: Request, queue: Half) -> Response | None:
     """The answer to a request that the service did not sign; None when it did, or no keys are known."""
     if not queue.signing_keys:
         return None
-    token = request.headers.get(f"{queue.dialect.prefix}Signature", "")
+    signature = signature_in(request.headers.items()) or ""
     try:
-        verify_signature(token, await request.body(), url=str(request.url), keys=queue.signing_keys)
+        verify_signature(signature, await request.body(), url=str(request.url), keys=queue.signing_keys)
     except SignatureError as error:
         return PlainTextResponse(str(error), 401)
     return None
@@ -129,7 +129,7 @@ async def serve(queue: Half, *, with_parent: bool) -> None:
     """Serve until told to end, by a signal or, `with_parent`, by the end of standard input."""
     listening = socket.create_server((LOOPBACK, 0), backlog=512)
     server = _Announced(
-        uvicorn.Config(application(queue), log_level="warning", access_log=False, timeout_graceful_shutdown=1)
+        uvicorn.Config(application(queue), log_level="warning", access_log=False, timeout_graceful_shutdown=4)
     )
     if with_parent:
 

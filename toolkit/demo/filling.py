@@ -18,21 +18,23 @@ INDEX: Final = "docs"
 
 
 def fill(store: Store, registry: IndexRegistry) -> None:
-    """Put the whole sample into an embedded service; doing it again replaces it.
+    """Put the whole sample into an embedded service.
 
     Parameters
     ----------
     store : Store
         The queue's state: gets the failures and the run log, with times shifted so that they end now.
     registry : IndexRegistry
-        The vector indexes: `INDEX` gets the documents, embedded by its own model.
+        The vector indexes: `INDEX`, where it is there, gets the documents, embedded by its own model.
     """
     now_ms = time.time_ns() // 1_000_000
     store.insert_failures(wire_entries(now_ms))
     store.insert_runs(wire_runs(now_ms))
+    if not any(spec.name == INDEX and spec.model for spec in registry.specs()):
+        return  # the user asked for other indexes
     index = registry.get(INDEX)
     for namespace, found in itertools.groupby(documents(), key=lambda document: document.namespace):
-        index.upsert_texts(
-            [{"id": document.id, "data": document.data, "metadata": document.metadata} for document in found],
-            namespace=namespace,
-        )
+        rows = [
+            {"id": document.id, "data": document.data, "metadata": document.metadata} for document in found
+        ]
+        index.upsert_data(rows, namespace=namespace)

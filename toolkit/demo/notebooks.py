@@ -44,28 +44,31 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
     """
     notebook = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
     total = sum(cell.cell_type == "code" for cell in notebook.cells)
-    done = 0
+    begun = 0
 
-    def told(**_: Any) -> None:
-        nonlocal done
-        done += 1
-        print(json.dumps({"cells": done, "of": total}), flush=True)  # noqa: T201 - the parent reads it
+    def begin(**_: Any) -> None:
+        nonlocal begun
+        begun += 1
+
+    def tell(**_: Any) -> None:
+        print(json.dumps({"cells": begun, "of": total}), flush=True)  # noqa: T201 - the parent reads it
 
     client = NotebookClient(
         notebook,
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
-        on_cell_executed=told,
+        on_cell_execute=begin,
+        on_cell_executed=tell,
         record_timing=False,
     )
     problem = None
     try:
         client.execute()
     except CellExecutionError as error:
-        problem = f"cell {done + 1} of {total}: {error.ename}: {error.evalue}"
+        problem = f"cell {begun} of {total}: {error.ename}: {error.evalue}"
     except (DeadKernelError, TimeoutError) as error:
-        problem = f"cell {done + 1} of {total}: {type(error).__name__}"
+        problem = f"cell {begun} of {total}: {type(error).__name__}"
     finally:
         nbformat.write(notebook, target)  # type: ignore[no-untyped-call]
     return problem

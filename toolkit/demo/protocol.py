@@ -133,8 +133,11 @@ class Endpoint:
         self._http = http
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a start or a delivery."""
-        return await (self._deliver(request) if self.is_delivery(request) else self._start(request))
+        """Answer a start or a delivery; what goes wrong beside the steps is a 500 that says so."""
+        try:
+            return await (self._deliver(request) if self.is_delivery(request) else self._start(request))
+        except (ProtocolError, httpx.HTTPError) as error:
+            return JSONResponse({"error": type(error).__name__, "message": str(error)}, 500)
 
     def is_delivery(self, request: Request) -> bool:
         """Whether the request carries the protocol's version header, as only the service's deliveries do."""
@@ -148,7 +151,12 @@ class Endpoint:
             if normalise_header(name) not in _OF_THE_CONNECTION
         }
         headers = self._headers(request, run_id, first=True) | forwarded
-        await self._publish(str(request.url), headers, (await request.body()).decode())
+        try:
+            payload = (await request.body()).decode()
+        except UnicodeDecodeError:
+            # a batch is JSON, which holds text only
+            return JSONResponse({"error": "the payload of a run must be UTF-8"}, 400)
+        await self._publish(str(request.url), headers, payload)
         return JSONResponse({"workflowRunId": run_id})
 
     async def _deliver(self, request: Request) -> Response:

@@ -13,6 +13,7 @@ import shutil
 import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,6 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+import httpx
 from tqdm import tqdm
 
 import toolkit as tk
@@ -35,10 +37,11 @@ MARKER: Final = ".toolkit-demo"
 """A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
 TIME_FACTOR: Final = 100
 """What waits are divided by, so that retries of minutes pass in seconds."""
-RETENTION: Final = "30d"
-"""How long the demo's service keeps failures; the sample reaches back 15 days."""
+RETENTION: Final = "16d"
+"""How long the demo's service keeps failures: just long enough for the sample, whose oldest expire first."""
 
 _STARTERS: Final = 8
+_MESSAGES: Final = 5  # plain messages whose callbacks are waited for
 _DEADLINE: Final = 90.0  # seconds for all runs to end
 _POLL: Final = 0.5
 
@@ -132,15 +135,20 @@ def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str
     fails = {found.name for found in WORKFLOWS if found.fails}
     expected = {run_id for run_id, name in started.items() if name in fails}
     say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
+    for number in range(_MESSAGES):
+        tk.publish(service, f"{address}/orders", {"order": number}, callback=f"{address}/callback")
     failed = _wait_for(expected, service, since)
     say(f"all {len(failed)} failed runs are in the DLQ")
+    kinds = _callbacks(address)
+    say(f"the application verified {kinds['callback']} callbacks and {kinds['failure']} failure callbacks")
     return started, failed
 
 
 def _start_runs(address: str, runs: int) -> dict[str, str]:
     def start(number: int) -> tuple[str, str]:
         name = WORKFLOWS[number % len(WORKFLOWS)].name
-        return tk.start_run(f"{address}/flows/{name}", {"order": 1000 + number}), name
+        # the order decides which of its errors a workflow answers with, so it counts within a workflow
+        return tk.start_run(f"{address}/flows/{name}", {"order": 1000 + number // len(WORKFLOWS)}), name
 
     starters = ThreadPoolExecutor(_STARTERS)
     try:
@@ -169,6 +177,17 @@ def _wait_for(expected: set[str], service: Service, since: datetime) -> set[str]
                     next_step="The machine may be busy; try fewer --runs.",
                 )
             time.sleep(_POLL)
+
+
+def _callbacks(address: str) -> Counter[str]:
+    """How many callbacks of each kind the application accepted, once those of the messages are there."""
+    until = time.monotonic() + _DEADLINE
+    while True:
+        answer = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
+        kinds = Counter(str(one["kind"]) for one in answer.json())
+        if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
+            return kinds
+        time.sleep(_POLL)
 
 
 def _keep(service: Service, out: Path, say: Say) -> None:

@@ -18,7 +18,7 @@ BROKEN_FAILURE_FUNCTION: Final = "failed/broken"
 """Path of the one that does not."""
 
 _VAT_RATES: Final = {"DE": 0.19, "FR": 0.2, "TR": 0.2}
-_SLOWNESS: Final = 4.0  # seconds; longer than the timeout that is asked for
+_SLOWNESS: Final = 2.5  # seconds; longer than the timeout that is asked for
 
 
 async def _reserve(delivery: Delivery) -> dict[str, Any]:

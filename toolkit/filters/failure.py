@@ -207,13 +207,11 @@ class FailureFilter:
         >>> FailureFilter(label="a,b").matches({"labels": ["x", "a,b"]})
         True
         """
-        for name, wire in _WIRE.items():
+        for name, places in _WIRE.items():
             wanted = getattr(self, name)
-            if wanted and not any(value in wanted for value in _texts_of(row.get(wire))):
-                return False
-        if self.label:
-            labels = (*_texts_of(row.get("labels")), *_texts_of(row.get("label")))
-            if not any(label in self.label for label in labels):
+            if wanted and not any(
+                value in wanted for place in places for value in _values_of(row.get(place))
+            ):
                 return False
         if self.workflow_run_id is not None and row.get("workflowRunId") != self.workflow_run_id:
             return False
@@ -247,13 +245,13 @@ class FailureFilter:
 
 
 _WIRE: Final = {
-    "workflow_url": "workflowUrl",
-    "label": "labels",
-    "failure_function_state": "failureFunctionState",
-    "caller_ip": "callerIP",
-    "flow_control_key": "flowControlKey",
+    "workflow_url": ("workflowUrl",),
+    "label": ("labels", "label"),
+    "failure_function_state": ("failureFunctionState",),
+    "caller_ip": ("callerIP",),
+    "flow_control_key": ("flowControlKey",),
 }
-"""Parts with several values, and the field of an entry that each is compared with."""
+"""Parts with several values, and the fields of an entry that each is compared with."""
 
 _SHOWN: Final = 3
 
@@ -313,7 +311,7 @@ def _text(name: str, value: object) -> str:
     return str(value)
 
 
-def _texts_of(value: object) -> tuple[object, ...]:
+def _values_of(value: object) -> tuple[object, ...]:
     return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 

@@ -60,17 +60,25 @@ def parse_json(body: bytes) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refusal(400, f"body is not UTF-8; got byte {body[error.start]:#04x} at offset {error.start}") from None
+        raise Refusal(
+            400, f"body is not UTF-8; got byte {body[error.start]:#04x} at offset {error.start}"
+        ) from None
     if text.startswith("\ufeff"):
         raise Refusal(400, "body starts with a byte order mark at offset 0; expected plain UTF-8 JSON")
     try:
         return json.loads(
-            text, object_pairs_hook=_unique, parse_int=_whole, parse_float=_finite, parse_constant=_no_constant
+            text,
+            object_pairs_hook=_unique,
+            parse_int=_whole,
+            parse_float=_finite,
+            parse_constant=_no_constant,
         )
     except json.JSONDecodeError as error:
         raise Refusal(400, f"body is not JSON; {error.msg} at offset {error.pos}") from None
     except RecursionError:
-        raise Refusal(400, f"body is nested more than {_MAX_DEPTH} deep at offset {_too_deep(body)}") from None
+        raise Refusal(
+            400, f"body is nested more than {_MAX_DEPTH} deep at offset {_too_deep(body)}"
+        ) from None
 
 
 def _too_deep(body: bytes) -> int:
@@ -95,7 +103,9 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _whole(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
-        raise Refusal(400, f"body holds a whole number of {len(digits)} digits; expected at most {_MAX_DIGITS}")
+        raise Refusal(
+            400, f"body holds a whole number of {len(digits)} digits; expected at most {_MAX_DIGITS}"
+        )
     return int(digits)
 
 

@@ -36,5 +36,5 @@ class SystemClock:
 
     async def sleep_until(self, moment_ms: int) -> None:
         """Return once `now_ms` is at least this moment."""
-        while (left := (moment_ms - self.now_ms()) / 1000) > 0:
+        while (left := (moment_ms - self.now_ms()) / 1000) > 0:  # noqa: ASYNC110 - time sets no event
             await asyncio.sleep(min(left, _LONGEST_NAP))

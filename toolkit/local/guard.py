@@ -1,4 +1,4 @@
-"""Who may speak with the embedded service: this machine's own callers, with the token, in one of two places."""
+"""Who may speak with the embedded service: callers on this machine, with the token in one of two places."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from toolkit.redaction import Secret
 
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may carry the token, beside the Authorization header."""
+
+FAILED: Final = "the service failed; got an error of its own; expected an answer"
+"""What callers are told of a failure of ours: nothing about its insides."""
 
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
@@ -42,11 +45,12 @@ class Guard:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = False
+        begun = ended = False
 
         async def watched(message: Message) -> None:
-            nonlocal begun
+            nonlocal begun, ended
             begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
             await send(message)
 
         try:
@@ -54,13 +58,14 @@ class Guard:
             await self._app(scope, receive, watched)
         except Refusal as refusal:
             await _answer(scope, watched, refusal.status, refusal.message)
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
             # its type and place alone: messages may hold what was sent here
             place = _innermost(error)
-            _log.error("answering %s failed: %s at %s", scope["method"], type(error).__name__, place)  # noqa: TRY400 - no values
-            if begun:
+            _log.error("answering %s failed: %s at %s", scope["method"], type(error).__name__, place)
+            if begun and not ended:
                 raise Abort from None
-            await _answer(scope, watched, 500, "the service failed; got an error of its own; expected an answer")
+            if not begun:
+                await _answer(scope, watched, 500, FAILED)
 
     def _check(self, scope: Scope) -> None:
         headers = Headers(scope=scope)
@@ -69,15 +74,21 @@ class Guard:
         origin = headers.get("origin")
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
             raise Refusal(403, "Origin is not this machine; expected none, or one of 127.0.0.1 or localhost")
-        tokens = [found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))]
+        tokens = [
+            found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))
+        ]
         query = scope["query_string"].decode("latin-1")
         tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
         # every one is compared, so that the time taken tells nothing
         right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
         if not right:
-            raise Refusal(401, "no token; expected 'Authorization: Bearer …' or the query parameter queue_token")
+            raise Refusal(
+                401, "no token; expected 'Authorization: Bearer …' or the query parameter queue_token"
+            )
         if not all(right):
-            raise Refusal(401, "token is not valid; expected the service's own, the same wherever it is given")
+            raise Refusal(
+                401, "token is not valid; expected the service's own, the same wherever it is given"
+            )
 
 
 class Abort(Exception):  # noqa: N818 - ends a connection, says nothing

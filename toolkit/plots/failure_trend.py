@@ -148,7 +148,10 @@ def _sentence(trend: FailureTrend) -> str:
     undated = f" ({counted(trend.undated, 'failure')} without a usable time)" if trend.undated else ""
     if not trend.total:
         return f"No failures{undated}"
-    return f"1 failure, {moment(trend.starts[trend.counts.sum(axis=0).argmax()])}{undated}"
+    start = trend.starts[trend.counts.sum(axis=0).argmax()]
+    if trend.step <= timedelta(minutes=1):
+        return f"1 failure, at {moment(start)}{undated}"
+    return f"1 failure, within {span(trend.step)} from {moment(start)}{undated}"
 
 
 def _time_label(trend: FailureTrend, width: float) -> str:

@@ -19,7 +19,7 @@ from toolkit.errors import InputError
 ThemeName = Literal["light", "dark"]
 
 FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
-HATCHES: Final = ("", "///", "...", "xxx", "\\\\\\", "---", "ooo", "+++", "|||")
+HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """The second sign, beside colour: one a series, in order."""
 
 
@@ -95,4 +95,7 @@ def prepare(ax: Axes | None, theme: Theme) -> Axes:
     ax.tick_params(colors=theme.muted, labelcolor=theme.muted, labelsize=9, length=3)
     ax.grid(visible=True, axis="y", color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
+    for label in (ax.xaxis.label, ax.yaxis.label):  # made with the Axes, under the user's settings
+        label.set_usetex(False)
+        label.set_fontfamily(FONT)
     return ax

@@ -10,13 +10,14 @@ from xml.etree import ElementTree as ET
 from matplotlib import rc_context
 from matplotlib.figure import Figure
 
-from toolkit.plots.style import FONT, Theme
+from toolkit.plots.style import FONT, Theme, fixed_settings
 from toolkit.redaction import escape_html
 
 _ELEMENTS: Final = frozenset(
     {"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect", "pattern"}
 )
 _IDS: Final = re.compile(r"url\(#([^)]+)\)")
+_NUMBER: Final = re.compile(r"-?\d+\.\d+")
 _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 
 
@@ -49,7 +50,7 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
     True
     """
     drawn = io.StringIO()
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
+    with fixed_settings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     root = ET.fromstring(drawn.getvalue())  # noqa: S314 - written by matplotlib a moment ago
     variables = {theme.ink: "ink", theme.muted: "muted", theme.grid: "grid", theme.paper: "paper"}
@@ -85,8 +86,13 @@ def _value(name: str, value: str, prefix: str, variables: dict[str, str]) -> str
     if name == "href":
         return f"#{prefix}-{value.removeprefix('#')}"
     value = _IDS.sub(rf"url(#{prefix}-\1)", value)
+    if name == "d":
+        # a hundredth of a point is finer than any screen, and half the bytes
+        return _NUMBER.sub(
+            lambda found: f"{float(found[0]):.2f}".rstrip("0").rstrip("."), " ".join(value.split())
+        )
     if name not in {"style", "fill", "stroke"}:
-        return value.replace("\n", " ") if name == "d" else value
+        return value
     for colour, variable in variables.items():
         value = value.replace(colour, f"var(--plot-{variable}, {colour})")
     return _FONT.sub(f"'{FONT}', Verdana, sans-serif", value)

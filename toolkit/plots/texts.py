@@ -50,6 +50,7 @@ def _escaped(character: str) -> str:
 def as_written(texts: list[Text]) -> None:
     """Take texts literally: ``$`` is a dollar sign."""
     for text in texts:
+        text.set_usetex(False)
         text.set_parse_math(False)
 
 

@@ -1,1 +1,25 @@
-"""snapshots"""
+"""Parquet at rest: written whole or not at all, bound to where it came from, readable by anything.
+
+``writing.py``, ``syncing.py`` and ``exporting.py`` make snapshots, ``reading.py`` opens and verifies them.
+Beneath: ``commit.py`` is one change from lock to clean-up, ``manifest.py`` what a snapshot is, ``folder.py``
+its files on the disk (``hashing.py`` counts their bytes), ``datafiles.py`` one Parquet file; ``comparing.py``,
+``fingerprints.py`` and ``index.py`` tell a changed row, ``changes.py`` is what a sync found, ``columns.py`` says
+which columns rest.
+"""
+
+from toolkit.snapshots.changes import Changes
+from toolkit.snapshots.exporting import export_vectors
+from toolkit.snapshots.reading import Verification, read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots.syncing import sync_failures
+from toolkit.snapshots.writing import write_snapshot
+
+__all__ = [
+    "Changes",
+    "Verification",
+    "export_vectors",
+    "read_snapshot",
+    "scan_snapshot",
+    "sync_failures",
+    "verify_snapshot",
+    "write_snapshot",
+]

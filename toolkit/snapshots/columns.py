@@ -8,7 +8,7 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.errors import InputError, SnapshotDamagedError
+from toolkit.errors import InputError
 from toolkit.tables import schemas
 
 FIRST_SEEN_AT: Final = "first_seen_at"
@@ -62,26 +62,21 @@ def _dimension(frame: pd.DataFrame) -> int | None:
     return int(kind.list_size) if kind is not None and pa.types.is_fixed_size_list(kind) else None
 
 
-def refuse_extensions(schema: pa.Schema, doing: str) -> None:
-    """Raise for extension types: reading one may run code that the file chose.
+def extension_column(schema: pa.Schema) -> str | None:
+    """Name of the first field of an extension type, at any depth; None where there is none.
 
-    Raises
-    ------
-    SnapshotDamagedError
-        For an extension type, known or unknown, at any depth.
+    Reading an extension type may run code that the file chose, so snapshots hold plain types only.
     """
     for field in _fields(schema):
         if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {}):
-            raise SnapshotDamagedError(
-                doing,
-                got=f"the extension type of column {field.name!r}",
-                expected="plain Arrow types",
-                next_step="Store the column as its plain type.",
-            )
+            return str(field.name)
+    return None
 
 
 def _fields(parent: pa.Schema | pa.DataType) -> Iterator[pa.Field]:
-    fields = list(parent) if isinstance(parent, pa.Schema) else [parent.field(i) for i in range(parent.num_fields)]
+    fields = (
+        list(parent) if isinstance(parent, pa.Schema) else [parent.field(i) for i in range(parent.num_fields)]
+    )
     for field in fields:
         yield field
         if not isinstance(field.type, pa.BaseExtensionType):

@@ -1,9 +1,9 @@
 """One change of a snapshot, from taking the lock to removing what was superseded.
 
-Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their names,
-the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see the new
-generation, before it the old one. Only then do superseded files go. A writer that stops anywhere leaves one
-of the two whole; what else it leaves, the next writer clears away.
+Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their
+names, the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see
+the new generation, before it the old one. Only then do superseded files go. A writer that stops anywhere
+leaves one of the two whole; what else it leaves, the next writer clears away.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots.datafiles import GROUP_BYTES, RowWriter, facts, prove
-from toolkit.snapshots.folder import LOCK, Folder, HashingFile, draft_of
+from toolkit.snapshots.folder import LOCK, Folder, draft_of
+from toolkit.snapshots.hashing import HashingFile
 from toolkit.snapshots.manifest import (
     DATA_NAME,
     DAYS,
@@ -119,7 +121,8 @@ class Change:
             When it belongs to another.
         """
         before = self.previous
-        if before is not None and (before.source, before.scope) != (source, scope):
+        asked = msgspec.json.decode(msgspec.json.encode(scope))  # tuples compare as the lists they rest as
+        if before is not None and (before.source, before.scope) != (source, asked):
             raise SnapshotBindingError(
                 f"writing the snapshot {self.folder}",
                 got=f"rows of {source or 'an unnamed source'} with the scope {scope}",
@@ -156,7 +159,6 @@ class Change:
         -------
         Manifest
         """
-        self.bind(source, scope)
         receipts = self.previous.receipts if self.previous else ()
         files = (*kept, *(self._finished(part, receipt) for part in self._parts))
         manifest = Manifest(
@@ -214,7 +216,9 @@ class Change:
 
 
 @contextmanager
-def changing(folder: Folder, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES) -> Iterator[Change]:
+def changing(
+    folder: Folder, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES
+) -> Iterator[Change]:
     """Hold a snapshot for one change. Without a call of `Change.commit`, it stays as it was.
 
     Parameters
@@ -250,7 +254,7 @@ def changing(folder: Folder, kind: Kind, *, clock: Clock = utc_now, group_bytes:
 
 
 def clear(folder: Folder, manifest: Manifest) -> None:
-    """Remove our own files that the manifest does not list: superseded ones, and what a stopped writer left."""
+    """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
     listed = {file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))}
     for name in list(folder.names()):
         if name not in listed and (_FINISHED.match(name) or _DRAFT.match(name)):
@@ -270,7 +274,7 @@ def _previous(folder: Folder, kind: Kind, clock: Clock) -> Manifest | None:
     manifest = read_manifest(folder)
     if manifest is None:
         _refuse_others(folder)
-        # generation 0 tells files of an interrupted first write from those of a snapshot whose manifest is lost
+        # generation 0: data files beside it are an interrupted first write's, not those of a lost manifest
         manifest = Manifest(
             format=FORMAT, schema_version=SCHEMA_VERSION, kind=kind, generation=0, source="", scope={},
             written_at=clock().isoformat(timespec="milliseconds"),

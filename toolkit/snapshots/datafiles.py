@@ -1,4 +1,4 @@
-"""One Parquet file of a snapshot: written in bounded memory, proven by reading it again, opened only when whole."""
+"""One Parquet file of a snapshot: written in bounded memory, proven by reading it again."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolkit.errors import SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.columns import refuse_extensions
-from toolkit.snapshots.folder import Folder, HashingFile, digest
+from toolkit.snapshots.columns import extension_column
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.hashing import HashingFile, digest
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile
 
 METADATA: Final = b"toolkit"
@@ -139,7 +140,8 @@ def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None)
             found = parquet.schema_arrow
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(folder, listed, str(error), "a Parquet file") from None
-        refuse_extensions(found, f"reading {listed.path!r} of the snapshot {folder}")
+        if extension := extension_column(found):
+            raise damaged(folder, listed, f"the extension type of {extension!r}", "plain Arrow types")
         if parquet.metadata.num_rows != listed.rows:
             raise damaged(folder, listed, f"{parquet.metadata.num_rows:,} rows", f"{listed.rows:,} rows")
         if schema is not None and not found.equals(schema, check_metadata=False):

@@ -8,6 +8,7 @@ once; only the last step, the hash, runs row by row.
 from __future__ import annotations
 
 from hashlib import blake2b
+from itertools import pairwise
 from typing import Final
 
 import numpy as np
@@ -49,12 +50,11 @@ def fingerprints(table: pa.Table) -> Fingerprints:
 
 def _digests(batch: pa.RecordBatch) -> list[bytes]:
     rows = _joined([_encoded(column) for column in batch.columns])
-    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[rows.offset : rows.offset + len(rows) + 1].tolist()
+    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[
+        rows.offset : rows.offset + len(rows) + 1
+    ].tolist()
     data = memoryview(rows.buffers()[2] or b"")
-    return [
-        blake2b(data[start:end], digest_size=WIDTH).digest()
-        for start, end in zip(offsets, offsets[1:], strict=False)
-    ]
+    return [blake2b(data[start:end], digest_size=WIDTH).digest() for start, end in pairwise(offsets)]
 
 
 def _encoded(array: pa.Array) -> pa.Array:
@@ -74,7 +74,9 @@ def _encoded(array: pa.Array) -> pa.Array:
         plain = _plain(array.cast(pa.int64()))
     else:
         plain = _plain(array)
-    marked = pc.binary_join_element_wise(_plain(pc.binary_length(plain)), plain, pa.scalar(b":", pa.large_binary()))
+    marked = pc.binary_join_element_wise(
+        _plain(pc.binary_length(plain)), plain, pa.scalar(b":", pa.large_binary())
+    )
     return pc.fill_null(marked, pa.scalar(b"-", pa.large_binary()))
 
 

@@ -8,85 +8,20 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import hashlib
 import os
 import secrets
 import stat
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 LOCK: Final = ".lock"
 _DRAFT: Final = ".tmp"
-_BLOCK: Final = 1 << 20
-
-Step = Callable[[str], None]
-"""Called with a name before each operation on the disk: tests stop a writer there."""
-
-
-def no_step(_: str) -> None:
-    """Nothing is called between the operations."""
-
-
-class HashingFile:
-    """A file to write, which counts and hashes what goes through it.
-
-    Parameters
-    ----------
-    file : BinaryIO
-    step : callable
-        Called before each write.
-    """
-
-    def __init__(self, file: BinaryIO, step: Step) -> None:
-        self._file = file
-        self._step = step
-        self._hash = hashlib.sha256()
-        self._discarding = False
-        self.bytes = 0
-
-    def write(self, data: bytes) -> int:
-        """Write all of it; the number of bytes."""
-        view = memoryview(data).cast("B")
-        if self._discarding:
-            return len(view)
-        self._step("write")
-        self._hash.update(view)
-        self.bytes += len(view)
-        self._file.write(view)
-        return len(view)
-
-    def flush(self) -> None:
-        """Hand everything to the operating system."""
-        if not self._discarding:
-            self._file.flush()
-
-    def sync(self) -> None:
-        """Return when everything is on the disk."""
-        self._file.flush()
-        self._step("fsync file")
-        os.fsync(self._file.fileno())
-
-    def discard(self) -> None:
-        """Drop what is still written, so that an encoder that insists on a last word can have it."""
-        self._discarding = True
-
-    def close(self) -> None:
-        """Close the file. Nothing is promised about the disk: see `sync`."""
-        self._file.close()
-
-    @property
-    def closed(self) -> bool:
-        """Whether it is closed."""
-        return self._file.closed
-
-    @property
-    def sha256(self) -> str:
-        """Hash of everything written so far, in hex."""
-        return self._hash.hexdigest()
 
 
 class Folder:
@@ -167,7 +102,7 @@ class Folder:
         self._step("create file")
         with self._inside(folders, make=True) as inside:
             handle = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=inside)
-        hashing = HashingFile(os.fdopen(handle, "wb"), self._step)
+        hashing = HashingFile(FileIO(handle, "wb"), self._step)
         try:
             yield hashing
         finally:
@@ -251,7 +186,9 @@ class Folder:
                     inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=handle)
                 except OSError as error:
                     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                        raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder") from None
+                        raise self._not_a_file(
+                            "/".join(folders[:depth]), "a link or a file", "a folder"
+                        ) from None
                     raise
                 os.close(handle)
                 handle = inner
@@ -276,7 +213,7 @@ class Folder:
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
                 got=f"{type(error).__name__}: {error.strerror or error}",
-                next_step="See that the folder can be used and the disk has room. The snapshot is whole, as it was or new.",
+                next_step="See that the disk has room. The snapshot is whole, as it was or new.",
             ) from error
 
 
@@ -284,17 +221,6 @@ def draft_of(name: str) -> str:
     """A new name in the same folder that no Parquet reader takes for data."""
     folder, slash, last = name.rpartition("/")
     return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
-
-
-def digest(file: BinaryIO) -> tuple[str, int]:
-    """Hash (hex SHA-256) and bytes of a file, read from its start; it is left at its start again."""
-    file.seek(0)
-    found, size = hashlib.sha256(), 0
-    while block := file.read(_BLOCK):
-        found.update(block)
-        size += len(block)
-    file.seek(0)
-    return found.hexdigest(), size
 
 
 def _sync(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a sync remembers of every row at rest: its id, its content, the time first seen, whether it is gone."""
+"""What a sync remembers of every row at rest: its id, its content, when first seen, whether it is gone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,7 @@ from toolkit.snapshots.fingerprints import WIDTH, Fingerprints
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Manifest
 
-ENTRY = np.dtype(
-    [("id", f"S{WIDTH}"), ("content", f"S{WIDTH}"), ("first_seen", "<i8"), ("gone", "?")]
-)
+ENTRY = np.dtype([("id", f"S{WIDTH}"), ("content", f"S{WIDTH}"), ("first_seen", "<i8"), ("gone", "?")])
 """One row: fingerprints of id and content, milliseconds since 1970, and whether it is marked gone."""
 
 Entries = npt.NDArray[np.void]

@@ -151,5 +151,8 @@ class _Versions(msgspec.Struct, frozen=True):
 
 def _damaged(doing: str, got: str) -> SnapshotDamagedError:
     return SnapshotDamagedError(
-        doing, got=got, expected="the manifest as it was written", next_step="Restore the folder, or load into a new one."
+        doing,
+        got=got,
+        expected="the manifest as it was written",
+        next_step="Restore the folder, or load into a new one.",
     )

@@ -1,47 +1,110 @@
-"""Bringing a failure snapshot up to date: what is new, what changed, what is gone.
-
-The whole collection is listed each time, and compared with what is at rest by fingerprints of id and content. There
-is no watermark: an entry older than any seen before can appear later. Rows are written as they come; an older
-file is rewritten only when a row in it changed or went.
-"""
+"""Bringing a failure snapshot up to date with everything the service retains."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+import os
+import warnings
+from collections.abc import Iterator
+from typing import Final
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from toolkit.errors import InputError, SnapshotError
-from toolkit.receipt import Receipt
-from toolkit.redaction import Redactor
-from toolkit.snapshots.changes import Changes, Piece
-from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE, GONE_BETWEEN
-from toolkit.snapshots.commit import Change, Clock, Part, changing, utc_now
-from toolkit.snapshots.datafiles import GROUP_BYTES, opened_parquet, tables
-from toolkit.snapshots.fingerprints import fingerprints
+from toolkit.client.failures import Kind
+from toolkit.errors import IncompleteLoadWarning
+from toolkit.filters.failure import FailureFilter
+from toolkit.loading.failures import open_failures
+from toolkit.loading.load import Load
+from toolkit.loading.progress import ProgressOption
+from toolkit.settings.service import Service
+from toolkit.snapshots.changes import Changes
+from toolkit.snapshots.commit import Clock, changing, utc_now
+from toolkit.snapshots.comparing import Comparison
+from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
-from toolkit.snapshots.index import Entries, Index, new_entries, read_index
-from toolkit.snapshots.loads import Load, larger_tables, masked
-from toolkit.snapshots.manifest import ListedFile
-from toolkit.tables.schemas import FAILURES, TIME
+from toolkit.snapshots.index import read_index
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_DAY: Final = 86_400_000
 _BATCH_BYTES: Final = 4 << 20
 
-_Mask = npt.NDArray[np.bool_]
+
+def sync_failures(
+    service: Service,
+    path: str | os.PathLike[str],
+    *,
+    filter: FailureFilter | None = None,  # noqa: A002 - the name users expect
+    kind: Kind = "workflows",
+    progress: ProgressOption = None,
+) -> Changes:
+    """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
+
+    Everything the service retains is listed each time and compared with what is at rest: an entry older than
+    any seen before can appear later, so there is no mark to start from. New and changed rows are written; an
+    entry that is no longer there keeps its row, with the times between which it went, and is unmarked when it
+    comes back. Entries expire in the service, not here.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`.
+    path : str or path
+        A local folder: a new or empty one, or the snapshot of an earlier sync of the same service, kind and
+        filter.
+    filter : FailureFilter, optional
+        Which entries. Default: all. A filter with an age (``since="7d"``) means other times at each call, so
+        a second sync with it needs another folder.
+    kind : {"workflows", "messages"}
+        Failed workflow runs, or failed plain messages.
+    progress : bool or callable, optional
+        As in `load_failures`.
+
+    Returns
+    -------
+    Changes
+        ``.added``, ``.changed`` and ``.gone`` are frames with the columns of `load_failures`, `first_seen_at`
+        (datetime64[ms, UTC]) and `gone_between` (struct of `last_seen` and `first_missed`, null for entries
+        that are there). ``.receipt`` is the load's.
+
+    Raises
+    ------
+    SnapshotBindingError
+        When the snapshot belongs to another service, kind or filter: a narrower load would mark everything
+        else gone.
+    SnapshotLockedError
+        When another writer holds the snapshot.
+    SnapshotDamagedError
+        When it is not as it was written.
+    SnapshotError
+        When the disk refuses.
+    ServiceError
+        When the load fails. After any error the snapshot is as it was.
+
+    Warns
+    -----
+    IncompleteLoadWarning
+        When entries moved while they were read. What is new is then written, but nothing is marked gone.
+
+    Notes
+    -----
+    Of an entry that changes while it is read, the version that came first is written; the next sync sees the
+    later one. Header values and URLs are masked with the key of this user, so that another user's sync of the
+    same folder sees them all as changed.
+
+    Examples
+    --------
+    With a `service` from `connect`::
+
+        changes = sync_failures(service, "snapshots/failures")
+        changes.gone[["dlq_id", "gone_between"]]
+    """
+    changes = sync_load(open_failures(service, filter, kind=kind, progress=progress), Folder(path))
+    if not changes.receipt.complete:
+        warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
+    return changes
 
 
-def sync_rows(
+def sync_load(
     load: Load,
     folder: Folder,
     *,
-    redactor: Redactor,
     clock: Clock = utc_now,
     group_bytes: int = GROUP_BYTES,
     batch_bytes: int = _BATCH_BYTES,
@@ -51,10 +114,8 @@ def sync_rows(
     Parameters
     ----------
     load : Load
-        Tables of the schema ``FAILURES``, each `dlq_id` once.
+        Of the schema ``FAILURES``.
     folder : Folder
-    redactor : Redactor
-        Masks what is written of the receipt.
     clock : callable
         Gives the time, with a time zone.
     group_bytes, batch_bytes : int
@@ -67,189 +128,25 @@ def sync_rows(
     Raises
     ------
     SnapshotError
-        One of its kinds; the snapshot is then as it was.
+        See `sync_failures`.
     """
     with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as change:
-        sync = _Sync(change, read_index(folder, change.previous), clock())
-        for table in larger_tables(load, nbytes=batch_bytes):
-            sync.take(table)
-        return sync.finish(masked(load.receipt, redactor))
+        change.bind(load.plan.source, load.plan.scope)
+        comparison = Comparison(change, read_index(folder, change.previous), clock())
+        for table in _larger(load, nbytes=batch_bytes):
+            comparison.take(table)
+        return comparison.finish(load.receipt)
 
 
-class _Sync:
-    """One sync under way: which rows at rest were seen, and what was written."""
-
-    def __init__(self, change: Change, index: Index, now: datetime) -> None:
-        self._change = change
-        self._index = index
-        self._now = _milliseconds(now)
-        self._seen: _Mask = np.zeros(len(index), dtype=bool)
-        self._replaced: _Mask = np.zeros(len(index), dtype=bool)
-        self._added: dict[str, Part] = {}
-        self._changed: dict[str, Part] = {}
-        # by path, in the order the parts began: the order of their rows in the new index
-        self._entries: dict[str, list[Entries]] = {}
-
-    def take(self, table: pa.Table) -> None:
-        """Compare rows with those at rest; write the new and the changed ones."""
-        if not table.schema.equals(FAILURES, check_metadata=False):
-            raise InputError(
-                "syncing failures", got=f"columns {table.schema.names}", expected="tables of the schema FAILURES"
-            )
-        ids, content = fingerprints(table.select(["dlq_id"])), fingerprints(table)
-        places = self._index.find(ids)
-        known = places >= 0
-        before = self._index.entries[places[known]]
-        if self._seen[places[known]].any() or _repeated(places[known]):
-            raise self._twice()
-        self._seen[places[known]] = True
-
-        entries = new_entries(ids, content, self._now)
-        self._write(self._added, table, ~known, entries)
-        entries["first_seen"][known] = before["first_seen"]
-        # an entry that was marked gone is there again: a new row in its place takes the mark away
-        different = np.zeros(len(ids), dtype=bool)
-        different[known] = (before["content"] != content[known]) | before["gone"]
-        self._replaced[places[different]] = True
-        days = entries["first_seen"] // _DAY
-        for day in np.unique(days[different]):
-            self._write(self._changed, table, different & (days == day), entries)
-
-    def finish(self, receipt: Receipt) -> Changes:
-        """Mark what is gone, if the load can tell, and commit."""
-        new = [entries["id"] for path in self._path_of(self._added) for entries in self._entries[path]]
-        if new and _repeated(np.concatenate(new)):
-            raise self._twice()
-        before = self._change.previous
-        self._change.bind(receipt.source, receipt.scope)
-        gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
-        kept, gone_pieces = self._rewrite(gone, receipt)
-        if not kept and not self._entries:
-            # a file without rows still has the columns, so that any reader can open the folder
-            self._begin(self._added, _day(self._now))
-        files = tuple(listed for listed, _ in kept)
-        same = before is not None and files == before.files and not self._entries
-        manifest = self._change.commit(
-            source=receipt.source,
-            scope=receipt.scope,
-            receipt=receipt.to_dict(),
-            kept=files,
-            index=before.index if before is not None and same else self._new_index([part for _, part in kept]),
-            complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
-        )
-        return Changes(
-            folder=self._change.folder,
-            receipt=receipt,
-            rows=manifest.rows,
-            added_pieces=_pieces(self._added),
-            changed_pieces=_pieces(self._changed),
-            gone_pieces=gone_pieces,
-        )
-
-    def _rewrite(
-        self, gone: _Mask, receipt: Receipt
-    ) -> tuple[list[tuple[ListedFile, Entries]], tuple[Piece, ...]]:
-        """Write the files again in which a row is replaced or went; the others are kept as they are."""
-        before = self._change.previous
-        kept: list[tuple[ListedFile, Entries]] = []
-        pieces: list[Piece] = []
-        start = 0
-        for listed in before.files if before else ():
-            rows = slice(start, start := start + listed.rows)
-            if not (self._replaced[rows].any() or gone[rows].any()):
-                kept.append((listed, self._index.entries[rows]))
-                continue
-            marked = np.flatnonzero(gone[rows][~self._replaced[rows]])
-            path = self._rewrite_file(listed, self._replaced[rows], gone[rows], self._index.entries[rows], receipt)
-            if len(marked):
-                pieces.append(Piece(path, len(marked), marked))
-        if self._entries or any(listed.rows for listed, _ in kept):
-            kept = [(listed, entries) for listed, entries in kept if listed.rows]
-        return kept, tuple(pieces)
-
-    def _rewrite_file(
-        self, listed: ListedFile, replaced: _Mask, gone: _Mask, entries: Entries, receipt: Receipt
-    ) -> str:
-        parts: dict[str, Part] = {}
-        before = self._change.previous
-        complete_at = before.complete_at if before else None
-        start = 0
-        with opened_parquet(self._change.folder, listed, FAILURES_AT_REST) as parquet:
-            for table in tables(parquet):
-                rows = slice(start, start := start + table.num_rows)
-                stays = ~replaced[rows]
-                if not stays.any():
-                    continue
-                marked = _mark(table, gone[rows], complete_at, receipt.ended_at).filter(pa.array(stays))
-                remaining = entries[rows][stays].copy()
-                remaining["gone"] |= gone[rows][stays]
-                part = self._begin(parts, listed.path.split("/")[1])
-                part.write(marked)
-                self._entries[part.path].append(remaining)
-        return next((part.path for part in parts.values()), "")
-
-    def _write(self, parts: dict[str, Part], table: pa.Table, chosen: _Mask, entries: Entries) -> None:
-        """Write the chosen rows, all first seen on one day, and remember their entries."""
-        if not chosen.any():
-            return
-        picked = entries[chosen]
-        part = self._begin(parts, _day(int(picked["first_seen"][0])))
-        first_seen = pa.array(picked["first_seen"], pa.int64()).cast(TIME)
-        rows = table.replace_schema_metadata(None).filter(pa.array(chosen))
-        at_rest = [*rows.columns, first_seen, pa.nulls(len(picked), GONE)]
-        part.write(pa.Table.from_arrays(at_rest, schema=FAILURES_AT_REST))
-        self._entries[part.path].append(picked)
-
-    def _begin(self, parts: dict[str, Part], day: str) -> Part:
-        """The part of a day, begun when it is first asked for."""
-        if day not in parts:
-            parts[day] = self._change.new_part(FAILURES_AT_REST, day=day)
-            self._entries[parts[day].path] = []
-        return parts[day]
-
-    def _new_index(self, kept: list[Entries]) -> bytes:
-        written = [entries for several in self._entries.values() for entries in several]
-        return b"".join(entries.tobytes() for entries in (*kept, *written))
-
-    @staticmethod
-    def _path_of(parts: dict[str, Part]) -> list[str]:
-        return [part.path for part in parts.values()]
-
-    def _twice(self) -> SnapshotError:
-        return SnapshotError(
-            f"syncing the snapshot {self._change.folder}",
-            got="an entry twice in one load",
-            expected="each dlq_id once",
-            next_step="Sync again. The snapshot is as it was.",
-        )
-
-
-def _mark(table: pa.Table, gone: _Mask, complete_at: str | None, missed_at: str) -> pa.Table:
-    """The rows, with the times between which those that are gone went."""
-    first_seen = table.column(FIRST_SEEN_AT).combine_chunks()
-    last_seen = pc.max_element_wise(first_seen, _time(complete_at)) if complete_at else first_seen
-    first_missed = pa.repeat(_time(missed_at), len(table))
-    times = pa.StructArray.from_arrays([last_seen, first_missed], fields=list(GONE))
-    before = table.column(GONE_BETWEEN).combine_chunks()
-    place = table.schema.get_field_index(GONE_BETWEEN)
-    return table.set_column(place, table.schema.field(place), pc.if_else(pa.array(gone), times, before))
-
-
-def _pieces(parts: dict[str, Part]) -> tuple[Piece, ...]:
-    return tuple(Piece(part.path, part.rows, None) for part in parts.values())
-
-
-def _repeated(values: npt.NDArray[Any]) -> bool:
-    return len(np.unique(values)) != len(values)
-
-
-def _milliseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MILLISECOND
-
-
-def _day(milliseconds: int) -> str:
-    return (_EPOCH + milliseconds * _MILLISECOND).date().isoformat()
-
-
-def _time(text: str) -> pa.Scalar:
-    return pa.scalar(_milliseconds(datetime.fromisoformat(text)), pa.int64()).cast(TIME)
+def _larger(load: Load, *, nbytes: int) -> Iterator[pa.Table]:
+    """The rows in tables of at least so many bytes, but for the last: each table has a cost of its own."""
+    waiting: list[pa.Table] = []
+    size = 0
+    for table in load:
+        waiting.append(table)
+        size += table.nbytes
+        if size >= nbytes:
+            yield pa.concat_tables(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.concat_tables(waiting)

@@ -3,31 +3,37 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
-from toolkit.snapshots.columns import refuse_extensions, schema_of
-from toolkit.snapshots.commit import changing
+from toolkit.snapshots.columns import extension_column, schema_of
+from toolkit.snapshots.commit import Clock, changing, utc_now
+from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import Kind, Manifest
 from toolkit.tables.frames import to_table
 
-_ROWS: int = 50_000
+_ROWS: Final = 50_000
 
 
-def write_snapshot(frame: pd.DataFrame, path: str | os.PathLike[str], *, schema: pa.Schema | None = None) -> None:
+def write_snapshot(
+    frame: pd.DataFrame, path: str | os.PathLike[str], *, schema: pa.Schema | None = None
+) -> None:
     """Keep a frame as a snapshot: Parquet that any reader opens, and a manifest that says when it is whole.
 
     A frame of the same load written to the same folder replaces what is there, as a whole. For failures that
-    are to be followed over time, see `sync_failures`; for vectors that do not fit in memory, `export_vectors`.
+    are to be followed over time there is `sync_failures`; for vectors beyond memory, `export_vectors`.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        A frame made by a loader, or one derived from it. Its index is not kept; of its `attrs`, only the receipt.
+        A frame made by a loader, or one derived from it. Its index is not kept; of its ``attrs``, only the
+        receipt is.
     path : str or path
         A local folder: a new or empty one, or a snapshot of frames of the same service, scope and columns.
     schema : pyarrow.Schema, optional
@@ -47,6 +53,7 @@ def write_snapshot(frame: pd.DataFrame, path: str | os.PathLike[str], *, schema:
     Examples
     --------
     >>> import tempfile
+    >>> from toolkit.snapshots.reading import read_snapshot
     >>> from toolkit.tables.frames import frame_from_rows
     >>> from toolkit.tables.schemas import LABELS_EXPLODED
     >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
@@ -59,25 +66,73 @@ def write_snapshot(frame: pd.DataFrame, path: str | os.PathLike[str], *, schema:
     found = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(found) if isinstance(found, Mapping) else None
     schema = (schema_of(frame) if schema is None else schema).remove_metadata()
+    if extension := extension_column(schema):
+        raise InputError(
+            "writing a snapshot", got=f"the extension type of {extension!r}", expected="plain Arrow types"
+        )
     table = to_table(frame, schema)
     slices = (table.slice(start, _ROWS) for start in range(0, table.num_rows, _ROWS))
-    write_rows(slices, Folder(path), schema=schema, receipt=receipt)
+    write_rows(
+        slices,
+        Folder(path),
+        kind="frame",
+        schema=schema,
+        source=receipt.source if receipt else "",
+        # frames of different columns may come from one load: explode_headers makes one
+        scope={"columns": schema.names, "load": receipt.scope if receipt else None},
+        receipt=lambda: receipt,
+    )
 
 
 def write_rows(
-    tables: Iterable[pa.Table], folder: Folder, *, schema: pa.Schema, receipt: Receipt | None = None
-) -> None:
-    """Write tables of one schema as a snapshot, replacing what is there.
+    tables: Iterable[pa.Table],
+    folder: Folder,
+    *,
+    kind: Kind,
+    schema: pa.Schema,
+    source: str,
+    scope: dict[str, Any],
+    receipt: Callable[[], Receipt | None],
+    clock: Clock = utc_now,
+    group_bytes: int = GROUP_BYTES,
+) -> Manifest:
+    """Write tables as the whole of a snapshot, replacing the rows that are there.
 
     Parameters
     ----------
     tables : iterable of pyarrow.Table
+        Each exactly of `schema`.
     folder : Folder
+    kind : {"frame", "vectors"}
     schema : pyarrow.Schema
-    receipt : Receipt, optional
+    source, scope
+        What the snapshot is bound to.
+    receipt : callable
+        Gives the receipt, or None; called when the tables are exhausted.
+    clock : callable
+        Gives the time, with a time zone.
+    group_bytes : int
+        Bytes of Arrow data in a row group.
+
+    Returns
+    -------
+    Manifest
 
     Raises
     ------
-    InputError, SnapshotError
+    InputError
+        When a table does not fit the schema.
+    SnapshotError
         See `write_snapshot`.
     """
+    with changing(folder, kind, clock=clock, group_bytes=group_bytes) as change:
+        change.bind(source, scope)
+        part = change.new_part(schema)
+        for table in tables:
+            if not table.schema.equals(schema):
+                raise InputError(
+                    "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{schema}"
+                )
+            part.write(table)
+        done = receipt()
+        return change.commit(source=source, scope=scope, receipt=done.to_dict() if done else None)

@@ -1,1 +1,1 @@
-"""The queue half of the embedded service: messages, delivery, callbacks, the dead letter queue, workflow runs."""
+"""The queue half of the embedded service: messages, delivery, callbacks, dead letters, workflow runs."""

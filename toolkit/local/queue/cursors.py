@@ -55,7 +55,9 @@ class Cursors:
             data = b""
         tag, raw = data[:_TAG], data[_TAG:]
         if not raw or not hmac.compare_digest(tag, self._tag(listing, raw)):
-            raise Refusal(400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged")
+            raise Refusal(
+                400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged"
+            )
         first, second = json.loads(raw)
         return first, second
 

@@ -1,4 +1,4 @@
-"""One SQLite file, one thread that writes, one that reads: durable, and never in the way of the event loop."""
+"""One SQLite file, one thread that writes and one that reads: durable, and out of the event loop's way."""
 
 from __future__ import annotations
 
@@ -41,9 +41,14 @@ class Database:
         path.touch(mode=0o600)
         self._path = path
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._writing = _open(path)
-        self._reading = _open(path)
-        self._prepare()
+        try:
+            self._writing = _open(path)
+            self._reading = _open(path)
+            self._prepare()
+        except sqlite3.Error as error:
+            raise LocalServiceError(
+                f"opening {path.name!r}", got=str(error), expected="a database of this service"
+            ) from None
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
         self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
         self._writer.start()
@@ -97,7 +102,7 @@ class Database:
                 self._commit(batch)
 
     def _commit(self, batch: list[_Job]) -> None:
-        outcomes: list[tuple[Future[Any], Any, BaseException | None]] = []
+        outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
         try:
             self._writing.execute("BEGIN IMMEDIATE")
             outcomes = [(done, *self._try(work)) for work, done in batch]
@@ -106,13 +111,13 @@ class Database:
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
             outcomes = [(done, None, error) for _, done in batch]
-        for done, result, error in outcomes:
+        for done, result, problem in outcomes:
             if not done.set_running_or_notify_cancel():
                 continue
-            if error is None:
+            if problem is None:
                 done.set_result(result)
             else:
-                done.set_exception(error)
+                done.set_exception(problem)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
         self._writing.execute("SAVEPOINT one")

@@ -37,15 +37,15 @@ def check_url(url: str, what: str) -> str:
     >>> check_url("http://127.0.0.1:8000/a", "destination")
     'http://127.0.0.1:8000/a'
     """
-    problem = _problem(url)
+    problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
     if problem:
-        raise Refusal(400, f"{what} is not a URL to deliver to; got {problem}; expected http(s)://host[:port]/path")
+        raise Refusal(
+            400, f"{what} is not a URL to deliver to; got {problem}; expected http(s)://host[:port]/path"
+        )
     return url
 
 
 def _problem(url: str) -> str | None:
-    if len(url) > _MAX_URL:
-        return f"{len(url)} characters"
     if bad := _BAD.search(url):
         return f"the character {bad[0]!r} at position {bad.start()}"
     try:
@@ -92,8 +92,8 @@ class Destinations:
                 return str(found)
         raise Refusal(
             400,
-            f"destination host {host[:100]!r} may not be called; got no loopback address; expected one, or a host "
-            "named with --allow-destination",
+            f"destination host {host[:100]!r} may not be called; got no loopback address; "
+            "expected one, or a host named with --allow-destination",
         )
 
 

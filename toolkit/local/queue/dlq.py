@@ -16,16 +16,18 @@ import msgspec
 from toolkit.local.queue.message import Message
 from toolkit.local.queue.payloads import Answer, Sent, dlq_entry
 
-FunctionState: TypeAlias = Literal["CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"]
+FunctionState: TypeAlias = Literal[
+    "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"
+]
 
 Place: TypeAlias = tuple[int, int]
-"""Where an entry stands in the list, newest first: when it entered, and its number in order of entering."""
+"""Where an entry stands in the list, newest first: when it entered (Unix ms), and its number."""
 
 
 class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What entries a list is asked for. Values of one field are alternatives, fields all have to match.
+    """What entries a list is asked for. Values of one field are alternatives; all fields have to match.
 
-    `since` and `until` are inclusive and test `createdAt`; `until`, like every field left empty, is no condition.
+    `since` and `until` are inclusive and test ``createdAt``. A field left empty is no condition.
     """
 
     workflow: bool
@@ -73,7 +75,12 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(
-    connection: sqlite3.Connection, conditions: Conditions, *, count: int, after: Place | None, entered_since: int
+    connection: sqlite3.Connection,
+    conditions: Conditions,
+    *,
+    count: int,
+    after: Place | None,
+    entered_since: int,
 ) -> tuple[list[sqlite3.Row], Place | None]:
     """A page of entries, newest first, and the place to go on from; None when there are no more."""
     where, values = conditions.where(after=after, entered_since=entered_since)
@@ -88,10 +95,10 @@ def find(
 
 def shown(row: sqlite3.Row) -> str:
     """The JSON of an entry as lists and single reads show it."""
-    entry: str = row["entry"]
+    entry: str = row["entry"]  # an object that holds at least its id
     if row["state"] is None:
         return entry
-    return f'{entry[:-1]}{", " if len(entry) > 2 else ""}"failureFunctionState": {json.dumps(row["state"])}}}'  # noqa: PLR2004 - "{}"
+    return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
 def add(
@@ -106,15 +113,17 @@ def add(
     """Take a message in that was given up; gives its DLQ id."""
     dlq_id = f"{now_ms}-{secrets.token_hex(6)}"
     entry = dlq_entry(message, sent, answer, dlq_id=dlq_id, run_created_at=run_created_at)
-    if message.failure_callback:
-        entry["failureFunctionState"] = "CALLBACK_INPROGRESS"
-    _insert(connection, entry, workflow=message.run_id is not None, entered_at=now_ms, message=message.encode())
+    _insert(
+        connection, entry, workflow=message.run_id is not None, entered_at=now_ms, message=message.encode()
+    )
     if message.run_id:
         connection.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", (dlq_id, message.run_id))
     return dlq_id
 
 
-def insert(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]], *, workflow: bool, now_ms: int) -> int:
+def insert(
+    connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]], *, workflow: bool, now_ms: int
+) -> int:
     """Fill in entries as they are listed elsewhere; they are shown exactly as given. Gives how many are new.
 
     They entered the DLQ when their response was dated, or else when they were created.
@@ -128,7 +137,12 @@ def insert(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]],
 
 
 def _insert(
-    connection: sqlite3.Connection, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None
+    connection: sqlite3.Connection,
+    entry: Mapping[str, Any],
+    *,
+    workflow: bool,
+    entered_at: int,
+    message: bytes | None,
 ) -> None:
     kept, state = dict(entry), entry.get("failureFunctionState")
     if isinstance(state, str) and _fitting(state) is not None:
@@ -146,8 +160,15 @@ def _insert(
             message,
         ),
     ).lastrowid
-    labels = {label for label in (*(entry.get("labels") or ()), entry.get("label")) if isinstance(label, str) and label}
-    connection.executemany("INSERT INTO dlq_labels VALUES (?, ?)", ((place, label) for label in sorted(labels)))
+    given = entry.get("labels")
+    labels = {
+        label
+        for label in (*(given if isinstance(given, list) else ()), entry.get("label"))
+        if isinstance(label, str) and label and _fitting(label) is not None
+    }
+    connection.executemany(
+        "INSERT INTO dlq_labels VALUES (?, ?)", ((place, label) for label in sorted(labels))
+    )
 
 
 _COLUMNS = (
@@ -156,7 +177,7 @@ _COLUMNS = (
 
 
 def _fitting(value: Any) -> Any:
-    """The value when a column can hold it: samples hold odd values on purpose, which lists show but nothing finds."""
+    """The value when a column can hold it; odd ones are shown in lists, but no filter finds them."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
     if isinstance(value, int):
@@ -197,9 +218,16 @@ def expire(connection: sqlite3.Connection, entered_before: int) -> int:
     return connection.execute("DELETE FROM dlq WHERE entered_at < ?", (entered_before,)).rowcount
 
 
-def body_of_entry(entry: Mapping[str, Any]) -> bytes:
-    """The body of an entry, from either field."""
+def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:
+    """A body of an entry, from either field."""
     try:
-        return base64.b64decode(entry.get("bodyBase64") or "", validate=True) or str(entry.get("body") or "").encode()
+        encoded = base64.b64decode(entry.get(f"{name}Base64") or "", validate=True)
     except (binascii.Error, ValueError):
-        return b""
+        encoded = b""
+    return encoded or str(entry.get(name) or "").encode(errors="replace")
+
+
+def header_pairs(headers: Any) -> tuple[tuple[str, str], ...]:
+    """The pairs of a header map of an entry."""
+    found = headers if isinstance(headers, dict) else {}
+    return tuple((name, str(value)) for name, values in found.items() for value in values)

@@ -11,7 +11,9 @@ from toolkit.local.queue.message import Message
 EventState: TypeAlias = Literal["CREATED", "RETRY", "DELIVERED", "FAILED", "CANCELED"]
 
 
-def record(connection: sqlite3.Connection, message: Message, state: EventState, now_ms: int, **more: Any) -> None:
+def record(
+    connection: sqlite3.Connection, message: Message, state: EventState, now_ms: int, **more: Any
+) -> None:
     """Write down one event; `more` are further fields of its entry, by their wire names."""
     entry = {
         "time": now_ms,

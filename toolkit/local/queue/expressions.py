@@ -81,7 +81,9 @@ class RetryDelay:
             if isinstance(error.__context__, InputError):
                 raise error.__context__ from None
             position = getattr(error, "pos_in_stream", None)
-            where = f"{text[:80]!r}" + (f", not understood at position {position}" if isinstance(position, int) else "")
+            where = f"{text[:80]!r}" + (
+                f", not understood at position {position}" if isinstance(position, int) else ""
+            )
             raise _refused(where, "arithmetic over retried") from None
 
     def __call__(self, retried: int) -> int:

@@ -1,4 +1,4 @@
-"""Taking messages in: deduplication, workflow runs and their steps, and the row that makes delivery certain."""
+"""Taking messages in: deduplication, runs and their steps, and the row that makes delivery certain."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ def accept(
     """
     if publish.deduplication:
         known = connection.execute(
-            "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?", (publish.deduplication, now_ms)
+            "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?",
+            (publish.deduplication, now_ms),
         ).fetchone()
         if known:
             return {"messageId": known["message_id"], "deduplicated": True}
@@ -65,7 +66,14 @@ def enqueue(connection: sqlite3.Connection, message: Message, *, now_ms: int) ->
     """Put a message where the scheduler finds it."""
     connection.execute(
         "INSERT INTO messages (id, due_at, run_id, flow_key, about, spec) VALUES (?, ?, ?, ?, ?, ?)",
-        (message.id, message.not_before, message.run_id, message.settings.flow_key, message.about, message.encode()),
+        (
+            message.id,
+            message.not_before,
+            message.run_id,
+            message.settings.flow_key,
+            message.about,
+            message.encode(),
+        ),
     )
     record(connection, message, "CREATED", now_ms)
 
@@ -104,8 +112,12 @@ def _as_step(connection: sqlite3.Connection, message: Message) -> Message:
         return start_run(connection, message)
     run = connection.execute("SELECT state, first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
     if run is None or run["state"] != "RUN_STARTED" or run["first"] is None:
-        raise Refusal(404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here")
-    (last,) = connection.execute("SELECT max(position) FROM steps WHERE run_id = ?", (message.run_id,)).fetchone()
+        raise Refusal(
+            404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
+        )
+    (last,) = connection.execute(
+        "SELECT max(position) FROM steps WHERE run_id = ?", (message.run_id,)
+    ).fetchone()
     message = _inherit(msgspec.structs.replace(message, step=last + 1), decode_message(run["first"]))
     _add_step(connection, message)
     return message
@@ -141,7 +153,9 @@ def _inherit(message: Message, first: Message) -> Message:
     own, before = message.settings, first.settings
     settings = msgspec.structs.replace(
         own,
-        headers=own.headers if any(name.lower() != "content-type" for name, _ in own.headers) else before.headers,
+        headers=own.headers
+        if any(name.lower() != "content-type" for name, _ in own.headers)
+        else before.headers,
         timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
         retries=before.retries if own.retries is None else own.retries,
         retry_delay=own.retry_delay or before.retry_delay,

@@ -10,8 +10,8 @@ import msgspec
 Kind: TypeAlias = Literal["message", "step", "call", "callback", "failure_callback"]
 """What a message is for.
 
-``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a workflow's
-message to a third party. ``callback`` and ``failure_callback``: report on another message.
+``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a
+workflow's message to a third party. ``callback`` and ``failure_callback``: report on another message.
 """
 
 DEFAULT_RETRIES: Final = 3
@@ -37,7 +37,7 @@ class Workflow(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How something is delivered: a message itself, its callback or its failure callback. None means not said."""
+    """How a message, its callback or its failure callback is delivered. None means not said."""
 
     url: str
     method: str | None = None
@@ -54,7 +54,10 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message. `about` is the DLQ entry a failure callback reports on; `step` the place in its run's history."""
+    """One message.
+
+    `about` is the DLQ entry a failure callback reports on, `step` the place in its run's history.
+    """
 
     id: str
     kind: Kind

@@ -14,6 +14,7 @@ MAX_COUNT: Final = 100
 _HIGHEST: Final = 2**63 - 1
 _LOOKS_LIKE_SECONDS: Final = range(10**9, 10**10)
 _SHOWN: Final = 80
+_MOST_IDS: Final = 1000
 
 
 def single(request: Request, name: str) -> str | None:
@@ -26,7 +27,12 @@ def single(request: Request, name: str) -> str | None:
 
 def several(request: Request, *names: str) -> tuple[str, ...]:
     """The values of a parameter that may be repeated, or hold several with commas, under any of its names."""
-    given = (part.strip() for name in names for text in request.query_params.getlist(name) for part in text.split(","))
+    given = (
+        part.strip()
+        for name in names
+        for text in request.query_params.getlist(name)
+        for part in text.split(",")
+    )
     return tuple(dict.fromkeys(part for part in given if part))
 
 
@@ -36,7 +42,10 @@ def whole(request: Request, name: str, low: int, high: int) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"-?[0-9]{1,30}", text) or not low <= int(text) <= high:
-        raise Refusal(400, f"{name} is out of range; got {text[:_SHOWN]!r}; expected a whole number from {low} to {high}")
+        raise Refusal(
+            400,
+            f"{name} is out of range; got {text[:_SHOWN]!r}; expected a whole number from {low} to {high}",
+        )
     return int(text)
 
 
@@ -48,21 +57,25 @@ def count(request: Request) -> int:
 def moment(request: Request, name: str) -> int | None:
     """A moment in Unix milliseconds."""
     found = whole(request, name, 0, _HIGHEST)
-    if found in _LOOKS_LIKE_SECONDS:
-        raise Refusal(400, f"{name} looks like seconds; got {found}; expected Unix milliseconds, such as {found}000")
+    if found is not None and found in _LOOKS_LIKE_SECONDS:  # None would be searched for one by one
+        raise Refusal(
+            400, f"{name} looks like seconds; got {found}; expected Unix milliseconds, such as {found}000"
+        )
     return found
 
 
 def span(request: Request) -> tuple[int | None, int | None]:
-    """fromDate and toDate, both inclusive."""
+    """The span from ``fromDate`` to ``toDate``, both inclusive."""
     since, until = moment(request, "fromDate"), moment(request, "toDate")
     if since is not None and until is not None and since > until:
-        raise Refusal(400, f"fromDate is after toDate; got {since} and {until}; expected the earlier one first")
+        raise Refusal(
+            400, f"fromDate is after toDate; got {since} and {until}; expected the earlier one first"
+        )
     return since, until
 
 
 async def dlq_conditions(request: Request, *, workflow: bool) -> Conditions:
-    """What entries a DLQ request is about: the filters of the list, and ``dlqIds`` in the query or the body."""
+    """What entries a request is about: the filters of the list, ``dlqIds`` in the query or the body."""
     since, until = span(request)
     return Conditions(
         workflow=workflow,
@@ -87,5 +100,9 @@ async def _ids_in_body(request: Request) -> tuple[str, ...]:
     if isinstance(ids, str):
         ids = [ids]
     if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
-        raise Refusal(400, "body is not understood; expected nothing, or an object with dlqIds, an array of text")
+        raise Refusal(
+            400, "body is not understood; expected nothing, or an object with dlqIds, an array of text"
+        )
+    if len(ids) > _MOST_IDS:
+        raise Refusal(400, f"dlqIds are too many; got {len(ids)}; expected at most {_MOST_IDS}")
     return tuple(ids)

@@ -51,9 +51,9 @@ def header_lists(headers: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 
 
 def body_fields(name: str, body: bytes) -> dict[str, str]:
-    """A body in two fields: as text when it is UTF-8, else in base64; the other one is empty.
+    r"""A body in two fields: as text when it is UTF-8, else in base64; the other one is empty.
 
-    >>> body_fields("body", b"a"), body_fields("responseBody", b"\\xff")
+    >>> body_fields("body", b"a"), body_fields("responseBody", b"\xff")
     ({'body': 'a', 'bodyBase64': ''}, {'responseBody': '', 'responseBodyBase64': '/w=='})
     """
     try:
@@ -73,7 +73,11 @@ def dlq_entry(
     headers, body = redacted(message, sent)
     entry: dict[str, Any] = {"dlqId": dlq_id, "messageId": message.id}
     if workflow:
-        entry |= {"workflowUrl": workflow.url, "workflowRunId": workflow.run_id, "workflowCreatedAt": run_created_at}
+        entry |= {
+            "workflowUrl": workflow.url,
+            "workflowRunId": workflow.run_id,
+            "workflowCreatedAt": run_created_at,
+        }
     entry |= {
         "url": settings.url,
         "method": message.method,

@@ -43,7 +43,7 @@ class PublishEndpoint(HTTPEndpoint):
         queue: Queue = request.app.state.queue
         url = _destination(request, "/v2/publish/")
         publish = read_publish(url, _headers(request), await read_body(request, queue.max_message))
-        return JSONResponse((await _take(queue, [publish], _caller(request)))[0], 201)
+        return JSONResponse((await _take(queue, [publish], _caller(request)))[0])
 
 
 class BatchEndpoint(HTTPEndpoint):
@@ -54,14 +54,16 @@ class BatchEndpoint(HTTPEndpoint):
         queue: Queue = request.app.state.queue
         items = await read_json(request)
         if not isinstance(items, list):
-            raise Refusal(400, f"body is not an array; got {type(items).__name__}; expected an array of messages")
+            raise Refusal(
+                400, f"body is not an array; got {type(items).__name__}; expected an array of messages"
+            )
         publishes = []
         for position, item in enumerate(items):
             try:
                 publishes.append(_batch_item(item, queue.max_message))
             except Refusal as refusal:
                 raise Refusal(refusal.status, f"message {position}: {refusal.message}") from None
-        return JSONResponse(await _take(queue, publishes, _caller(request)), 201)
+        return JSONResponse(await _take(queue, publishes, _caller(request)))
 
 
 class TriggerEndpoint(HTTPEndpoint):
@@ -73,7 +75,10 @@ class TriggerEndpoint(HTTPEndpoint):
         url = _destination(request, "/v2/trigger/")
         headers = _headers(request)
         names = {name.lower(): value for name, value in headers}
-        prefix = next((known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)), PREFIXES[0])
+        prefix = next(
+            (known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)),
+            PREFIXES[0],
+        )
         for name, value in (
             ("Workflow-Init", "true"),
             ("Workflow-RunId", new_id("wfr")),
@@ -86,7 +91,7 @@ class TriggerEndpoint(HTTPEndpoint):
         publish = read_publish(url, headers, await read_body(request, queue.max_message))
         (taken,) = await _take(queue, [publish], _caller(request))
         answer = {"workflowRunId": taken["workflowRunId"]} if "workflowRunId" in taken else taken
-        return JSONResponse(answer, 201)
+        return JSONResponse(answer)
 
 
 class MessageEndpoint(HTTPEndpoint):
@@ -139,7 +144,9 @@ class MessageEndpoint(HTTPEndpoint):
 
 
 def _no_message(message_id: str) -> Refusal:
-    return Refusal(404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered")
+    return Refusal(
+        404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered"
+    )
 
 
 async def _take(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[dict[str, Any]]:

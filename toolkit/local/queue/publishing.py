@@ -1,4 +1,4 @@
-"""What a publish asks for: headers in either prefix become settings, and anything odd a refusal that names it."""
+"""What a publish asks for: headers in either prefix become settings, odd ones a refusal that names them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from toolkit.local.answers import Refusal
 from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.durations import duration_ms
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.message import Flow, Settings, Workflow
+from toolkit.local.queue.message import DEFAULT_RETRIES, Flow, Settings, Workflow
 
 PREFIXES: Final = ("Service-", "Upstash-")
 MAX_RETRIES: Final = 100
@@ -26,7 +26,17 @@ _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 _REDACTABLE: Final = re.compile(r"body|headers|header\[[^\[\]]+\]", re.IGNORECASE)
 # they belong to one connection, or would contradict the body that is sent
 _NOT_FORWARDED: Final = frozenset(
-    {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "keep-alive", "te", "trailer", "upgrade"}
+    {
+        "host",
+        "content-length",
+        "connection",
+        "transfer-encoding",
+        "accept-encoding",
+        "keep-alive",
+        "te",
+        "trailer",
+        "upgrade",
+    }
 )
 
 
@@ -67,19 +77,26 @@ def read_publish(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> P
     scopes: dict[str, list[tuple[str, str, str]]] = {"": [], "callback-": [], "failure-callback-": []}
     for name, value in headers:
         if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
-            raise Refusal(400, f"header {name[:80]!r} is malformed; expected a plain name, and a value without control characters or characters beyond Latin-1")
+            raise Refusal(
+                400,
+                f"header {name[:80]!r} is malformed; expected a plain name, and a value of Latin-1 text",
+            )
         if name.lower() == "content-type":
             content_type = value
         for known in PREFIXES:
             if name.lower().startswith(known.lower()):
                 prefix = known
                 rest = name[len(known) :]
-                scope = next((s for s in ("failure-callback-", "callback-") if rest.lower().startswith(s)), "")
+                scope = next(
+                    (s for s in ("failure-callback-", "callback-") if rest.lower().startswith(s)), ""
+                )
                 scopes[scope].append((name, rest[len(scope) :], value.strip()))
     main = _Scope(scopes[""])
     own = _settings(main, check_url(url, "destination"))
     if content_type:
-        own = msgspec.structs.replace(own, headers=(("Content-Type", content_type), *_without(own.headers, "content-type")))
+        own = msgspec.structs.replace(
+            own, headers=(("Content-Type", content_type), *_without(own.headers, "content-type"))
+        )
     return Publish(
         settings=own,
         prefix=prefix,
@@ -172,11 +189,13 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
         return None
     try:
         delay = RetryDelay(text)
-        for retried in range(retries or 1):
+        for retried in range(DEFAULT_RETRIES if retries is None else retries):
             delay(retried)
     except InputError as error:
         name = scope.found["retry-delay"][0]
-        raise Refusal(400, f"header {name} is not understood; got {error.got}; expected {error.expected}") from None
+        raise Refusal(
+            400, f"header {name} is not understood; got {error.got}; expected {error.expected}"
+        ) from None
     return text
 
 
@@ -234,5 +253,10 @@ def _deduplication(scope: _Scope, url: str, settings: Settings, body: bytes) -> 
         return f"id {given}"
     if not scope.flag("content-based-deduplication"):
         return None
-    parts = [url.encode(), *(f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers)), body]
-    return f"content {hashlib.sha256(b''.join(len(part).to_bytes(8, 'big') + part for part in parts)).hexdigest()}"
+    parts = [
+        url.encode(),
+        *(f"{name.lower()}: {value}".encode() for name, value in sorted(settings.headers)),
+        body,
+    ]
+    digest = hashlib.sha256(b"".join(len(part).to_bytes(8, "big") + part for part in parts))
+    return f"content {digest.hexdigest()}"

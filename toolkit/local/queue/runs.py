@@ -18,6 +18,7 @@ import msgspec
 
 from toolkit.local.answers import Refusal
 from toolkit.local.queue import dlq
+from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.events import record
 from toolkit.local.queue.intake import enqueue, start_run
 from toolkit.local.queue.message import Message, Settings, Workflow, decode_message, new_id
@@ -34,8 +35,16 @@ def history(connection: sqlite3.Connection, message: Message) -> list[tuple[str,
     return [(row["message_id"], row["body"]) for row in rows]
 
 
+def steps(connection: sqlite3.Connection, run_id: str) -> list[tuple[str, bytes]]:
+    """Message id and body of all steps of a run, its start first."""
+    rows = connection.execute(
+        "SELECT message_id, body FROM steps WHERE run_id = ? ORDER BY position", (run_id,)
+    )
+    return [(row["message_id"], row["body"]) for row in rows]
+
+
 def source_body(connection: sqlite3.Connection, message: Message) -> bytes | None:
-    """What callbacks name as the source's body: for runs with the InitialBody feature, what the run started with."""
+    """What callbacks name as source body: with the InitialBody feature, what the run was started with."""
     workflow = message.settings.workflow
     if workflow is None or message.kind == "call":
         return None
@@ -48,7 +57,7 @@ def source_body(connection: sqlite3.Connection, message: Message) -> bytes | Non
 
 
 def fail(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> int | None:
-    """Mark the message's run as failed and drop what else it had to deliver; gives the run's creation time."""
+    """Mark the message's run as failed and drop its other messages; gives the run's creation time."""
     if message.run_id is None:
         return None
     _drop_messages(connection, message.run_id, now_ms)
@@ -61,7 +70,7 @@ def fail(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> in
 
 
 def end(connection: sqlite3.Connection, run_id: str, *, cancel: bool, now_ms: int) -> None:
-    """End a run: as a success by its endpoint, or by canceling it, with its failure function when that is under way.
+    """End a run: as a success, as its endpoint does, or by canceling it or its failure function.
 
     Raises
     ------
@@ -74,7 +83,9 @@ def end(connection: sqlite3.Connection, run_id: str, *, cancel: bool, now_ms: in
     if row["state"] == "RUN_STARTED":
         _drop_messages(connection, run_id, now_ms)
         state = "RUN_CANCELED" if cancel else "RUN_SUCCESS"
-        connection.execute("UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", (state, now_ms, run_id))
+        connection.execute(
+            "UPDATE runs SET state = ?, completed_at = ? WHERE id = ?", (state, now_ms, run_id)
+        )
     elif cancel and row["dlq_id"] and dlq.get_state(connection, row["dlq_id"]) == "CALLBACK_INPROGRESS":
         _drop_messages(connection, run_id, now_ms)
         dlq.set_state(connection, row["dlq_id"], "CALLBACK_CANCELED")
@@ -114,13 +125,15 @@ def start_again(
     return {"workflowRunId": run_id, "workflowCreatedAt": now_ms}
 
 
+def again(message: Message, *, now_ms: int) -> Message:
+    """The message under a new id, due now."""
+    return msgspec.structs.replace(message, id=new_id("msg"), created_at=now_ms, not_before=now_ms)
+
+
 def _moved(message: Message, run_id: str, now_ms: int) -> Message:
     """The message as one of another run, due now."""
     return msgspec.structs.replace(
-        message,
-        id=new_id("msg"),
-        created_at=now_ms,
-        not_before=now_ms,
+        again(message, now_ms=now_ms),
         settings=_in_run(message.settings, run_id),
         callback=message.callback and _in_run(message.callback, run_id),
         failure_callback=message.failure_callback and _in_run(message.failure_callback, run_id),
@@ -136,8 +149,8 @@ def _in_run(settings: Settings, run_id: str) -> Settings:
 
 def message_of_entry(entry: Mapping[str, Any]) -> Message:
     """A message that can start a run again, from a DLQ entry that was filled in without one."""
-    url = str(entry.get("url") or entry.get("workflowUrl") or "")
-    headers = tuple((str(name), str(value)) for name, values in dict(entry.get("header") or {}).items() for value in values)
+    url = check_url(str(entry.get("url") or entry.get("workflowUrl") or ""), f"the URL of {entry['dlqId']!r}")
+    failure_callback = entry.get("failureCallback")
     return Message(
         id=str(entry.get("messageId") or new_id("msg")),
         kind="step",
@@ -145,13 +158,16 @@ def message_of_entry(entry: Mapping[str, Any]) -> Message:
         settings=Settings(
             url=url,
             method=entry.get("method"),
-            headers=headers,
+            headers=dlq.header_pairs(entry.get("header")),
             labels=tuple(entry.get("labels") or ()),
-            workflow=Workflow(run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)),
+            workflow=Workflow(
+                run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)
+            ),
         ),
         created_at=int(entry.get("createdAt") or 0),
         not_before=0,
         body=dlq.body_of_entry(entry),
+        failure_callback=Settings(url=str(failure_callback)) if failure_callback else None,
         step=0,
     )
 
@@ -200,6 +216,12 @@ def shown(row: sqlite3.Row) -> dict[str, Any]:
 
 def expire(connection: sqlite3.Connection, ended_before: int) -> None:
     """Remove runs that ended long enough ago, with their history."""
-    condition = "state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?"
-    connection.execute(f"DELETE FROM steps WHERE run_id IN (SELECT id FROM runs WHERE {condition})", (ended_before,))  # noqa: S608 - fixed text
-    connection.execute(f"DELETE FROM runs WHERE {condition}", (ended_before,))  # noqa: S608 - fixed text
+    connection.execute(
+        "DELETE FROM steps WHERE run_id IN "
+        "(SELECT id FROM runs WHERE state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?)",
+        (ended_before,),
+    )
+    connection.execute(
+        "DELETE FROM runs WHERE state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?",
+        (ended_before,),
+    )

@@ -36,7 +36,9 @@ class Scheduler:
         Most deliveries at once.
     """
 
-    def __init__(self, store: Store, sender: Sender, *, factor: float = 1.0, concurrency: int = CONCURRENCY) -> None:
+    def __init__(
+        self, store: Store, sender: Sender, *, factor: float = 1.0, concurrency: int = CONCURRENCY
+    ) -> None:
         self._store = store
         self._sender = sender
         self.factor = factor
@@ -56,11 +58,15 @@ class Scheduler:
             while True:
                 self._changed.clear()
                 now = self._store.clock.now_ms()
-                if now - expired_at >= _EXPIRY_EVERY_MS:
-                    await self._store.expire()
-                    expired_at = now
-                next_due = await self._start_due(now)
-                await self._pause(min(next_due, expired_at + _EXPIRY_EVERY_MS))
+                try:
+                    if now - expired_at >= _EXPIRY_EVERY_MS:
+                        await self._store.expire()
+                        expired_at = now
+                    next_due = await self._start_due(now)
+                except Exception as error:  # noqa: BLE001 - a full disk, say: try again in a moment
+                    _log.error("looking for due messages failed: %s", type(error).__name__)
+                    next_due = now + 1000
+                await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
         finally:
             for task in self._claimed.values():
                 task.cancel()
@@ -80,7 +86,9 @@ class Scheduler:
                 "ORDER BY due_at, seq LIMIT ?",
                 (now, *blocked, room + len(claimed)),
             ).fetchall()
-            (later,) = connection.execute("SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)).fetchone()
+            (later,) = connection.execute(
+                "SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)
+            ).fetchone()
             return rows, later
 
         rows, later = await self._store.database.read(read)
@@ -113,7 +121,9 @@ class Scheduler:
         database, clock = self._store.database, self._store.clock
         try:
             history = (
-                [] if message.step is None else await database.read(lambda connection: runs.history(connection, message))
+                []
+                if message.step is None
+                else await database.read(lambda connection: runs.history(connection, message))
             )
             sent = outgoing(message, retried, history)
             answer = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
@@ -124,7 +134,7 @@ class Scheduler:
                 )
             )
         except Exception as error:  # noqa: BLE001 - a full disk, say: the message stays due, and the others go on
-            _log.error("delivering %s failed here: %s", message.id, type(error).__name__)  # noqa: TRY400 - no values
+            _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
             await asyncio.sleep(1)
         finally:
             self._flow.release(message)

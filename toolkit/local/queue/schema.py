@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE INDEX IF NOT EXISTS events_message ON events (message_id);
 CREATE INDEX IF NOT EXISTS events_time ON events (time);
 
--- The dead letter queue. `entry` is what lists show, without the state; `message` is null for entries filled in.
+-- The dead letter queue. `entry` is what lists show, without the state; `message` is null when filled in.
 CREATE TABLE IF NOT EXISTS dlq (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -67,7 +67,7 @@ CREATE TABLE IF NOT EXISTS dlq_labels (
   PRIMARY KEY (dlq_seq, label)
 ) WITHOUT ROWID;
 
--- Workflow runs. `first` is the message that started it; null for runs filled in, whose `entry` is shown as given.
+-- Workflow runs. `first` is the message that started it; null for those filled in, shown as `entry` is.
 CREATE TABLE IF NOT EXISTS runs (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,

@@ -1,4 +1,4 @@
-"""One delivery: the request as the destination sees it, and its answer, or what the service answers in its place."""
+"""One delivery: the request as the destination sees it, and its answer, or one in its place."""
 
 from __future__ import annotations
 
@@ -72,11 +72,15 @@ class Sender:
         url = httpx.URL(message.settings.url)
         address = await self._destinations.address(message.settings.url)
         signature = sign(self._signing_key(), url=message.settings.url, body=sent.body, now_ms=now_ms)
-        headers = [("Host", url.netloc.decode("ascii")), *sent.headers, (f"{message.prefix}Signature", signature)]
+        headers = [
+            ("Host", url.netloc.decode("ascii")),
+            *sent.headers,
+            (f"{message.prefix}Signature", signature),
+        ]
         request = httpx.Request(
             message.method,
             url.copy_with(host=address),
-            headers=[(name.encode("ascii"), value.encode("latin-1")) for name, value in headers],
+            headers=[(_sendable(name), _sendable(value)) for name, value in headers],
             content=sent.body,
             extensions={"sni_hostname": url.host},
         )
@@ -91,6 +95,11 @@ class Sender:
             await answer.aclose()
         shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
         return Answer(answer.status_code, shown, bytes(body[: self._max_answer]))
+
+
+def _sendable(text: str) -> bytes:
+    """Latin-1, as received; anything else (only entries filled in hold it) is made recognisable, not dropped."""
+    return text.encode("latin-1", "replace")
 
 
 def _no_answer(status: int, sentence: str, now_ms: int) -> Answer:
@@ -110,7 +119,11 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
         For a step: the run's steps in order, its start first.
     """
     prefix, workflow = message.prefix, message.settings.workflow
-    ours = [(f"{prefix}Message-Id", message.id), ("Retried", str(retried)), (f"{prefix}Retried", str(retried))]
+    ours = [
+        (f"{prefix}Message-Id", message.id),
+        ("Retried", str(retried)),
+        (f"{prefix}Retried", str(retried)),
+    ]
     if workflow:
         ours += [(f"{prefix}Workflow-RunId", workflow.run_id), (f"{prefix}Workflow-Url", workflow.url)]
         ours += [(f"{prefix}Workflow-Init", "false")]
@@ -118,7 +131,9 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
     taken = {name.lower() for name, _ in ours} | {f"{prefix}signature".lower()}
     given = [(name, value) for name, value in message.settings.headers if name.lower() not in taken]
     names = {name.lower() for name, _ in given}
-    missing = [pair for pair in (("User-Agent", USER_AGENT), ("Accept", "*/*")) if pair[0].lower() not in names]
+    missing = [
+        pair for pair in (("User-Agent", USER_AGENT), ("Accept", "*/*")) if pair[0].lower() not in names
+    ]
     if message.step is None:
         return Sent((*given, *missing, *ours), message.body)
     body = json.dumps(

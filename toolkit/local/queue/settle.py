@@ -20,16 +20,14 @@ import math
 import sqlite3
 from typing import Final
 
-import msgspec
-
 from toolkit.errors import InputError
 from toolkit.local.queue import dlq, runs
+from toolkit.local.queue.callbacks import report_answer, report_failure
 from toolkit.local.queue.durations import DAY_MS, wait_ms
 from toolkit.local.queue.events import record
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.intake import enqueue, first_wait
-from toolkit.local.queue.message import Message, Settings, new_id
-from toolkit.local.queue.payloads import Answer, Sent, callback_body
+from toolkit.local.queue.message import Message
+from toolkit.local.queue.payloads import Answer, Sent
 
 NON_RETRYABLE: Final = 489
 _RESET_HEADERS: Final = (
@@ -70,11 +68,7 @@ def settle(
     """
     if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone() is None:
         return  # canceled while it was under way
-    if message.callback and message.kind != "callback":
-        body = callback_body(
-            message, sent, answer, retried=retried, source_body=runs.source_body(connection, message)
-        )
-        _report(connection, message, message.callback, "callback", body, now_ms=now_ms, factor=factor)
+    report_answer(connection, message, sent, answer, retried=retried, now_ms=now_ms, factor=factor)
     if answer.ok:
         _remove(connection, message)
         record(connection, message, "DELIVERED", now_ms, responseStatus=answer.status, retried=retried)
@@ -86,12 +80,26 @@ def settle(
             "UPDATE messages SET due_at = ?, retried = ? WHERE id = ?", (due_at, retried + 1, message.id)
         )
         record(
-            connection, message, "RETRY", now_ms,
-            responseStatus=answer.status, retried=retried, nextDeliveryTime=due_at, error=_error(answer),
+            connection,
+            message,
+            "RETRY",
+            now_ms,
+            responseStatus=answer.status,
+            retried=retried,
+            nextDeliveryTime=due_at,
+            error=_error(answer),
         )
     else:
         _remove(connection, message)
-        record(connection, message, "FAILED", now_ms, responseStatus=answer.status, retried=retried, error=_error(answer))
+        record(
+            connection,
+            message,
+            "FAILED",
+            now_ms,
+            responseStatus=answer.status,
+            retried=retried,
+            error=_error(answer),
+        )
         _give_up(connection, message, sent, answer, retried=retried, now_ms=now_ms, factor=factor)
 
 
@@ -109,7 +117,9 @@ def retry_wait(message: Message, answer: Answer, *, retried: int, now_ms: int) -
     if message.settings.retry_delay:
         try:
             return min(DAY_MS, RetryDelay(message.settings.retry_delay)(retried))
-        except InputError:  # checked when published for the retries it was published with; kept for later ones
+        except (
+            InputError
+        ):  # checked when published for the retries it was published with; kept for later ones
             return DAY_MS
     exponent = 2.5 * (retried + 1)
     return DAY_MS if exponent > math.log(86_400) else round(1000 * math.exp(exponent))
@@ -147,53 +157,6 @@ def _give_up(
         return  # its callback took the answer to the run, which decides what it means
     run = runs.fail(connection, message, now_ms=now_ms)
     dlq_id = dlq.add(connection, message, sent, answer, run_created_at=run, now_ms=now_ms)
-    if message.failure_callback:
-        body = callback_body(
-            message,
-            sent,
-            answer,
-            retried=retried,
-            source_body=runs.source_body(connection, message),
-            dlq_id=dlq_id,
-        )
-        _report(
-            connection, message, message.failure_callback, "failure_callback", body,
-            now_ms=now_ms, factor=factor, about=dlq_id,
-        )
-
-
-def _report(
-    connection: sqlite3.Connection,
-    source: Message,
-    settings: Settings,
-    kind: str,
-    body: bytes,
-    *,
-    now_ms: int,
-    factor: float,
-    about: str | None = None,
-) -> None:
-    """Publish a callback: a message of its own, with the source's retry settings unless it has its own."""
-    settings = msgspec.structs.replace(
-        settings,
-        retries=source.settings.retries if settings.retries is None else settings.retries,
-        retry_delay=settings.retry_delay or source.settings.retry_delay,
-        headers=(("Content-Type", "application/json"), *settings.headers),
-        workflow=settings.workflow or source.settings.workflow,
-    )
-    enqueue(
-        connection,
-        Message(
-            id=new_id("msg"),
-            kind="failure_callback" if kind == "failure_callback" else "callback",
-            prefix=source.prefix,
-            settings=settings,
-            created_at=now_ms,
-            not_before=now_ms + first_wait(settings, now_ms=now_ms, factor=factor),
-            body=body,
-            caller_ip=source.caller_ip,
-            failure_callback=source.failure_callback if kind == "callback" and source.run_id else None,
-            about=about,
-        ),
-        now_ms=now_ms,
+    report_failure(
+        connection, message, sent, answer, retried=retried, dlq_id=dlq_id, now_ms=now_ms, factor=factor
     )

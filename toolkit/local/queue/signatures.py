@@ -48,7 +48,9 @@ def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
         "jti": f"jwt_{secrets.token_hex(11)}",
         "body": base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode(),
     }
-    signed = f"{_part(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_part(json.dumps(claims).encode())}"
+    signed = (
+        f"{_part(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_part(json.dumps(claims).encode())}"
+    )
     return f"{signed}.{_part(hmac.digest(key.encode(), signed.encode(), 'sha256'))}"
 
 

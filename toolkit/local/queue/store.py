@@ -15,7 +15,7 @@ from toolkit.local.queue.database import Database
 from toolkit.local.queue.durations import DAY_MS
 
 RETENTION_MS: Final = 90 * DAY_MS
-"""How long DLQ entries, ended runs and events are kept unless said otherwise: the longest of the public plans."""
+"""How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
 
 
 class Store:
@@ -92,7 +92,9 @@ class Store:
             How many were new; those with a known ``dlqId`` are left as they are.
         """
         now, taken = self.clock.now_ms(), list(entries)
-        return self.database.submit(lambda connection: dlq.insert(connection, taken, workflow=workflow, now_ms=now)).result()
+        return self.database.submit(
+            lambda connection: dlq.insert(connection, taken, workflow=workflow, now_ms=now)
+        ).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
         """Fill in workflow runs, which the run log then shows exactly as given.
@@ -152,7 +154,7 @@ def _keys(connection: sqlite3.Connection, given: tuple[str, str] | None) -> tupl
     kept, configured = _kept(connection, "keys"), _kept(connection, "configured_keys")
     wanted = "\n".join(given).encode() if given else configured
     if kept is None or wanted != configured:
-        kept = wanted if wanted is not None else "\n".join((_new_key(), _new_key())).encode()
+        kept = wanted if wanted is not None else f"{_new_key()}\n{_new_key()}".encode()
         _keep(connection, "keys", kept)
         _keep(connection, "configured_keys", kept)
     current, following = kept.decode().split("\n")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -17,22 +17,34 @@ from toolkit.errors import LocalServiceError
 from toolkit.local.vectors.specs import IndexSpec
 
 # The sequence number never comes back, so that a range over it is stable while rows come and go.
-_TABLES: Final = """
-CREATE TABLE spec (text TEXT NOT NULL);
-CREATE TABLE namespaces (key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE);
-CREATE TABLE vectors (
-    sequence INTEGER PRIMARY KEY AUTOINCREMENT,
-    namespace INTEGER NOT NULL,
-    id TEXT NOT NULL,
-    vector BLOB NOT NULL,
-    metadata TEXT,
-    data TEXT,
-    UNIQUE (namespace, id)
-);
-CREATE INDEX by_sequence ON vectors (namespace, sequence);
+_TABLES: Final = (
+    "CREATE TABLE spec (text TEXT NOT NULL)",
+    "CREATE TABLE namespaces (key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE vectors (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        vector BLOB NOT NULL,
+        metadata TEXT,
+        data TEXT,
+        UNIQUE (namespace, id)
+    )""",
+    "CREATE INDEX by_sequence ON vectors (namespace, sequence)",
+)
+_PUT: Final = """
+INSERT INTO vectors (namespace, id, vector, metadata, data) VALUES (?, ?, ?, ?, ?)
+ON CONFLICT (namespace, id) DO UPDATE
+SET vector = excluded.vector, metadata = excluded.metadata, data = excluded.data
+RETURNING sequence
 """
-_COLUMNS: Final = "sequence, id, vector, metadata, data"
-_MANY: Final = 500  # SQL variables in one statement
+_ALL: Final = """
+SELECT sequence, id, vector, metadata, data FROM vectors WHERE namespace = ? ORDER BY sequence
+"""
+_PAGE: Final = """
+SELECT sequence, id, vector, metadata, data FROM vectors INDEXED BY by_sequence
+WHERE namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?
+"""
+_FIND: Final = "SELECT sequence, id, vector, metadata, data FROM vectors WHERE namespace = ? AND id = ?"
 
 
 class NewRow(NamedTuple):
@@ -60,8 +72,7 @@ class IndexDatabase:
     Parameters
     ----------
     path : Path
-    spec : IndexSpec, optional
-        Given, the file is made, readable for this user only; else it is opened.
+        A file made by `make`.
 
     Raises
     ------
@@ -69,33 +80,35 @@ class IndexDatabase:
         When the file cannot be used, or another process has it open.
     """
 
-    def __init__(self, path: Path, spec: IndexSpec | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         try:
-            if spec is not None:
-                os.close(os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
-            self._connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=2)
-            # one process at a time: the rows are held in memory too
-            self._connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            self._connection.execute("PRAGMA journal_mode = WAL")
-            self._connection.execute("PRAGMA synchronous = FULL")
-            if spec is not None:
-                self._make(spec)
-            (text,) = self._connection.execute("SELECT text FROM spec").fetchone()
+            self._connection = _connect(path)
         except (OSError, sqlite3.Error) as error:
-            raise LocalServiceError(
-                f"opening the index file {path.name!r}",
-                got=f"{type(error).__name__}: {error}",
-                expected="a file of this service that no other process has open",
-                next_step="End the other service, or use another data folder.",
-            ) from None
+            raise _unusable(path, error) from None
+        try:
+            (text,) = self._connection.execute("SELECT text FROM spec").fetchone()
+        except (sqlite3.Error, TypeError) as error:
+            self._connection.close()
+            raise _unusable(path, error) from None
         self.spec = IndexSpec.from_dict(json.loads(text))
 
-    def _make(self, spec: IndexSpec) -> None:
-        tables = "".join(f"{statement};" for statement in _TABLES.split(";") if statement.strip())
-        self._connection.executescript(f"BEGIN; {tables} COMMIT")
-        with self.changing():
-            self._connection.execute("INSERT INTO spec VALUES (?)", (json.dumps(spec.to_dict()),))
-            self._connection.execute("INSERT INTO namespaces (name) VALUES ('')")
+    @staticmethod
+    def make(path: Path, spec: IndexSpec) -> None:
+        """Make the file of an empty index, readable for this user only. It is there whole, or not at all."""
+        draft = path.with_name(f"{path.name}.new")
+        try:
+            draft.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with closing(_connect(draft)) as connection:
+                connection.execute("BEGIN")
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO spec VALUES (?)", (json.dumps(spec.to_dict()),))
+                connection.execute("INSERT INTO namespaces (name) VALUES ('')")
+                connection.execute("COMMIT")
+            draft.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(path, error) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -107,10 +120,11 @@ class IndexDatabase:
         self._connection.execute("BEGIN IMMEDIATE")
         try:
             yield
+            self._connection.execute("COMMIT")
         except BaseException:
-            self._connection.execute("ROLLBACK")
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise
-        self._connection.execute("COMMIT")
 
     def namespaces(self) -> dict[str, int]:
         """Names and keys of the namespaces, in the order in which they were made."""
@@ -136,49 +150,32 @@ class IndexDatabase:
 
     def put(self, key: int, rows: Iterable[NewRow]) -> list[int]:
         """Write rows, replacing those with the same ids; gives their sequence numbers."""
-        statement = (
-            "INSERT INTO vectors (namespace, id, vector, metadata, data) VALUES (?, ?, ?, ?, ?) "
-            "ON CONFLICT (namespace, id) DO UPDATE SET vector = excluded.vector, metadata = excluded.metadata, "
-            "data = excluded.data RETURNING sequence"
-        )
         return [
             self._connection.execute(
-                statement, (key, row.id, row.vector.astype("<f4").tobytes(), row.metadata, row.data)
+                _PUT, (key, row.id, row.vector.astype("<f4").tobytes(), row.metadata, row.data)
             ).fetchone()[0]
             for row in rows
         ]
 
     def remove(self, key: int, ids: Iterable[str]) -> None:
         """Take rows out; ids that are not there are passed over."""
-        self._connection.executemany("DELETE FROM vectors WHERE namespace = ? AND id = ?", ((key, one) for one in ids))
+        self._connection.executemany(
+            "DELETE FROM vectors WHERE namespace = ? AND id = ?", ((key, one) for one in ids)
+        )
 
     def rows(self, key: int) -> Iterator[StoredRow]:
         """All rows of a namespace, in the order of their sequence numbers."""
-        found = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM vectors WHERE namespace = ? ORDER BY sequence", (key,)
-        )
-        return map(_stored, found)
+        return map(_stored, self._connection.execute(_ALL, (key,)))
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[StoredRow]:
         """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
-        found = self._connection.execute(
-            f"SELECT {_COLUMNS} FROM vectors INDEXED BY by_sequence "
-            "WHERE namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?",
-            (key, start, len(prefix), prefix, limit),
-        )
+        found = self._connection.execute(_PAGE, (key, start, len(prefix), prefix, limit))
         return [_stored(row) for row in found]
 
-    def find(self, key: int, ids: Sequence[str]) -> dict[str, StoredRow]:
-        """The rows with these ids, where there are any."""
-        found: dict[str, StoredRow] = {}
-        for start in range(0, len(ids), _MANY):
-            some = ids[start : start + _MANY]
-            rows = self._connection.execute(
-                f"SELECT {_COLUMNS} FROM vectors WHERE namespace = ? AND id IN ({', '.join('?' * len(some))})",
-                (key, *some),
-            )
-            found.update((row.id, row) for row in map(_stored, rows))
-        return found
+    def find(self, key: int, row_id: str) -> StoredRow | None:
+        """The row with this id, where there is one."""
+        found = self._connection.execute(_FIND, (key, row_id)).fetchone()
+        return _stored(found) if found else None
 
     def last_sequence(self) -> int:
         """The largest sequence number ever given; 0 when none was."""
@@ -195,3 +192,25 @@ class IndexDatabase:
 def _stored(row: tuple[int, str, bytes, str | None, str | None]) -> StoredRow:
     sequence, row_id, vector, metadata, data = row
     return StoredRow(sequence, row_id, np.frombuffer(vector, dtype="<f4"), metadata, data)
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+    try:
+        # one process at a time: the rows are held in memory too
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _unusable(path: Path, error: Exception) -> LocalServiceError:
+    return LocalServiceError(
+        f"opening the index file {path.name!r}",
+        got=f"{type(error).__name__}: {error}",
+        expected="a file of this service that no other process has open",
+        next_step="End the other service, or use another data folder.",
+    )

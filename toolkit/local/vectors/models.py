@@ -39,17 +39,18 @@ class Model(Protocol):
 class HashingModel:
     """Words and their three-letter pieces, hashed into places with a sign: similar texts, similar vectors.
 
-    Knows spelling, not meaning: "timeout" is near "timeouts" and far from "too slow". The same text gives the
-    same vector on every machine and in every version.
+    Knows spelling, not meaning: "timeout" is near "timeouts" and far from "too slow". The same text gives
+    the same vector on every machine and in every version.
 
     Notes
     -----
-    Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning" (2009).
-    A word found n times weighs 1 + ln n; its pieces share half of a word's weight; vectors have length 1.
+    Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
+    2009. A word found n times weighs 1 + ln n, its pieces together half as much; vectors have length 1.
 
     Examples
     --------
-    >>> first, near, far = HashingModel().embed(["connection refused", "refused connections", "a new moon"], 64)
+    >>> texts = ["connection refused", "refused connections", "a new moon"]
+    >>> first, near, far = HashingModel().embed(texts, 64)
     >>> bool(first @ near > 0.5 > first @ far)
     True
     """
@@ -81,7 +82,7 @@ class HashingModel:
             places = np.concatenate([known[word][0] for word in words])
             weights = np.concatenate([known[word][1] * (1 + np.log(count)) for word, count in words.items()])
             vector = np.bincount(places, weights, minlength=dimension)
-            length = np.linalg.norm(vector)
+            length = float(np.linalg.norm(vector))
             if length == 0:  # every feature met its opposite: possible in very few dimensions only
                 vector[0] = length = 1.0
             vectors[row] = vector / length

@@ -1,4 +1,4 @@
-"""The rows of one namespace in memory: a contiguous matrix beside ids and metadata, in no particular order."""
+"""The rows of one namespace in memory: a contiguous matrix beside ids and metadata, in no order."""
 
 from __future__ import annotations
 
@@ -30,6 +30,9 @@ class NamespaceRows:
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    def __contains__(self, row_id: object) -> bool:
+        return row_id in self._slots
 
     @property
     def matrix(self) -> NDArray[np.float32]:

@@ -1,8 +1,8 @@
 """Exact nearest neighbours: one matrix product in single precision, then the few that can matter in double.
 
-The product tells each row's closeness up to a rounding error with a known bound. Every row that could still be
-among the best, given that bound, is computed again in double precision, so the answer is that of a plain
-double-precision search, at the price of the product.
+The product tells each row's closeness up to a rounding error with a known bound. Every row that could
+still be among the best, given that bound, is computed again in double precision, so the answer is that of
+a plain double-precision search, at the price of the product.
 
 Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared distance), DOT_PRODUCT
 (1 + dot) / 2. A vector of length 0 has no direction; its cosine is taken as 0.
@@ -60,7 +60,9 @@ def nearest(
     return [(int(slot), float(score)) for slot, score in zip(slots[order], scores, strict=True)]
 
 
-def _possible(rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, slots: Places) -> Places:
+def _possible(
+    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, slots: Places
+) -> Places:
     """The slots whose rows can be among the best, given the bound on the product's rounding error."""
     dimension = len(query)
     length = float(np.linalg.norm(query))
@@ -92,7 +94,8 @@ def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, slots
     vectors = rows.matrix[slots].astype(np.float64)
     if similarity == "EUCLIDEAN":
         apart = vectors - query
-        return -np.einsum("ij,ij->i", apart, apart)
+        distances: Floats = np.einsum("ij,ij->i", apart, apart)
+        return -distances
     # row by row the same sum, so that equal vectors are equally close wherever they lie
     products: Floats = np.einsum("ij,j->i", vectors, query)
     if similarity == "DOT_PRODUCT":

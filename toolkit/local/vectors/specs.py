@@ -59,9 +59,13 @@ class IndexSpec:
         if self.kind not in get_args(Kind):
             raise _refusal(f"the kind {_shown(self.kind)}", "dense")
         if type(self.dimension) is not int or not 1 <= self.dimension <= MAX_DIMENSION:
-            raise _refusal(f"the dimension {_shown(self.dimension)}", f"a whole number from 1 to {MAX_DIMENSION}")
+            raise _refusal(
+                f"the dimension {_shown(self.dimension)}", f"a whole number from 1 to {MAX_DIMENSION}"
+            )
         if self.similarity not in get_args(Similarity):
-            raise _refusal(f"the similarity {_shown(self.similarity)}", f"one of {', '.join(get_args(Similarity))}")
+            raise _refusal(
+                f"the similarity {_shown(self.similarity)}", f"one of {', '.join(get_args(Similarity))}"
+            )
         if self.model is not None and not (isinstance(self.model, str) and _MODEL.fullmatch(self.model)):
             raise _refusal(f"the model {_shown(self.model)}", "the name of an embedding model, or none")
 

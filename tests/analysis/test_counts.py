@@ -1,0 +1,108 @@
+"""Counts by column, label and callback state; headline numbers; what is new."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from toolkit.analysis import callback_states, count_by, count_labels, failure_overview, new_and_gone
+from toolkit.errors import InputError
+from toolkit.tables.frames import frame_from_rows, to_table
+from toolkit.tables.schemas import FAILURES
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+
+
+def frame(*rows):
+    return frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES)
+
+
+def test_counts_of_combinations():
+    """Combinations of columns are counted, missing values among them, the largest first."""
+    rows = frame(
+        {"workflow_url": "a", "response_status": 500}, {"workflow_url": "a", "response_status": 500},
+        {"workflow_url": "a", "response_status": None}, {"workflow_url": None, "response_status": 404},
+    )  # fmt: skip
+    for source in (rows, to_table(rows, FAILURES)):
+        counted = count_by(source, ["workflow_url", "response_status"])
+        assert counted["count"].tolist() == [2, 1, 1]
+        assert counted["share"].tolist() == [0.5, 0.25, 0.25]
+        assert counted["workflow_url"].isna().tolist() == [False, False, True]
+        assert counted["response_status"].isna().tolist() == [False, True, False]
+        assert str(counted["response_status"].dtype) == "Int64"
+
+
+def test_counting_nothing():
+    """An empty frame gives no rows, with columns."""
+    assert list(count_by(frame(), "workflow_url")) == ["workflow_url", "count", "share"]
+    assert list(count_labels(frame())) == ["label", "count", "share"]
+    assert list(callback_states(frame())) == ["state", "count", "share", "meaning"]
+
+
+def test_labels_count_under_each():
+    """A failure counts once under each of its labels, one without any under none."""
+    counted = count_labels(
+        frame({"labels": ["a", "b", "a"]}, {"labels": ["a"]}, {"labels": []}, {"labels": None})
+    )
+    assert counted["label"].fillna("-").tolist() == ["a", "-", "b"]
+    assert counted["count"].tolist() == [2, 2, 1]
+    assert counted["share"].tolist() == [0.5, 0.5, 0.25]
+
+
+def test_callback_states_need_first():
+    """States that need a person come first, unknown ones are kept as they came, none is last."""
+    states = ["CALLBACK_SUCCESS", "CALLBACK_SUCCESS", None, "CALLBACK_FAIL", "CALLBACK_ASLEEP"]
+    counted = callback_states(frame(*({"failure_function_state": state} for state in states)))
+    assert counted["state"].fillna("-").tolist() == [
+        "CALLBACK_FAIL",
+        "CALLBACK_SUCCESS",
+        "CALLBACK_ASLEEP",
+        "-",
+    ]
+    assert counted["count"].tolist() == [1, 2, 1, 1]
+    assert "does not know" in counted["meaning"][2]
+
+
+def test_overview_by_hand():
+    """Headline numbers are those counted by hand; a missing workflow is no workflow."""
+    rows = frame(
+        {"workflow_url": "b", "workflow_run_id": "1", "failed_at": START},
+        {"workflow_url": "a", "workflow_run_id": "1", "created_at": START - timedelta(hours=1)},
+        {"workflow_url": "a", "workflow_run_id": "2", "failed_at": START + timedelta(hours=1)},
+        {"workflow_url": None, "workflow_run_id": None},
+    )
+    for source in (rows, to_table(rows, FAILURES)):
+        found = failure_overview(source)
+        assert (found.count, found.workflows, found.runs, found.fell_back) == (4, 2, 2, 1)
+        assert (found.worst_workflow, found.worst_count) == ("a", 2)
+        assert (found.first_at, found.last_at) == (START - timedelta(hours=1), START + timedelta(hours=1))
+
+
+def test_overview_of_nothing():
+    """No rows is a normal overview."""
+    found = failure_overview(frame())
+    assert (found.count, found.workflows, found.first_at, found.worst_workflow) == (0, 0, None, None)
+
+
+def test_new_and_gone_by_id():
+    """New ids come with the latest failure first, gone ones sorted, and new workflows are named."""
+    earlier = frame({"workflow_url": "a"}, {"workflow_url": "a"})
+    later = frame_from_rows(
+        [
+            {"dlq_id": "d1", "workflow_url": "a"},
+            {"dlq_id": "x", "workflow_url": "b", "failed_at": START},
+            {"dlq_id": "y", "workflow_url": None, "created_at": START + timedelta(days=1)},
+            {"dlq_id": "z", "workflow_url": "a"},
+        ],
+        FAILURES,
+    )
+    found = new_and_gone(later, earlier)
+    assert (found.new, found.gone, found.new_workflows) == (("y", "x", "z"), ("d0",), ("b",))
+
+
+@pytest.mark.parametrize("column", ["labels", "headers", "body_bytes", "nothing"])
+def test_columns_that_cannot_be_counted(column):
+    """Nested, binary and unknown columns are refused by name."""
+    with pytest.raises(InputError, match=column):
+        count_by(frame({}), column)

@@ -1,0 +1,169 @@
+"""Error texts out of response bodies."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.analysis import error_text, error_texts, mask_text
+from toolkit.redaction import Redactor, Secret
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+
+PYTHON = """Traceback (most recent call last):
+  File "/app/steps.py", line 40, in charge
+    raise CardDeclined(order)
+  File "/app/cards.py", line 9, in check
+    amount = totals["sum"]
+KeyError: 'sum'
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/app/steps.py", line 44, in charge
+    raise CardDeclined(order) from None
+app.errors.CardDeclined: order 1234 was declined
+"""
+JAVASCRIPT = """TypeError: Cannot read properties of undefined (reading 'id')
+    at charge (/app/steps.js:10:22)
+    at async run (node:internal/process:95:5)
+"""
+JAVA = """java.lang.RuntimeException: step failed
+\tat com.example.Step.run(Step.java:10)
+Caused by: java.net.ConnectException: Connection refused
+\tat java.base/sun.nio.ch.Net.connect0(Native Method)
+\t... 12 more
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "text"),
+    [
+        ('{"error": "no such user"}', "json", "no such user"),
+        (
+            '{"error": "TypeError", "message": "x is not a function"}',
+            "json",
+            "TypeError: x is not a function",
+        ),
+        ('{"Message": "Task timed out"}', "json", "Task timed out"),
+        ('{"data": null, "errors": [{"message": "bad field"}]}', "json", "bad field"),
+        ('{"result": {"status": {"detail": "deep"}}}', "json", "deep"),
+        ('["first", "second"]', "json", "first"),
+        ('{"code": 17}', "text", '{"code": 17}'),
+        ('{"error": "cut', "text", '{"error": "cut'),
+        ("[" * 50_000, "text", None),
+        ("<!doctype html><TITLE>502 Bad&nbsp;Gateway</TITLE><h1>nginx</h1>", "html", "502 Bad Gateway"),
+        ("<html><body><h1>Service <b>down</b></h1></body></html>", "html", "Service down"),
+        ("<html><body>plain words</body></html>", "html", "plain words"),
+        (PYTHON, "trace", "app.errors.CardDeclined: order 1234 was declined"),
+        (JAVASCRIPT, "trace", "TypeError: Cannot read properties of undefined (reading 'id')"),
+        (JAVA, "trace", "java.net.ConnectException: Connection refused"),
+        ("\n\n  upstream   timed out\nmore", "text", "upstream timed out"),
+        ("", "empty", "empty body"),
+        (None, "empty", "empty body"),
+    ],
+)
+def test_the_line_that_says_it(body, kind, text):
+    """JSON, HTML, stack traces of three languages and plain text give the line that says what went wrong."""
+    found = error_text(body)
+    assert found.kind == kind
+    assert text is None or found.text == text
+
+
+def test_traces_inside_json():
+    """A stack trace as a JSON value is read as a stack trace."""
+    assert error_text('{"error": "TypeError: x\\n    at run (a.js:1:1)"}').text == "TypeError: x"
+
+
+@pytest.mark.parametrize(
+    ("text", "pattern"),
+    [
+        ("user 17 at 2026-01-01T10:00:00.123Z", "user <n> at <time>"),
+        ("run wfr_A1b2C3d4E5 gone", "run <id> gone"),
+        ("id 0f8fad5b-d9cb-469f-a165-70867728950e", "id <id>"),
+        ("at 0x7ffee4 commit 5d1c09ab77", "at <id> commit <id>"),
+        ("can't connect to 'db-1'", "can't connect to <str>"),
+        ("load_customers failed in step2", "load_customers failed in step2"),
+        ("token [masked len=42 tag=5d1c09ab] refused", "token <secret> refused"),
+        ("took 1,234.5 ms", "took <n> ms"),
+    ],
+)
+def test_particulars_are_masked(text, pattern):
+    """Numbers, times, ids and quoted strings are masked; names stay."""
+    assert mask_text(text) == pattern
+
+
+def test_equal_failures_stand_together():
+    """Texts that differ in particulars are one row, with the latest failure as the example."""
+    rows = [
+        {"dlq_id": "old", "workflow_url": "a", "failed_at": START, "response_body": '{"error": "no user 1"}'},
+        {
+            "dlq_id": "new",
+            "workflow_url": "b",
+            "failed_at": START + timedelta(hours=1),
+            "response_body": '{"error": "no user 22"}',
+        },
+        {"dlq_id": "undated", "workflow_url": "b", "response_body": '{"error": "no user 3"}'},
+        {"dlq_id": "bin", "response_body_bytes": b"\xff" * 2048},
+        {"dlq_id": "none"},
+    ]
+    found = error_texts(frame_from_rows(rows, FAILURES))
+    assert found["text"].tolist() == ["no user <n>", "binary, <n> bytes", "empty body"]
+    assert found["count"].tolist() == [3, 1, 1]
+    assert found["workflows"].tolist() == [2, 1, 1]
+    assert found["dlq_id"].tolist() == ["new", "bin", "none"]
+    assert found["example"].tolist() == ["no user 22", "binary, 2,048 bytes", "empty body"]
+    assert found["share"].tolist() == [0.6, 0.2, 0.2]
+    assert len(error_texts(frame_from_rows(rows, FAILURES), top=1)) == 1
+
+
+def test_no_rows():
+    """An empty frame gives no rows, with types."""
+    found = error_texts(frame_from_rows([], FAILURES))
+    assert len(found) == 0
+    assert str(found["last_at"].dtype) == "datetime64[ms, UTC]"
+
+
+def test_secrets_are_cleaned_before_and_after_reading():
+    """With a redactor, a secret is gone whether it is plain in the body or hidden by JSON escapes."""
+    secret = "tok-canary-0123456789"
+    hidden = "".join(f"\\u{ord(character):04x}" for character in secret)
+    bodies = [
+        f'{{"error": "refused {secret}"}}',
+        f'{{"error": "refused {hidden}"}}',
+        f"refused Bearer {secret}",
+    ]
+    rows = frame_from_rows(
+        [{"dlq_id": str(n), "response_body": body} for n, body in enumerate(bodies)], FAILURES
+    )
+    redactor = Redactor(key=b"k", own=[Secret(secret)])
+    assert "canary" in error_texts(rows)["example"].str.cat()
+    assert "canary" not in error_texts(rows, clean=redactor.text)[["text", "example"]].to_csv()
+
+
+@pytest.mark.parametrize(
+    "piece", ["<title", "<h1>", "'", '"', "{", "    at x\n", "Caused by: ", "a1", "1.", "\\u00"]
+)
+def test_reading_is_quick_on_hostile_bodies(piece):
+    """A body made of one repeated piece takes no more than a moment."""
+    begun = time.perf_counter()
+    for body in (piece * 60_000, f"<{piece * 60_000}", f"{{{piece * 60_000}"):
+        mask_text(error_text(body).text)
+    assert time.perf_counter() - begun < 5
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.text(max_size=300))
+def test_any_text_gives_one_short_line(body):
+    """Whatever the body, the answer is one line, and masking it again changes nothing that matters."""
+    found = error_text(body)
+    assert found.text
+    assert "\n" not in found.text
+    assert len(found.text) <= 2_000
+    assert len(mask_text(found.text).splitlines()) <= 1

@@ -1,0 +1,68 @@
+"""What expires when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from toolkit.analysis import expiring, expiry_summary, parse_duration
+from toolkit.errors import InputError
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
+
+NOW = datetime(2026, 3, 10, tzinfo=UTC)
+
+
+def test_expiry_by_hand():
+    """Entries expire a retention after failure, else creation, which is said; unknown ones are last."""
+    rows = frame_from_rows(
+        [
+            {"dlq_id": "later", "failed_at": NOW - timedelta(days=1), "created_at": NOW - timedelta(days=6)},
+            {"dlq_id": "due", "failed_at": NOW - timedelta(days=8)},
+            {"dlq_id": "soon", "created_at": NOW - timedelta(days=7) + timedelta(hours=6)},
+            {"dlq_id": "unknown"},
+        ],
+        FAILURES,
+    )
+    found = expiring(rows, "7d", NOW)
+    assert found["dlq_id"].tolist() == ["due", "soon", "later", "unknown"]
+    assert found["hours_left"].fillna(-999).tolist() == [-24.0, 6.0, 144.0, -999]
+    assert found["basis"].fillna("-").tolist() == ["failed_at", "created_at", "failed_at", "-"]
+    assert str(found["expires_at"].dtype) == "datetime64[ms, UTC]"
+    summary = expiry_summary(found)
+    assert dict(zip(summary["when"], summary["count"], strict=True)) == {
+        "already due": 1, "within 6 hours": 1, "within 24 hours": 0, "within 3 days": 0, "later": 1, "unknown": 1,
+    }  # fmt: skip
+
+
+def test_nothing_expires():
+    """No rows give no rows, with types, and a summary of zeros."""
+    found = expiring(frame_from_rows([], FAILURES), timedelta(days=3), NOW)
+    assert len(found) == 0
+    assert expiry_summary(found)["count"].tolist() == [0] * 6
+
+
+@pytest.mark.parametrize(
+    ("text", "span"),
+    [
+        ("7d", timedelta(days=7)),
+        ("90min", timedelta(minutes=90)),
+        ("1d 12h", timedelta(hours=36)),
+        ("2w", timedelta(weeks=2)),
+        ("5m", timedelta(minutes=5)),
+    ],
+)
+def test_spans_are_read(text, span):
+    """Spans are whole numbers with units, one after another."""
+    assert parse_duration(text) == span
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "7", "d7", "7 days", "-1d", "0d", "999999w", "7d; drop", None, timedelta(0), "1d" * 9_999 + "x"],
+)
+def test_other_spans_are_refused(text):
+    """Anything else, nothing, and more than a hundred years is an error."""
+    with pytest.raises(InputError, match="retention"):
+        parse_duration(text, name="retention")

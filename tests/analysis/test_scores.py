@@ -1,0 +1,93 @@
+"""Scores of query results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.analysis import score_bins, score_summary
+from toolkit.errors import InputError
+from toolkit.tables.frames import frame_from_rows, to_table
+from toolkit.tables.schemas import hits
+
+
+def frame(scores):
+    rows = [
+        {"query": query, "rank": rank, "id": f"{query}-{rank}", "score": score}
+        for query, values in enumerate(scores)
+        for rank, score in enumerate(values, start=1)
+    ]
+    return frame_from_rows(rows, hits())
+
+
+def test_summary_by_hand():
+    """Best, median, worst and gap of each query, from pandas and from Arrow."""
+    made = frame([[0.9, 0.7, 0.1, 0.3], [0.5]])
+    for source in (made, to_table(made, hits())):
+        found = score_summary(source)
+        assert found["query"].tolist() == [0, 1]
+        assert found["hits"].tolist() == [4, 1]
+        assert found["best"].tolist() == [0.9, 0.5]
+        assert found["median"].tolist() == [0.5, 0.5]
+        assert found["worst"].tolist() == [0.1, 0.5]
+        assert found["gap"].round(6).fillna(-1).tolist() == [0.2, -1]
+
+
+def test_scores_that_are_not_finite_are_left_out():
+    """NaN and infinity do not spoil a summary or the bins, and are counted."""
+    made = frame([[np.inf, 0.5, np.nan], [np.nan]])
+    found = score_summary(made)
+    assert found["hits"].tolist() == [3, 1]
+    assert found["best"].fillna(-1).tolist() == [0.5, -1]
+    binned = score_bins(made)
+    assert (binned.total, binned.left_out, binned.groups) == (1, 3, ("0",))
+
+
+def test_bins_by_hand():
+    """All groups share the edges; the highest score is in the last bin."""
+    found = score_bins(frame([[0.0, 0.1, 1.0], [0.5]]), bins=4)
+    assert found.edges.tolist() == [0, 0.25, 0.5, 0.75, 1.0]
+    assert found.counts.tolist() == [[2, 0, 0, 1], [0, 0, 1, 0]]
+    assert score_bins(frame([[0.0, 1.0], [0.5]]), by=None, bins=1).counts.tolist() == [[3]]
+
+
+def test_many_queries_are_merged_in_number_order():
+    """Queries come in the order of their numbers, and the rest is one group."""
+    found = score_bins(frame([[0.1, 0.2]] * 12), top=3)
+    assert found.groups == ("0", "1", "2", "other (9)")
+    assert found.counts.sum(axis=1).tolist() == [2, 2, 2, 18]
+
+
+def test_no_hits():
+    """No hits give no bins, and a summary without rows."""
+    found = score_bins(frame([]))
+    assert (found.total, found.groups) == (0, ())
+    assert list(score_summary(frame([]))) == ["query", "hits", "best", "median", "worst", "gap"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"bins": 0}, {"bins": 1001}, {"top": 0}, {"by": "vector"}, {"by": "city"}]
+)
+def test_bad_options_are_refused(options):
+    """Numbers out of bounds and columns that cannot be told apart are errors."""
+    with pytest.raises(InputError):
+        score_bins(frame([[0.1]]), **options)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.lists(st.floats(-1e6, 1e6, allow_nan=False), max_size=8), max_size=6),
+    st.integers(1, 30),
+    st.integers(1, 3),
+)
+def test_every_finite_score_is_in_one_bin(scores, bins, top):
+    """Whatever the scores, the counts add up to the hits."""
+    made = frame(scores)
+    before = made.copy(deep=True)
+    found = score_bins(made, bins=bins, top=top)
+    assert found.total == sum(map(len, scores))
+    assert all(np.diff(found.edges) >= 0)
+    pd.testing.assert_frame_equal(made, before)

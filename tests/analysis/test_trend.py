@@ -1,0 +1,183 @@
+"""Counts over time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import duckdb
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.analysis import failure_trend
+from toolkit.errors import InputError
+from toolkit.tables.frames import frame_from_rows, to_table
+from toolkit.tables.schemas import FAILURES
+
+START = datetime(2026, 3, 2, tzinfo=UTC)  # a Monday
+
+
+def frame(*rows):
+    return frame_from_rows([{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES)
+
+
+def failed(minutes, **more):
+    return {"failed_at": START + timedelta(minutes=minutes), **more}
+
+
+def created(minutes, **more):
+    return {"created_at": START + timedelta(minutes=minutes), **more}
+
+
+def test_counts_by_hand():
+    """Bins are whole multiples of the width, quiet ones are zero, failures stand at their failure time."""
+    rows = frame(failed(1), failed(59), failed(60), failed(200, created_at=START))
+    trend = failure_trend(rows, freq="1h")
+    assert trend.counts.tolist() == [[2, 1, 0, 1]]
+    assert trend.starts[0] == START
+    assert trend.step == timedelta(hours=1)
+    assert (trend.total, trend.fell_back, trend.undated) == (4, 0, 0)
+
+
+def test_rows_without_failure_time_are_counted_at_creation_and_said():
+    """Rows without failed_at stand at created_at and are counted as such; undated ones are left out."""
+    trend = failure_trend(frame(failed(0), created(0), created(70), {}), freq="1h")
+    assert trend.counts.tolist() == [[2, 1]]
+    assert (trend.fell_back, trend.undated) == (2, 1)
+
+
+def test_implausible_times_are_left_out():
+    """A zero or far-future time does not squeeze the axis."""
+    rows = frame(
+        failed(0),
+        {"failed_at": datetime(1970, 1, 1, tzinfo=UTC)},
+        {"created_at": datetime(2900, 1, 1, tzinfo=UTC)},
+    )
+    trend = failure_trend(rows)
+    assert (trend.total, trend.undated, len(trend.starts)) == (1, 2, 1)
+
+
+def test_groups_are_ordered_and_the_rest_is_merged():
+    """The largest groups come first, a missing value is a group, and the rest is one group at the end."""
+    urls = ["b", "b", "a", "a", "a", None, "c"]
+    trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=2)
+    assert trend.groups == ("a", "b", "other (2)")
+    assert trend.counts.tolist() == [[3], [2], [2]]
+    assert trend.merged == 2
+    whole = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url")
+    assert whole.groups == ("a", "b", "(none)", "c")
+
+
+def test_a_group_named_like_the_rest_is_not_mixed_with_it():
+    """A value that reads like the merged group keeps its own numbers."""
+    urls = ["other (1)", "other (1)", "x"]
+    trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=1)
+    assert trend.counts.tolist() == [[2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("minutes", "step"),
+    [
+        (0, timedelta(minutes=1)),
+        (24 * 60, timedelta(minutes=30)),
+        (7 * 24 * 60, timedelta(hours=3)),
+        (400 * 24 * 60, timedelta(days=7)),
+    ],
+)
+def test_width_is_chosen_from_the_span(minutes, step):
+    """The narrowest width with at most 60 bins is chosen."""
+    trend = failure_trend(frame(failed(0), failed(minutes)))
+    assert trend.step == step
+    assert len(trend.starts) <= 60
+
+
+def test_weeks_begin_on_mondays():
+    """Seven-day bins begin on Mondays."""
+    trend = failure_trend(frame(failed(3 * 24 * 60)), freq="7d")
+    assert trend.starts[0] == START
+
+
+def test_now_extends_the_axis():
+    """Quiet after the last failure is seen."""
+    trend = failure_trend(frame(failed(0)), freq="1h", now=START + timedelta(hours=3))
+    assert trend.counts.tolist() == [[1, 0, 0, 0]]
+
+
+def test_arrow_and_duckdb_give_what_pandas_gives():
+    """The same numbers come from pandas, from Arrow, and from DuckDB in another time zone."""
+    rows = frame(failed(1, workflow_url="a"), created(90, workflow_url="b"), {})
+    table = to_table(rows, FAILURES)
+    connection = duckdb.connect()
+    connection.sql("set timezone = 'Asia/Kolkata'")
+    for other in (table, connection.from_arrow(table)):
+        expected, got = (failure_trend(source, by="workflow_url") for source in (rows, other))
+        pd.testing.assert_frame_equal(expected.to_frame(), got.to_frame())
+        assert (expected.fell_back, expected.undated) == (got.fell_back, got.undated)
+
+
+def test_empty_frame_has_no_bins():
+    """No rows is a normal result with its columns and types."""
+    trend = failure_trend(frame(), by="workflow_url")
+    assert trend.total == 0
+    assert trend.to_frame().dtypes.astype(str).to_dict() == {
+        "group": "str", "start": "datetime64[ms, UTC]", "count": "Int64",
+    }  # fmt: skip
+
+
+def test_the_frame_is_not_changed():
+    """The caller's frame stays as it was, attributes and all."""
+    rows = frame(failed(1))
+    rows.attrs["receipt"] = {"rows": 1}
+    before = rows.copy(deep=True)
+    failure_trend(rows, by="workflow_url")
+    pd.testing.assert_frame_equal(rows, before)
+    assert rows.attrs == {"receipt": {"rows": 1}}
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"by": "nothing"},
+        {"by": "labels"},
+        {"by": "headers"},
+        {"freq": "soon"},
+        {"freq": "90s"},
+        {"freq": "1min"},
+        {"top": 0},
+    ],
+)
+def test_bad_options_are_refused(options):
+    """Unknown and nested columns, unusable widths, too many bins and no groups are errors that say so."""
+    rows = frame(failed(0), failed(30 * 24 * 60))
+    with pytest.raises(InputError, match="expected"):
+        failure_trend(rows, **options)
+
+
+def test_something_else_than_a_frame_is_refused():
+    """A list is no frame."""
+    with pytest.raises(InputError, match="a frame"):
+        failure_trend([1, 2])
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 60 * 24 * 40), st.sampled_from(["a", "b", "c", None]), st.booleans()),
+        max_size=30,
+    ),
+    st.sampled_from([None, "15min", "6h", "1d"]),
+    st.integers(1, 4),
+)
+def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
+    """Whatever the rows, widths and groups: the counts add up, and each row is in the bin of its time."""
+    made = [(failed if has else created)(minutes, workflow_url=url) for minutes, url, has in rows]
+    trend = failure_trend(frame(*made), by="workflow_url", freq=freq, top=top)
+    assert trend.total == len(rows)
+    assert trend.fell_back == sum(not has for _, _, has in rows)
+    assert all(trend.starts[1:] - trend.starts[:-1] == trend.step)
+    assert len(trend.groups) == trend.counts.shape[0] <= top + 1
+    moments = [START + timedelta(minutes=minutes) for minutes, _, _ in rows]
+    assert trend.counts.sum(axis=0).tolist() == [
+        sum(start <= moment < start + trend.step for moment in moments) for start in trend.starts
+    ]

@@ -1,0 +1,285 @@
+"""The failing application over real HTTP: it speaks the protocol, and fails in the ways it promises."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import jwt
+import pytest
+
+from toolkit.demo.children import child, first_line
+from toolkit.demo.workflows import WORKFLOWS
+from toolkit.errors import LocalServiceError
+
+PARENT = """
+import subprocess, sys, time
+command = [sys.executable, "-m", "toolkit.demo.application", "--with-parent"]
+child = subprocess.Popen(command, stdin=subprocess.PIPE)
+time.sleep(60)
+"""
+DELIVERY = {"Service-Workflow-Sdk-Version": "1", "Service-Workflow-RunId": "wfr_test", "Service-Retried": "0"}
+
+
+def item(value: object) -> dict[str, str]:
+    """One item of a run's history."""
+    raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+    return {"messageId": "msg_1", "body": base64.b64encode(raw).decode(), "callType": "step"}
+
+
+def deliver(
+    address: str, name: str, *history: object, retried: int = 0, timeout: float = 10
+) -> httpx.Response:
+    """Deliver as the service does: the history in the body, the protocol's headers beside it."""
+    headers = DELIVERY | {"Service-Retried": str(retried)}
+    body = json.dumps([item(value) for value in history])
+    return httpx.post(f"{address}/flows/{name}", content=body, headers=headers, timeout=timeout)
+
+
+def test_a_start_publishes_the_payload_to_itself(application: str, recorder) -> None:
+    """Starting answers a run id, and the service is asked to deliver the payload byte for byte."""
+    payload = '{"order":  12, "name":"Zoë"}'
+    answer = httpx.post(
+        f"{application}/flows/orders/prices", content=payload.encode(), headers={"X-Tenant": "t1"}
+    )
+    run_id = answer.json()["workflowRunId"]
+    assert run_id.startswith("wfr_")
+    assert len(run_id) == 25
+    (message,) = recorder.messages
+    assert (message["destination"], message["body"]) == (f"{application}/flows/orders/prices", payload)
+    headers = message["headers"]
+    assert headers["Service-Workflow-Init"] == "true"
+    assert headers["Service-Workflow-RunId"] == run_id
+    assert headers["Service-Forward-Service-Workflow-Sdk-Version"] == "1"
+    assert headers["Service-Forward-x-tenant"] == "t1"
+    assert headers["Service-Label"] == "shop,eu"
+    assert headers["Service-Failure-Callback"] == f"{application}/failed"
+    assert not [name for name in headers if name.lower().endswith(("forward-host", "forward-content-length"))]
+    assert recorder.tokens == {f"Bearer {recorder.token}"}
+
+
+def test_a_run_goes_through_its_steps_to_the_end(application: str, recorder) -> None:
+    """Each delivery runs one step and posts its result; a sleep is a delay; the end ends the run."""
+    history: list[object] = [{"order": 250}]
+    for name, kind in (("reserve", "Run"), ("wait", "SleepFor"), ("charge", "Run")):
+        assert deliver(application, "orders/checkout", *history).status_code == 200
+        message = recorder.messages[-1]
+        step = json.loads(message["body"])
+        assert (step["stepName"], step["stepType"], step["stepId"]) == (name, kind, len(history))
+        assert message["headers"]["Service-Workflow-Init"] == "false"
+        assert ("Service-Delay" in message["headers"]) == (kind == "SleepFor")
+        history.append(step)
+    assert json.loads(recorder.messages[-1]["body"])["out"] == {"charged": 2.5}
+    assert recorder.ended == []
+    assert deliver(application, "orders/checkout", *history).status_code == 200
+    assert recorder.ended == ["wfr_test?cancel=false"]
+    assert len(recorder.messages) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "status", "kind", "sign"),
+    [
+        ("orders/prices", 1000, 500, "application/json", b'"error":"FetchError"'),
+        ("orders/prices", 1001, 422, "application/json", b"validation failed"),
+        ("orders/prices", 1002, 409, "application/json", b"conflict"),
+        ("orders/prices", 1003, 500, "application/json", b"<script>"),
+        ("legacy/sync", 1000, 500, "text/html; charset=utf-8", b"<h1>Something went wrong</h1>"),
+        ("legacy/sync", 1001, 502, "text/html; charset=utf-8", b"502 Bad Gateway"),
+        ("invoices/send", 1000, 500, "text/plain; charset=utf-8", b"KeyError: 'XK'"),
+        ("invoices/send", 1001, 500, "text/plain; charset=utf-8", b"KeyError: 'ZZ'"),
+        ("orders/fulfil", 1000, 500, "text/plain; charset=utf-8", b"at async fulfil (/srv/shop/src"),
+        ("media/thumbnail", 1002, 500, "image/png", b"\x89PNG\r\n"),
+        ("media/thumbnail", 1000, 500, "text/plain; charset=iso-8859-1", "Händler".encode("latin-1")),
+        ("media/thumbnail", 1001, 500, "text/plain; charset=utf-16", "archive".encode("utf-16-le")),
+        ("exports/bulk", 1000, 429, "application/json", b"rate limited"),
+        ("ledger/post", 1000, 500, "text/plain; charset=utf-8", b"During handling of the above exception"),
+        ("ledger/post", 1001, 507, "text/plain; charset=utf-8", b"no space left on device"),
+        ("accounts/remove", 1000, 489, "application/json", b"unknown order"),
+    ],
+)
+def test_each_failing_workflow_fails_in_its_way(
+    application: str, recorder, name: str, number: int, status: int, kind: str, sign: bytes
+) -> None:
+    """JSON, HTML, stack traces, binary bodies, rate limits: status, type and text are as promised."""
+    answer = deliver(application, name, {"order": number})
+    assert (answer.status_code, answer.headers["content-type"]) == (status, kind)
+    assert sign in answer.content
+    assert recorder.messages == []
+    assert (status == 429) == ("retry-after" in answer.headers)
+    assert (status == 489) == ("service-nonretryable-error" in answer.headers)
+
+
+def test_every_workflow_marked_as_failing_does(application: str) -> None:
+    """What the demo waits for in the DLQ is exactly what cannot succeed."""
+    for workflow in WORKFLOWS:
+        if workflow.name == "reports/render":  # has a test of its own: it answers too late
+            continue
+        history: list[object] = [{"order": 1000}]
+        for _ in workflow.steps:
+            answer = deliver(application, workflow.name, *history, retried=workflow.retries)
+            history.append({"out": None})
+            if answer.status_code != 200:
+                break
+        assert (answer.status_code != 200) == workflow.fails, workflow.name
+
+
+def test_the_second_step_of_the_payment_fails(application: str, recorder) -> None:
+    """A run can get half way: the first step is done, the second panics."""
+    assert deliver(application, "payments/capture", {"order": 1000}).status_code == 200
+    answer = deliver(
+        application, "payments/capture", {"order": 1000}, json.loads(recorder.messages[0]["body"])
+    )
+    assert answer.status_code == 500
+    assert b"goroutine" in answer.content
+
+
+def test_the_traceback_is_of_a_real_exception(application: str) -> None:
+    """The Python failure is no text of ours: it names the line that raised."""
+    answer = deliver(application, "invoices/send", {"order": 1000})
+    assert 'toolkit/demo/workflows.py", line ' in answer.text
+
+
+def test_the_flaky_workflow_succeeds_on_its_third_try(application: str) -> None:
+    """Two tries are refused, the third goes well."""
+    found = [
+        deliver(application, "orders/flaky", {"order": 7}, retried=retried).status_code
+        for retried in range(3)
+    ]
+    assert found == [503, 503, 200]
+
+
+def test_the_slow_workflow_does_not_answer_in_time(application: str) -> None:
+    """It asks for a timeout of a second, and takes longer."""
+    slow = next(workflow for workflow in WORKFLOWS if workflow.name == "reports/render")
+    assert slow.settings["Timeout"] == "1s"
+    with pytest.raises(httpx.ReadTimeout):
+        deliver(application, "reports/render", {"order": 1}, timeout=1.2)
+
+
+def test_what_is_no_history_is_answered_and_survived(application: str) -> None:
+    """Bodies that no service sends get an error that says why, and the next request is served."""
+    for body in (
+        b"",
+        b"{}",
+        b"[]",
+        b"[1]",
+        b'[{"body": 5}]',
+        b'[{"body": "e30="}, {"body": "W10="}]',
+        b"\xff",
+    ):
+        answer = httpx.post(f"{application}/flows/orders/prices", content=body, headers=DELIVERY)
+        assert answer.status_code == 500, body
+        assert answer.json()["error"] == "ProtocolError"
+    for payload in (b"{}", b"no JSON", b"\xff\xfe"):
+        answer = deliver(application, "orders/prices", payload)
+        assert answer.status_code == 400
+
+
+def test_a_start_that_cannot_be_published_fails(application: str, recorder) -> None:
+    """When the service refuses the first message, the caller hears of it; binary payloads are refused."""
+    assert httpx.post(f"{application}/flows/orders/prices", content=b"\xff").status_code == 400
+    recorder.refuse = True
+    answer = httpx.post(f"{application}/flows/orders/prices", content=b"{}")
+    assert answer.status_code == 500
+    assert "status 503" in answer.json()["message"]
+
+
+def test_callbacks_are_kept_and_failure_functions_can_fail(application: str) -> None:
+    """One failure function works, one does not; both, and the callback endpoint, keep what came."""
+    body = {"status": 500, "url": "http://127.0.0.1/a", "dlqId": "dlq_1", "retried": 2}
+    assert httpx.post(f"{application}/failed", json=body).status_code == 200
+    assert httpx.post(f"{application}/failed/broken", json=body).status_code == 500
+    assert httpx.post(f"{application}/callback", json=body | {"dlqId": None}).status_code == 200
+    found = httpx.get(f"{application}/received").json()[-3:]
+    assert [(one["kind"], one["dlqId"]) for one in found] == [
+        ("failure", "dlq_1"),
+        ("failure", "dlq_1"),
+        ("callback", None),
+    ]
+    assert httpx.post(f"{application}/orders", content=b"\x00\xff").content == b"\x00\xff"
+
+
+def signed(url: str, body: bytes, key: str) -> dict[str, str]:
+    """A signature as the service makes it."""
+    now = int(time.time())
+    digest = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
+    claims = {
+        "iss": "Upstash",
+        "sub": url,
+        "iat": now,
+        "nbf": now,
+        "exp": now + 300,
+        "jti": f"j{now}",
+        "body": digest,
+    }
+    return {"Service-Signature": jwt.encode(claims, key, algorithm="HS256")}
+
+
+def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Path) -> None:
+    """Deliveries and callbacks must be signed with either key over exactly this body; starts need not be."""
+    log = tmp_path / "log"
+    environment = recorder.environment(*recorder.keys)
+    with child("toolkit.demo.application", "--with-parent", environment=environment, log=log) as process:
+        address = first_line(process, what="the application", log=log)["url"]
+        body = json.dumps([item({"order": 1})]).encode()
+        url = f"{address}/flows/orders/fulfil"
+        good = [
+            httpx.post(url, content=body, headers=DELIVERY | signed(url, body, key)).status_code
+            for key in recorder.keys
+        ]
+        other = signed(url, body + b" ", recorder.keys[0])
+        foreign = signed(url, body, "another_key_0123456789abcdef0123456789")
+        bad = [
+            httpx.post(url, content=body, headers=DELIVERY | extra).status_code
+            for extra in ({}, other, foreign)
+        ]
+        unsigned = httpx.post(f"{address}/callback", json={"status": 200}).status_code
+        started = httpx.post(url, content=b"{}").status_code
+    assert (good, bad, unsigned, started) == ([500, 500], [401, 401, 401], 401, 200)
+
+
+def test_it_ends_when_its_parent_is_killed(recorder) -> None:
+    """When the parent is killed, that closes the pipe, and the application ends by itself."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", PARENT],
+        stdout=subprocess.PIPE,
+        env=recorder.environment(),
+    )
+    pid = json.loads(parent.stdout.readline())["pid"]
+    assert Path(f"/proc/{pid}").exists()
+    parent.send_signal(signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    until = time.monotonic() + 10
+    while _runs(pid) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert not _runs(pid)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")")[1].split()[0] != "Z"
+    except (ProcessLookupError, FileNotFoundError):
+        return False
+
+
+def test_a_child_that_does_not_start_says_why(tmp_path: Path) -> None:
+    """Without a configured queue the application ends, and the error carries its last words."""
+    log = tmp_path / "log"
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("TOOLKIT_", "QSTASH_"))
+    }
+    with (
+        pytest.raises(LocalServiceError, match=r"starting the application: got .*no address and no token"),
+        child("toolkit.demo.application", environment=environment, log=log) as process,
+    ):
+        first_line(process, what="the application", log=log)

@@ -1,0 +1,213 @@
+"""Failure filters: times, values, matching, and the code that makes them again."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+from datetime import UTC, datetime, timedelta, timezone
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.errors import InputError
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds, parse_time
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+tk = types.SimpleNamespace(FailureFilter=FailureFilter)
+
+times = st.datetimes(
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis adds the zone
+    max_value=datetime(9999, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
+    timezones=st.just(UTC),
+)
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
+several = st.lists(words, max_size=4)
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> FailureFilter:
+    """Any filter."""
+    since, until = sorted([draw(times), draw(times)])
+    return FailureFilter(
+        since=draw(st.sampled_from([None, since])),
+        until=draw(st.sampled_from([None, until])),
+        workflow_url=draw(several),
+        label=draw(several),
+        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
+        caller_ip=draw(several),
+        flow_control_key=draw(several),
+        workflow_run_id=draw(st.none() | words),
+        workflow_created_at=draw(st.none() | times),
+    )
+
+
+@given(filters())
+def test_code_makes_an_equal_filter(chosen: FailureFilter) -> None:
+    """The code of any filter, run, gives an equal one; so does pickling by its scope's JSON."""
+    assert eval(chosen.to_code(), {"tk": tk}) == chosen  # noqa: S307 - the code is ours
+    assert FailureFilter(**json.loads(json.dumps(chosen.scope()))) == chosen
+    assert chosen.is_empty == (chosen == FailureFilter())
+
+
+@pytest.mark.parametrize(
+    ("age", "before"),
+    [
+        ("90s", timedelta(seconds=90)),
+        ("30m", timedelta(minutes=30)),
+        ("12h", timedelta(hours=12)),
+        ("7d", timedelta(days=7)),
+        (" 1.5 d ", timedelta(hours=36)),
+        ("2w", timedelta(weeks=2)),
+    ],
+)
+def test_ages_count_back_from_now(age: str, before: timedelta) -> None:
+    """An age is that long before the clock given."""
+    assert parse_time(age, now=NOW) == NOW - before
+
+
+def test_both_ages_count_from_the_same_moment() -> None:
+    """Without a clock given, since and until of the same age are the same moment, close to now."""
+    chosen = FailureFilter(since="1h", until="1h")
+    assert chosen.since == chosen.until
+    assert chosen.since is not None
+    assert abs(datetime.now(UTC) - timedelta(hours=1) - chosen.since) < timedelta(minutes=1)
+
+
+@given(times)
+def test_times_become_plain_utc_milliseconds(moment: datetime) -> None:
+    """A datetime, its text, and a pandas Timestamp give the same moment, cut to milliseconds."""
+    expected = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    east = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
+    for form in (
+        moment,
+        moment.isoformat(),
+        east,
+        east.isoformat(),
+        moment.isoformat().replace("+00:00", "Z"),
+    ):
+        assert parse_time(form, now=NOW) == expected
+    assert datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=milliseconds(expected)) == expected
+    if moment.year < 2200:
+        stamp = parse_time(pd.Timestamp(moment), now=NOW)
+        assert (stamp, type(stamp)) == (expected, datetime)
+
+
+@pytest.mark.parametrize(
+    ("value", "says"),
+    [
+        (datetime(2026, 1, 1), "without a time zone"),  # noqa: DTZ001 - the point
+        ("2026-01-01", "without a time zone"),
+        ("2026-01-01T00:00:00", "without a time zone"),
+        (pd.NaT, "without a time zone"),
+        ("yesterday", "'yesterday'"),
+        ("", "ISO 8601"),
+        ("-7d", "'-7d'"),
+        ("7y", "'7y'"),
+        ("999999999w", "since 1970"),
+        ("1969-12-31T23:59:59Z", "since 1970"),
+        ("0001-01-01T00:00:00+01:00", "since 1970"),
+        (1767225600, "int"),
+        (None, "NoneType"),
+    ],
+)
+def test_what_is_no_time_is_refused(value: Any, says: str) -> None:
+    """A time that is naive, unreadable, of another type or before 1970 is an InputError that says so."""
+    with pytest.raises(InputError, match=says):
+        parse_time(value, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"since": "1h", "until": "2h"}, "after until"),
+        ({"label": ""}, "empty"),
+        ({"label": ["a", ""]}, "empty"),
+        ({"label": 5}, "int"),
+        ({"label": ["a", 5]}, "int"),
+        ({"label": b"a"}, "bytes"),
+        ({"label": {"a": 1}}, "dict"),
+        ({"label": "\ud800"}, "surrogate"),
+        ({"workflow_run_id": ""}, "empty"),
+        ({"workflow_run_id": ["a"]}, "list"),
+        ({"workflow_created_at": "7d"}, "exact creation time"),
+    ],
+)
+def test_what_cannot_be_filtered_by_is_refused(arguments: dict[str, Any], says: str) -> None:
+    """Contradictory times and values that are empty or no text are InputErrors that name them."""
+    with pytest.raises(InputError, match=says):
+        FailureFilter(**arguments, now=NOW)
+
+
+def test_values_are_normalised() -> None:
+    """One text is one value, duplicates go, order stays, sets are sorted, None is nothing, text is plain."""
+    chosen = FailureFilter(
+        label=["b", "a", "b"], workflow_url="http://x", caller_ip=None, flow_control_key={"z", "y"}
+    )
+    assert chosen.label == ("b", "a")
+    assert chosen.workflow_url == ("http://x",)
+    assert chosen.caller_ip == ()
+    assert chosen.flow_control_key == ("y", "z")
+    assert FailureFilter(label=pd.Series(["a", "b"])).label == ("a", "b")
+    assert hash(chosen) == hash(dataclasses.replace(chosen))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        chosen.label = ()  # type: ignore[misc]
+
+
+ENTRY = {
+    "workflowUrl": "http://app/a,b",
+    "labels": ["x", "y"],
+    "label": "old",
+    "failureFunctionState": "CALLBACK_FAIL",
+    "callerIP": "10.0.0.1",
+    "flowControlKey": "k",
+    "workflowRunId": "wfr_1",
+    "workflowCreatedAt": 1767225600001,
+    "createdAt": 5,
+}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ({}, True),
+        ({"workflow_url": "http://app/a,b"}, True),
+        ({"workflow_url": "http://app/a"}, False),
+        ({"label": ["q", "y"]}, True),
+        ({"label": "old"}, True),
+        ({"label": "x,y"}, False),
+        ({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]}, True),
+        ({"failure_function_state": "CALLBACK_SUCCESS"}, False),
+        ({"caller_ip": "10.0.0.1", "flow_control_key": "k"}, True),
+        ({"caller_ip": "10.0.0.1", "flow_control_key": "other"}, False),
+        ({"workflow_run_id": "wfr_1"}, True),
+        ({"workflow_run_id": "wfr_2"}, False),
+        ({"workflow_created_at": "2026-01-01T00:00:00.001Z"}, True),
+        ({"workflow_created_at": "2026-01-01T00:00:00.002Z"}, False),
+        ({"since": "2026-01-01T00:00:00Z"}, True),
+    ],
+)
+def test_matching_an_entry(arguments: dict[str, Any], expected: object) -> None:
+    """Values of one part are OR, parts are AND, the deprecated label counts, dates are left out."""
+    assert FailureFilter(**arguments).matches(ENTRY) is expected
+    if arguments and "since" not in arguments:
+        assert not FailureFilter(**arguments).matches({})
+        assert not FailureFilter(**arguments).matches({"labels": None, "label": {"x": 1}})
+
+
+def test_parts_with_a_comma_cannot_be_sent() -> None:
+    """Only parts with several values are ambiguous with a comma in a value."""
+    chosen = FailureFilter(label=["a", "b,c"], workflow_url="http://x/?a=1,2", workflow_run_id="a,b")
+    assert chosen.unsendable == ("workflow_url", "label")
+    assert FailureFilter(label="a").unsendable == ()
+
+
+def test_repr_is_short() -> None:
+    """The repr shows at most three values a part; the code shows them all."""
+    chosen = FailureFilter(label=[f"l{number}" for number in range(100)])
+    assert repr(chosen) == "FailureFilter(label=('l0', 'l1', 'l2', … 97 more))"
+    assert "'l99'" in chosen.to_code()
+    assert repr(FailureFilter()) == "FailureFilter()"

@@ -1,0 +1,131 @@
+"""Exact search against a plain double-precision implementation."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.local.vectors.rows import NamespaceRows
+from toolkit.local.vectors.search import nearest
+
+SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
+
+
+def naive_score(vector: list[float], query: list[float], similarity: str) -> float:
+    """The documented formula, number by number."""
+    dot = math.fsum(a * b for a, b in zip(vector, query, strict=True))
+    if similarity == "DOT_PRODUCT":
+        return (1 + dot) / 2
+    if similarity == "EUCLIDEAN":
+        return 1 / (1 + math.fsum((a - b) ** 2 for a, b in zip(vector, query, strict=True)))
+    lengths = math.hypot(*vector) * math.hypot(*query)
+    return (1 + (dot / lengths if lengths else 0.0)) / 2
+
+
+def filled(vectors: np.ndarray) -> NamespaceRows:
+    rows = NamespaceRows(vectors.shape[1])
+    for number, vector in enumerate(vectors):
+        rows.put(f"v{number}", number + 1, vector, None)
+    return rows
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray, int]:
+    """Vectors on a coarse grid (many ties) or of any size, a query, and how many to find."""
+    dimension = draw(st.integers(1, 6))
+    scale = draw(st.sampled_from([1.0, 1e-3, 1e15, 1e-25, 1e30]))
+    numbers = draw(
+        st.sampled_from(
+            [
+                st.integers(-2, 2).map(float),
+                st.floats(-1, 1, width=32).filter(lambda x: x == 0 or abs(x) > 1e-3),
+            ]
+        )
+    )
+    vector = st.lists(numbers, min_size=dimension, max_size=dimension)
+    vectors = draw(st.lists(vector, min_size=1, max_size=40))
+    return (
+        (np.array(vectors) * scale).astype(np.float32),
+        np.array(draw(vector)) * scale,
+        draw(st.integers(1, 12)),
+    )
+
+
+@settings(max_examples=400, deadline=None)
+@given(searches(), st.sampled_from(SIMILARITIES), st.data())
+def test_nearest_is_what_a_plain_search_finds(
+    case: tuple[np.ndarray, np.ndarray, int], similarity: str, data: st.DataObject
+) -> None:
+    """Scores are the formula's, the best are found, best first, also among some rows only."""
+    vectors, query, top_k = case
+    chosen = data.draw(st.none() | st.lists(st.integers(0, len(vectors) - 1), unique=True).map(sorted))
+    allowed = list(range(len(vectors))) if chosen is None else chosen
+    naive = {slot: naive_score(vectors[slot].tolist(), query.tolist(), similarity) for slot in allowed}
+    passing = None if chosen is None else np.array(chosen, dtype=np.intp)
+    found = nearest(filled(vectors), query, top_k, similarity, passing)
+    assert len(found) == min(top_k, len(allowed))
+    assert len({slot for slot, _ in found}) == len(found)
+    for slot, score in found:
+        assert score == pytest.approx(naive[slot], rel=1e-9, abs=1e-12)
+    expected = sorted(naive.values(), reverse=True)[:top_k]
+    assert [score for _, score in found] == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+def test_the_first_put_comes_first_among_equals(similarity: str) -> None:
+    """Equal vectors are ordered by when they were first put, wherever they lie in memory."""
+    rows = filled(np.ones((50, 7), dtype=np.float32))
+    rows.remove("v0")  # the last row moves to the front
+    found = nearest(rows, np.ones(7), 5, similarity)
+    assert [rows.ids[slot] for slot, _ in found] == ["v1", "v2", "v3", "v4", "v5"]
+
+
+def test_differences_below_single_precision_are_seen() -> None:
+    """Neighbours of a far-off point, which the single-precision product mixes up, are ranked right."""
+    vectors = np.full((100, 8), 4096.0, dtype=np.float32)
+    vectors[:, 0] += np.arange(100, dtype=np.float32)[::-1] / 512
+    rows = filled(vectors)
+    found = nearest(rows, np.full(8, 4096.0), 3, "EUCLIDEAN")
+    assert [rows.ids[slot] for slot, _ in found] == ["v99", "v98", "v97"]
+    assert found[0][1] == 1.0
+
+
+def test_large_random_search_equals_the_plain_one() -> None:
+    """On 20,000 random vectors the ten best are those of a double-precision sort."""
+    numbers = np.random.default_rng(3)
+    vectors = numbers.standard_normal((20_000, 24)).astype(np.float32)
+    rows, query = filled(vectors), numbers.standard_normal(24)
+    exact = vectors.astype(np.float64) @ query
+    found = nearest(rows, query, 10, "DOT_PRODUCT")
+    assert [slot for slot, _ in found] == np.argsort(-exact)[:10].tolist()
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=120))
+def test_rows_are_those_of_a_dictionary(steps: list[tuple[bool, int]]) -> None:
+    """Putting, replacing and removing in any order leaves what a dictionary holds, without holes."""
+    rows, plain = NamespaceRows(2), {}
+    for turn, (putting, number) in enumerate(steps):
+        name = f"r{number}"
+        if putting:
+            vector = np.array([turn, number], dtype=np.float32)
+            rows.put(name, turn, vector, {"turn": turn})
+            plain[name] = (turn, vector.tolist(), {"turn": turn})
+        elif name in rows:
+            rows.remove(name)
+            del plain[name]
+    assert (
+        dict(
+            zip(
+                rows.ids,
+                zip(rows.sequence.tolist(), rows.matrix.tolist(), rows.metadata, strict=True),
+                strict=True,
+            )
+        )
+        == plain
+    )
+    assert rows.norms.tolist() == pytest.approx([math.hypot(*plain[name][1]) for name in rows.ids])

@@ -1,0 +1,162 @@
+"""The trend plot, by reading its artists."""
+
+from __future__ import annotations
+
+import itertools
+from datetime import UTC, datetime, timedelta
+
+import matplotlib as mpl
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from toolkit.errors import InputError
+from toolkit.plots import plot_failure_trend
+from toolkit.plots.style import THEMES
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+HOSTILE = [
+    "$\\frac{1}{0}$",
+    "$",
+    "_hidden",
+    "a" * 500,
+    "\u202egnp.exe",
+    "fire \U0001f525",
+    "日本",
+    "",
+    "{{7*7}}",
+    "x\ny",
+    "\ud800".encode("utf-8", "surrogatepass").decode("utf-8", "replace"),
+]
+
+
+def frame(*rows):
+    return frame_from_rows([{"dlq_id": str(number), **row} for number, row in enumerate(rows)], FAILURES)
+
+
+def failed(minutes, **more):
+    return {"failed_at": START + timedelta(minutes=minutes), **more}
+
+
+def axes(width=8.0, height=4.0):
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def texts(ax):
+    legend = ax.get_legend()
+    return [text.get_text() for text in legend.get_texts()] if legend else []
+
+
+def test_bars_stand_for_the_counts():
+    """Bars have the heights and places of the counts, and labels name unit, zone and width."""
+    ax = plot_failure_trend(frame(failed(1), failed(2), failed(125)), freq="1h", ax=axes())
+    assert isinstance(ax, Axes)
+    assert [int(bar.get_height()) for bar in ax.patches] == [2, 0, 1]
+    day = (START - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
+    assert ax.patches[2].get_x() == pytest.approx(day + 2 / 24)
+    assert ax.get_ylabel() == "failures"
+    assert ax.get_xlabel() == "time of failure (UTC), 02 Mar 2026; a bar is 1\u00a0h"
+    assert not texts(ax)
+
+
+def test_stacks_and_their_second_sign():
+    """Groups are stacked on one another, and differ in hatch as in colour, in the legend too."""
+    rows = [failed(0, workflow_url="a")] * 2 + [failed(0, workflow_url="b")]
+    ax = plot_failure_trend(frame(*rows), by="workflow_url", freq="1h", ax=axes())
+    first, second = ax.patches
+    assert (first.get_height(), second.get_y(), second.get_height()) == (2, 2, 1)
+    assert first.get_hatch() != second.get_hatch()
+    assert first.get_facecolor() != second.get_facecolor()
+    assert texts(ax) == ["a  2", "b  1"]
+    handles = ax.get_legend().get_patches()
+    assert [handle.get_hatch() for handle in handles] == [first.get_hatch(), second.get_hatch()]
+
+
+def test_fallback_and_missing_times_are_said():
+    """The axis label says how many stand at their creation and how many are left out."""
+    ax = plot_failure_trend(frame(failed(0), {"created_at": START}, {}), ax=axes(10))
+    assert "1 of 2 placed at creation: no failure time known" in ax.get_xlabel()
+    assert "1 failure without a usable time left out" in ax.get_xlabel()
+
+
+@pytest.mark.parametrize(
+    ("rows", "sentence"),
+    [
+        ([], "No failures"),
+        ([{}], "No failures (1 failure without a usable time)"),
+        ([failed(5)], "1 failure, at 2026-03-02 00:05 UTC"),
+    ],
+)
+def test_nothing_to_draw_is_a_sentence(rows, sentence):
+    """Without failures, or with one, a sentence stands in place of bars."""
+    ax = plot_failure_trend(frame(*rows), by="workflow_url", ax=axes())
+    ax.figure.canvas.draw()
+    assert [text.get_text() for text in ax.texts] == [sentence]
+    assert not ax.patches
+
+
+def test_hostile_names_are_drawn_as_text():
+    """Names never become maths, never vanish from the legend, and lose their controls and their length."""
+    rows = [failed(number, workflow_url=name) for number, name in enumerate(HOSTILE)]
+    for start in range(0, len(rows), 6):
+        ax = plot_failure_trend(frame(*rows[start : start + 6]), by="workflow_url", ax=axes())
+        ax.figure.canvas.draw()
+        assert len(texts(ax)) == len(rows[start : start + 6])
+        assert not any(text.get_parse_math() for text in ax.get_legend().get_texts())
+        assert all(len(text) <= 60 and "\u202e" not in text and "\n" not in text for text in texts(ax))
+    ax = plot_failure_trend(frame(*rows[:3], failed(9, workflow_url="$")), by="workflow_url", ax=axes())
+    assert texts(ax) == ["$  2", "$\\frac{1}{0}$  1", "_hidden  1"]
+
+
+@pytest.mark.parametrize("width", [2.5, 3.6, 6.0, 14.0])
+@pytest.mark.parametrize("span", [30, 600, 60 * 24, 60 * 24 * 6, 60 * 24 * 45, 60 * 24 * 500])
+def test_tick_labels_do_not_overlap(width, span):
+    """Whatever the width and the span of time, no tick label touches the next, and there is at least one."""
+    ax = plot_failure_trend(frame(failed(0), failed(span)), ax=axes(width))
+    ax.figure.canvas.draw()
+    boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    assert boxes
+    assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))
+
+
+def test_themes_colour_the_axes():
+    """Light and dark differ in background and text; other names are refused."""
+    for name, theme in THEMES.items():
+        ax = plot_failure_trend(frame(failed(0), failed(9)), ax=axes(), theme=name)
+        assert to_hex(ax.get_facecolor()) == theme.paper
+        assert to_hex(ax.yaxis.label.get_color()) == theme.muted
+    with pytest.raises(InputError, match="'light' or 'dark'"):
+        plot_failure_trend(frame(), ax=axes(), theme="blue")
+
+
+def test_settings_and_figures_are_left_alone():
+    """The settings of matplotlib stay as the user set them, and no figure is made when an Axes is given."""
+    before = dict(mpl.rcParams)
+    for _ in range(25):
+        plot_failure_trend(frame(failed(0), failed(9)), ax=axes())
+    assert dict(mpl.rcParams) == before
+    assert plt.get_fignums() == []
+
+
+def test_a_figure_of_pyplots_when_none_is_given():
+    """Without an Axes a new figure is made where notebooks look for it."""
+    ax = plot_failure_trend(frame(failed(0), failed(9)))
+    try:
+        assert plt.get_fignums() == [ax.figure.number]
+    finally:
+        plt.close(ax.figure)
+
+
+def test_user_settings_do_not_break_it():
+    """Settings that ask for TeX and another font have no say in what is drawn."""
+    with mpl.rc_context({"text.usetex": True, "font.family": "no such font", "axes.facecolor": "red"}):
+        rows = frame(failed(0, workflow_url="a"), failed(9, workflow_url="$b_"))
+        ax = plot_failure_trend(rows, by="workflow_url", ax=axes())
+    drawn = [ax.yaxis.label, ax.xaxis.label, *ax.get_legend().get_texts()]
+    assert not any(text.get_usetex() for text in drawn)
+    assert {text.get_fontfamily()[0] for text in drawn} == {"DejaVu Sans"}
+    assert to_hex(ax.get_facecolor()) == "#ffffff"

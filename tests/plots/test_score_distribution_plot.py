@@ -1,0 +1,76 @@
+"""The score plot, by reading its artists."""
+
+from __future__ import annotations
+
+import pytest
+from matplotlib.figure import Figure
+
+from toolkit.plots import plot_score_distribution
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import hits
+
+
+def frame(scores):
+    rows = [
+        {"query": query, "rank": rank, "id": str(rank), "score": score}
+        for query, values in enumerate(scores)
+        for rank, score in enumerate(values, start=1)
+    ]
+    return frame_from_rows(rows, hits())
+
+
+def axes():
+    return Figure(figsize=(6, 4), layout="constrained").add_subplot()
+
+
+def test_one_query_is_a_histogram():
+    """A single query's bars have the heights of the counts."""
+    ax = plot_score_distribution(frame([[0.0, 0.1, 1.0]]), bins=4, ax=axes())
+    assert [int(bar.get_height()) for bar in ax.patches] == [2, 0, 0, 1]
+    assert ax.get_ylabel() == "hits"
+    assert ax.get_xlabel().startswith("score")
+
+
+def test_several_queries_have_rows_of_their_own():
+    """Each query has a named row; heights in it follow its counts, on the scale of the tallest bar of all."""
+    ax = plot_score_distribution(frame([[0.0, 0.1, 1.0], [0.5]]), bins=2, ax=axes())
+    ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["0 (3)", "1 (1)"]
+    bars = [(bar.get_y(), round(bar.get_height(), 6)) for bar in ax.patches]
+    assert bars == [(0, 0.85), (0, 0.425), (-1, 0), (-1, 0.425)]
+    assert "tallest bar: 2 hits" in ax.get_ylabel()
+    assert len({bar.get_hatch() for bar in ax.patches}) == 2
+
+
+@pytest.mark.parametrize(
+    ("scores", "sentence"),
+    [
+        ([], "No hits"),
+        ([[float("nan")]], "No hits (1 hit without a finite score)"),
+        ([[0.25]], "1 hit, score 0.25"),
+    ],
+)
+def test_nothing_to_draw_is_a_sentence(scores, sentence):
+    """Without finite scores, or with one, a sentence stands in place of bars."""
+    ax = plot_score_distribution(frame(scores), ax=axes())
+    assert [text.get_text() for text in ax.texts] == [sentence]
+
+
+def test_hostile_groups_are_drawn_as_text():
+    """Values of any column can name the rows: maths, underscores, controls and length do no harm."""
+    made = frame([[0.1, 0.2]])
+    names = ["$x^", "_y"]
+    ax = plot_score_distribution(made.assign(city=names), by="city", ax=axes())
+    ax.figure.canvas.draw()
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["$x^ (1)", "_y (1)"]
+    long = plot_score_distribution(made.assign(city=["a" * 500, "\u202eb"]), by="city", ax=axes())
+    long.figure.canvas.draw()
+    assert all(len(label.get_text()) < 40 for label in long.get_yticklabels())
+
+
+def test_equal_scores_and_missing_ones():
+    """Equal scores make one bar; scores that are not finite are said."""
+    ax = plot_score_distribution(frame([[0.5, 0.5, float("inf")]]), ax=axes())
+    ax.figure.canvas.draw()
+    assert [int(bar.get_height()) for bar in ax.patches] == [2]
+    assert "1 hit without a finite score left out" in ax.get_xlabel()

@@ -1,0 +1,126 @@
+"""Loads of made-up entries, and a clock that stands still until a test moves it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.progress import Progress
+from toolkit.snapshots.changes import Changes
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.schemas import FAILURES
+
+collect_ignore = ["writer_process.py"]  # a program, which the tests start
+
+Rows = list[dict[str, Any]]
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+
+
+def entry(name: str, **values: Any) -> dict[str, Any]:
+    """A row of the failures table."""
+    return {
+        "dlq_id": name,
+        "url": "https://example.com/hook",
+        "headers": [("Content-Type", ["text/plain"]), ("X", ["1", "2"])],
+        "body": f"body of {name}",
+        "labels": ["a", "b"],
+        "response_status": 500,
+        **values,
+    }
+
+
+def entries(*names: str) -> Rows:
+    """Rows of these ids."""
+    return [entry(name) for name in names]
+
+
+def failures(rows: Iterable[dict[str, Any]]) -> pa.Table:
+    """The rows as a table of failures."""
+    return pa.Table.from_pylist(list(rows), schema=FAILURES)
+
+
+def load_of(
+    *pages: Rows,
+    error: BaseException | None = None,
+    source: str = "http://127.0.0.1:1",
+    scope: dict[str, Any] | None = None,
+    schema: pa.Schema = FAILURES,
+    key: tuple[str, ...] = ("dlq_id",),
+) -> Load:
+    """A load of these pages, which then ends, or fails with an error."""
+
+    def tables(_: Work) -> Iterator[pa.Table]:
+        for page in pages:
+            yield pa.Table.from_pylist(page, schema=schema)
+        if error is not None:
+            raise error
+
+    plan = Plan(what="failures", source=source, scope=scope or {"kind": "workflows"}, schema=schema, key=key)
+    return Load(plan, tables, lambda: Progress(False, title="", unit=""))
+
+
+def stop_at(number: int, stop: Callable[[], None]) -> Callable[[str], None]:
+    """A `step` that calls `stop` at the operation of this number; of the many small writes, each tenth counts."""
+    seen = {"writes": 0, "operations": 0}
+
+    def step(name: str) -> None:
+        if name == "write":
+            seen["writes"] += 1
+            if seen["writes"] % 10 != 1:
+                return
+        seen["operations"] += 1
+        if seen["operations"] == number:
+            stop()
+
+    return step
+
+
+class Clock:
+    """Gives a time that only a test moves."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
+
+    def forward(self, **span: float) -> None:
+        """Move the time."""
+        self.now += timedelta(**span)
+
+
+@pytest.fixture(scope="session")
+def made() -> SimpleNamespace:
+    """What makes rows, tables, loads and clocks."""
+    return SimpleNamespace(
+        entry=entry, entries=entries, failures=failures, load=load_of, clock=Clock, stop_at=stop_at
+    )
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock(START)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Folder:
+    return Folder(tmp_path / "snapshot")
+
+
+@pytest.fixture
+def sync(folder: Folder, clock: Clock) -> Callable[..., Changes]:
+    """Syncs pages of rows into `folder` by the clock."""
+
+    def run(*pages: Rows, **options: Any) -> Changes:
+        return sync_load(load_of(*pages, **options), folder, clock=clock, batch_bytes=1)
+
+    return run

@@ -1,0 +1,181 @@
+"""Writers that are killed, refused by the disk, or that meet another writer: old or new, never in between."""
+
+from __future__ import annotations
+
+import errno
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from toolkit.errors import SnapshotError, SnapshotLockedError
+from toolkit.snapshots import read_snapshot, verify_snapshot
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.syncing import sync_load
+
+_PROGRAM = Path(__file__).with_name("writer_process.py")
+
+
+def _start(*arguments: object) -> subprocess.Popen[str]:
+    command = [sys.executable, str(_PROGRAM), *map(str, arguments)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def _run(*arguments: object) -> list[str]:
+    with _start(*arguments) as process:
+        out, _ = process.communicate(timeout=100)
+        assert process.returncode == 0
+    return out.split()
+
+
+def _state(path: Path) -> dict[str, tuple[str, bool]]:
+    """Body and whether it is there, by id."""
+    frame = read_snapshot(path)
+    return {
+        row.dlq_id: (row.body, there)
+        for row, there in zip(frame.itertuples(), frame["gone_between"].isna(), strict=True)
+    }
+
+
+_OLD = {name: (f"body of {name}", True) for name in "abc"}
+_NEW = {
+    "a": ("body of a", False),
+    "b": ("new", True),
+    "c": ("body of c", True),
+    "d": ("body of d", True),
+}
+
+
+def _full() -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def _second(made: SimpleNamespace) -> Any:
+    return made.load([made.entry("b", body="new"), *made.entries("c")], made.entries("d"))
+
+
+def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+) -> None:
+    """After a kill at each disk operation the snapshot is whole, old or new, and the next sync ends the same."""
+    sync(made.entries("a", "b", "c"))
+    last = int(_run("crash", folder.path, tmp_path / "out")[0])
+    states = []
+    for number in range(1, last + 1):
+        path = tmp_path / "out" / str(number)
+        verify_snapshot(path)
+        states.append(_state(path))
+        sync_load(_second(made), Folder(path))
+        assert _state(path) == _NEW
+        assert verify_snapshot(path).unlisted == ()
+        assert sorted(pq.read_table(path)["dlq_id"].to_pylist()) == ["a", "b", "c", "d"]
+    assert last > 30
+    assert all(state in (_OLD, _NEW) for state in states)
+    first_new = states.index(_NEW)
+    assert 0 < first_new < last - 1
+    assert states == [_OLD] * first_new + [_NEW] * (last - first_new)
+
+
+def test_a_first_writer_killed_at_any_step_leaves_nothing_or_a_whole_snapshot(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
+    """A first write that was killed is no snapshot, and is in nobody's way."""
+    last = int(_run("crash", tmp_path / "missing", tmp_path / "out")[0])
+    whole = 0
+    for number in range(1, last + 1):
+        path = tmp_path / "out" / str(number)
+        try:
+            whole += sorted(_state(path)) == ["b", "c", "d"]
+        except SnapshotError as error:
+            assert type(error) is SnapshotError  # noqa: PT017 - both ways are checked
+        sync_load(_second(made), Folder(path))
+        assert sorted(_state(path)) == ["b", "c", "d"]
+        assert verify_snapshot(path).unlisted == ()
+    assert 1 < whole < last
+
+
+def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+) -> None:
+    """With room for ever more bytes a writer fails with a typed error and changes nothing, until it all fits."""
+    sync(made.entries("a", "b", "c"))
+    statuses = _run("limit", folder.path, tmp_path / "out")
+    assert statuses == ["3"] * 6 + ["0"]
+    for number in range(6):
+        path = tmp_path / "out" / str(number)
+        assert _state(path) == _OLD
+        assert verify_snapshot(path).unlisted == ()
+    assert len(_state(tmp_path / "out" / "6")) == 2003
+
+
+def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
+    tmp_path: Path, made: SimpleNamespace
+) -> None:
+    """An operation that the disk refuses, whichever it is, raises a SnapshotError and leaves a whole snapshot."""
+    states = []
+    for number in range(1, 1000):
+        path = tmp_path / str(number)
+        sync_load(made.load(made.entries("a", "b", "c")), Folder(path))
+        try:
+            sync_load(_second(made), Folder(path, step=made.stop_at(number, _full)), batch_bytes=1)
+        except SnapshotError as error:
+            assert "No space left" in str(error)
+            verify_snapshot(path)
+            states.append(_state(path))
+        else:
+            break
+    first_new = states.index(_NEW)
+    assert states == [_OLD] * first_new + [_NEW] * (len(states) - first_new)
+    assert 30 < first_new < len(states)
+
+
+def test_a_second_writer_is_refused_until_the_first_is_dead(
+    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+) -> None:
+    """The lock names its holder, and vanishes with a process that was killed."""
+    sync(made.entries("a"))
+    with _start("hold", folder.path) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(SnapshotLockedError, match=f"process {holder.pid}"):
+            sync(made.entries("a", "b"))
+        assert len(read_snapshot(folder.path)) == 1
+        holder.kill()
+    assert sync(made.entries("a", "b")).counts["added"] == 1
+
+
+def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: Folder) -> None:
+    """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
+    with _start("race", folder.path, 20) as first, _start("race", folder.path, 20) as second:
+        refused = [int(process.communicate(timeout=100)[0]) for process in (first, second)]
+    verified = verify_snapshot(folder.path)
+    assert verified.generation == 40 - sum(refused)
+    assert (verified.rows, verified.unlisted) == (3, ())
+
+
+def test_a_reader_beside_a_writer_sees_whole_generations(
+    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+) -> None:
+    """While every sync replaces the file, each read gives all rows of one sync."""
+    rounds = 30
+
+    def rows(number: int) -> list[dict[str, Any]]:
+        return [made.entry(name, body=str(number)) for name in "abc"]
+
+    sync(rows(0))
+    writer = threading.Thread(target=lambda: [sync(rows(number)) for number in range(1, rounds)])
+    writer.start()
+    seen = set()
+    while writer.is_alive():
+        bodies = read_snapshot(folder.path)["body"].tolist()
+        assert len(bodies) == 3
+        assert len(set(bodies)) == 1
+        seen.add(bodies[0])
+    writer.join()
+    assert len(seen) > 1

@@ -1,0 +1,114 @@
+"""Writers that are stopped: run as a program by the tests, each attempt in a process of its own.
+
+``crash BASE OUT``: for each step of a sync, copies BASE and kills the writer at that step; BASE may be missing.
+``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints what the writers raised.
+``hold FOLDER``: takes the lock, says so, and keeps it until killed.
+``race FOLDER COUNT``: syncs so many times, and prints how often it was refused.
+
+The attempts are forks made before Arrow starts a thread, so that the imports are paid once.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+import signal
+import sys
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+from conftest import START, Clock, entries, entry, load_of, stop_at
+
+from toolkit.errors import SnapshotError, SnapshotLockedError
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.syncing import sync_load
+
+
+def second_sync(folder: Folder) -> None:
+    """A sync that adds d, changes b, misses a, and finds c as it was."""
+    pages = ([entry("b", body="new"), *entries("c")], entries("d"))
+    sync_load(load_of(*pages), folder, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
+
+
+def large_sync(folder: Folder) -> None:
+    """A sync that adds about 2 MB that do not compress."""
+    rows = [entry(f"large-{number}", body=os.urandom(500).hex()) for number in range(2000)]
+    sync_load(load_of(rows), folder, clock=Clock(START + timedelta(days=1)))
+
+
+def attempt(base: Path, copy: Path, run: Callable[[Folder], int], step: Callable[[str], None]) -> int:
+    """The exit status of a process of its own that runs on a copy of `base`; negative for a signal."""
+    if base.exists():
+        shutil.copytree(base, copy)
+    child = os.fork()
+    if child == 0:
+        status = 70
+        try:
+            status = run(Folder(copy, step=step))
+        finally:
+            os._exit(status)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def crash(base: Path, out: Path) -> None:
+    """Kill a writer at each of its steps, until one comes through."""
+
+    def run(folder: Folder) -> int:
+        second_sync(folder)
+        return 0
+
+    for number in range(1, 1000):
+        step = stop_at(number, lambda: os.kill(os.getpid(), signal.SIGKILL))
+        status = attempt(base, out / str(number), run, step)
+        if status != -signal.SIGKILL:
+            print(number)
+            sys.exit(status)
+
+
+def limit(base: Path, out: Path) -> None:
+    """Let a writer's files grow to ever more bytes, until one comes through."""
+
+    def run(folder: Folder) -> int:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
+        try:
+            large_sync(folder)
+        except SnapshotError as error:
+            return 3 if "File too large" in str(error) else 4
+        return 0
+
+    for number, size in enumerate([100, 1000, 4096, 50_000, 200_000, 800_000, 10_000_000]):
+        print(attempt(base, out / str(number), run, lambda _: None))
+
+
+def hold(folder: Path) -> None:
+    """Take the lock and keep it."""
+    with Folder(folder).locked():
+        print("locked", flush=True)
+        time.sleep(60)
+
+
+def race(folder: Path, count: int) -> None:
+    """Sync again and again."""
+    refused = 0
+    for number in range(count):
+        try:
+            rows = [*entries("a", "b"), entry("shared", body=f"{os.getpid()} {number}")]
+            sync_load(load_of(rows), Folder(folder))
+        except SnapshotLockedError:
+            refused += 1
+    print(refused)
+
+
+if __name__ == "__main__":
+    mode, first, *rest = sys.argv[1:]
+    if mode == "crash":
+        crash(Path(first), Path(rest[0]))
+    elif mode == "limit":
+        limit(Path(first), Path(rest[0]))
+    elif mode == "hold":
+        hold(Path(first))
+    else:
+        race(Path(first), int(rest[0]))

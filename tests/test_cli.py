@@ -1,0 +1,330 @@
+"""The command line: help for every command, exit status, and each command against a running service."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+import toolkit as tk
+from toolkit.cli import main
+
+TOKEN = "command-line-token-0123456789"
+COMMANDS = ("demo", "serve", "snapshot failures", "snapshot vectors", "report", "verify", "query")
+
+
+def run(
+    *words: str, environment: dict[str, str] | None = None, folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "toolkit", *words],
+        env=clean() if environment is None else environment,
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+def clean() -> dict[str, str]:
+    """The variables of this process without any service."""
+    families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
+    return {name: value for name, value in os.environ.items() if not name.startswith(families)}
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Variables that lead to a service started with ``toolkit serve --sample``."""
+    folder = tmp_path_factory.mktemp("served")
+    with (folder / "log").open("wb") as log:
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "toolkit",
+                "serve",
+                "--port",
+                "0",
+                "--sample",
+                "--retention",
+                "30d",
+                "--data-dir",
+                str(folder / "data"),
+                "--with-parent",
+            ],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+            env=clean() | {"TOOLKIT_SERVE_TOKEN": TOKEN},
+        )
+    first = child.stdout.readline()
+    assert first, (folder / "log").read_text()
+    found = json.loads(first)
+    yield clean() | {
+        "TOOLKIT_QUEUE_URL": found["queue_url"],
+        "TOOLKIT_QUEUE_TOKEN": TOKEN,
+        "TOOLKIT_VECTOR_URL": found["vector_urls"]["docs"],
+        "TOOLKIT_VECTOR_TOKEN": TOKEN,
+    }
+    child.stdin.close()
+    assert child.wait(15) == 0
+    child.stdout.close()
+
+
+def test_help_names_every_command() -> None:
+    """The first help lists the commands, the variables and the exit status, and loads nothing heavy."""
+    answer = run("--help")
+    assert answer.returncode == 0
+    for word in {command.split()[0] for command in COMMANDS} | {"TOOLKIT_QUEUE_TOKEN", "exit status"}:
+        assert word in answer.stdout
+    asked = (
+        "import sys, toolkit.cli; print({'pandas', 'pyarrow', 'matplotlib', 'uvicorn'} & set(sys.modules))"
+    )
+    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert loaded.stdout.strip() == "set()"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each command explains itself, gives an example of itself and the exit status; none takes a token."""
+    with pytest.raises(SystemExit) as ended:
+        main([*command.split(), "--help"])
+    assert ended.value.code == 0
+    said = capsys.readouterr().out
+    assert f"example:\n  toolkit {command}" in said
+    assert "exit status: 0 done" in said
+    assert not re.search(r"--\S*token(?!-file)", said)
+
+
+@pytest.mark.parametrize("command", ["snapshot failures", "report"])
+def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a `FailureFilter` can say (but the exact creation time) can be said on the command line."""
+    with pytest.raises(SystemExit):
+        main([*command.split(), "--help"])
+    said = capsys.readouterr().out
+    for option in (
+        "since",
+        "until",
+        "workflow-url",
+        "label",
+        "state",
+        "caller-ip",
+        "flow-control-key",
+        "run-id",
+    ):
+        assert f"--{option} " in said
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    """--version gives the package's version."""
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.strip() == f"toolkit {tk.__version__}"
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["snapshot"], ["query"], ["report", "--nonsense"], ["serve", "--port", "x"]]
+)
+def test_what_is_not_understood_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Usage errors have a status of their own and show the usage."""
+    with pytest.raises(SystemExit) as ended:
+        main(words)
+    assert ended.value.code == 2
+    assert "usage: toolkit" in capsys.readouterr().err
+
+
+def test_an_error_ends_with_1_and_one_line(tmp_path: Path) -> None:
+    """A toolkit error is explained on standard error, without a traceback."""
+    answer = run("report", folder=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith("toolkit: connecting: got no address and no token")
+    assert "Traceback" not in answer.stderr
+    assert run("verify", "nothing-here", folder=tmp_path).returncode == 1
+
+
+def test_a_token_on_the_command_line_is_not_taken() -> None:
+    """There is no option for tokens, so none can end up where every user can read it."""
+    answer = run("query", "text", "--token", TOKEN)
+    assert answer.returncode == 2
+
+
+def test_snapshots_and_reports(served: dict[str, str], tmp_path: Path) -> None:
+    """Failures go into a snapshot, a second time changes nothing, it verifies and is reported on."""
+    first = run("snapshot", "failures", "kept", environment=served, folder=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert "kept: 5,000 added, 0 changed, 0 gone" in first.stdout
+    assert "complete: 5,000 failures" in first.stderr
+    again = run("snapshot", "failures", "kept", environment=served, folder=tmp_path)
+    assert "kept: 0 added, 0 changed, 0 gone" in again.stdout, again.stderr
+    assert pq.read_table(tmp_path / "kept").num_rows == 5000
+    verified = run("verify", "kept", folder=tmp_path)
+    assert verified.returncode == 0, verified.stderr
+    assert "5,000" in verified.stdout
+    paths = ("out.html", "out.md", "out.json")
+    options = [word for path in paths for word in ("--output", path)]
+    reported = run("report", "--snapshot", "kept", "--retention", "30d", *options, folder=tmp_path)
+    assert reported.returncode == 0, reported.stderr
+    for path in paths:
+        assert (tmp_path / path).stat().st_size > 1000
+    assert TOKEN not in "".join((tmp_path / path).read_text() for path in paths)
+
+
+def test_a_damaged_snapshot_does_not_verify(served: dict[str, str], tmp_path: Path) -> None:
+    """A single changed byte ends with 1 and names the file."""
+    made = run("snapshot", "failures", "kept", "--label", "payments", environment=served, folder=tmp_path)
+    assert made.returncode == 0, made.stderr
+    path = next((tmp_path / "kept").rglob("*.parquet"))
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(content)
+    answer = run("verify", "kept", folder=tmp_path)
+    assert answer.returncode == 1
+    assert path.name in answer.stderr
+
+
+def test_filters_reach_the_service(served: dict[str, str], tmp_path: Path) -> None:
+    """Repeated values of a filter combine with OR, different filters with AND, as a loader gives them."""
+    words = [
+        "--since",
+        "2d",
+        "--label",
+        "payments",
+        "--label",
+        "bulk",
+        "--caller-ip",
+        "192.0.2.11",
+        "--state",
+        "CALLBACK_FAIL",
+    ]
+    answer = run("snapshot", "failures", "kept", *words, environment=served, folder=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    rows = pq.read_table(tmp_path / "kept").to_pylist()
+    assert 0 < len(rows) < 100
+    for row in rows:
+        assert {"payments", "bulk"} & set(row["labels"])
+        assert (row["caller_ip"], row["failure_function_state"]) == ("192.0.2.11", "CALLBACK_FAIL")
+    with tk.connect(environ=served) as service:
+        chosen = tk.FailureFilter(
+            since="2d",
+            label=["payments", "bulk"],
+            caller_ip="192.0.2.11",
+            failure_function_state="CALLBACK_FAIL",
+        )
+        assert set(tk.load_failures(service, chosen)["dlq_id"]) == {row["dlq_id"] for row in rows}
+
+
+def test_a_first_look_is_not_complete(served: dict[str, str], tmp_path: Path) -> None:
+    """With --limit the report is written, and status 3 says that it is not the whole."""
+    answer = run("report", "--limit", "50", "--output", "look.html", environment=served, folder=tmp_path)
+    assert answer.returncode == 3, answer.stderr
+    assert "not complete" in answer.stderr
+    assert (tmp_path / "look.html").exists()
+
+
+def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
+    """Filters beside --snapshot would be ignored, so they are refused."""
+    answer = run("report", "--snapshot", "kept", "--label", "a", folder=tmp_path)
+    assert answer.returncode == 1
+    assert "expected the snapshot alone" in answer.stderr
+
+
+def test_vectors_are_exported(served: dict[str, str], tmp_path: Path) -> None:
+    """All namespaces by default, the named ones when they are named."""
+    everything = run("snapshot", "vectors", "all", environment=served, folder=tmp_path)
+    assert everything.returncode == 0, everything.stderr
+    assert pq.read_table(tmp_path / "all").num_rows == 2000
+    some = run(
+        "snapshot",
+        "vectors",
+        "some",
+        "--namespace",
+        "runbooks",
+        "--namespace",
+        "",
+        environment=served,
+        folder=tmp_path,
+    )
+    assert some.returncode == 0, some.stderr
+    assert set(pq.read_table(tmp_path / "some")["namespace"].to_pylist()) == {"runbooks", ""}
+
+
+def test_queries_by_text(served: dict[str, str]) -> None:
+    """Hits come ranked, as lines or as JSON, and obey namespace, filter and number."""
+    words = (
+        "query",
+        "the certificate expired",
+        "--namespace",
+        "runbooks",
+        "--top-k",
+        "4",
+        "--filter",
+        "city = 'Izmir'",
+    )
+    answer = run(*words, environment=served)
+    assert answer.returncode == 0, answer.stderr
+    lines = answer.stdout.splitlines()
+    assert len(lines) == 4
+    assert re.match(r"  1  0\.\d{4}  runbook-\d{4}  When you see this", lines[0])
+    hits = [json.loads(line) for line in run(*words, "--json", environment=served).stdout.splitlines()]
+    assert [hit["rank"] for hit in hits] == [1, 2, 3, 4]
+    assert {hit["metadata"]["city"] for hit in hits} == {"Izmir"}
+    assert hits[0]["metadata"]["topic"] == "certificates"
+    assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
+
+
+def test_a_filter_that_does_not_parse_ends_with_1(served: dict[str, str]) -> None:
+    """The error names the position."""
+    answer = run("query", "text", "--filter", "city = ", environment=served)
+    assert answer.returncode == 1
+    assert "position 7" in answer.stderr
+
+
+def test_a_reader_that_leaves_early_is_no_error_to_show(served: dict[str, str]) -> None:
+    """Piping into head gives no traceback."""
+    command = f"{sys.executable} -m toolkit query connection --top-k 900 --json | head -n 1"
+    answer = subprocess.run(
+        ["sh", "-c", command], env=served, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert json.loads(answer.stdout)["rank"] == 1
+    assert answer.stderr == ""
+
+
+def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None:
+    """SIGTERM and SIGINT end the service quickly; without a token it makes one in a private file."""
+    for number in (signal.SIGTERM, signal.SIGINT):
+        child = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "toolkit",
+                "serve",
+                "--port",
+                "0",
+                "--data-dir",
+                str(tmp_path / str(number)),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=clean(),
+        )
+        found = json.loads(child.stdout.readline())
+        assert found["queue_url"].startswith("http://127.0.0.1:")
+        assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
+        begin = time.monotonic()
+        child.send_signal(number)
+        child.wait(10)
+        child.stdout.close()
+        assert time.monotonic() - begin < 5

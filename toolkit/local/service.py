@@ -1,0 +1,190 @@
+"""`LocalService`: the embedded service as a child process, for tests, demos and notebooks."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, Self
+
+from toolkit.errors import LocalServiceError
+from toolkit.local.serve import DEFAULT_INDEXES, KEY_VARIABLES, TOKEN_VARIABLE
+from toolkit.redaction import Secret
+
+_GRACE: Final = 10.0  # seconds to end by itself
+
+
+class LocalService:
+    """The embedded service, running in a process of its own until the ``with`` block ends.
+
+    Parameters
+    ----------
+    data_dir : Path, optional
+        Where its state is kept. Default: a temporary folder, removed by `close`.
+    port : int
+        Port on 127.0.0.1; 0 takes a free one, and keeps it for later starts.
+    time_factor : float
+        Divides waits.
+    indexes : sequence of str
+        Specs of the vector indexes, as for ``toolkit serve --index``.
+    sample : bool
+        Whether to fill in the sample history.
+    allow_destinations : sequence of str
+        Hosts beyond loopback to which messages may go.
+    retention : str, optional
+        How long failures are kept, such as ``7d``.
+
+    Attributes
+    ----------
+    url : str
+        Base address of the queue half.
+    vector_urls : dict of str to str
+        Base address of each index, by its name.
+    token : str
+    signing_keys : tuple of str
+        The signing keys at the first start.
+    pid : int
+
+    Examples
+    --------
+    >>> with LocalService(indexes=["plain:dense:2:COSINE"]) as service:
+    ...     list(service.vector_urls)
+    ['plain']
+    """
+
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int = 0,
+        time_factor: float = 1.0,
+        *,
+        indexes: Sequence[str] = DEFAULT_INDEXES,
+        sample: bool = False,
+        allow_destinations: Sequence[str] = (),
+        retention: str | None = None,
+    ) -> None:
+        self._temporary = None if data_dir else Path(tempfile.mkdtemp(prefix="toolkit-local-"))
+        self.data_dir = Path(data_dir or self._temporary or "")
+        self._port = port
+        self._options = ["--time-factor", repr(time_factor)]
+        self._options += [word for spec in indexes for word in ("--index", spec)]
+        self._options += [word for host in allow_destinations for word in ("--allow-destination", host)]
+        self._options += ["--retention", retention] if retention else []
+        self._module = ["toolkit", "serve", "--sample"] if sample else ["toolkit.local.serve"]
+        self._token = Secret(secrets.token_urlsafe(32))
+        self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))
+        self._process: subprocess.Popen[bytes] | None = None
+        self.url = ""
+        self.vector_urls: dict[str, str] = {}
+
+    @property
+    def token(self) -> str:
+        """The token of both halves."""
+        return self._token.reveal()
+
+    @property
+    def signing_keys(self) -> tuple[str, str]:
+        """The current and the next signing key at the first start."""
+        return self._keys[0].reveal(), self._keys[1].reveal()
+
+    @property
+    def pid(self) -> int:
+        """The process."""
+        if self._process is None:
+            raise LocalServiceError(
+                "asking for its process", got="a service that is not running", expected="start()"
+            )
+        return self._process.pid
+
+    def start(self) -> Self:
+        """Start it, or start it again on the same data and port.
+
+        Raises
+        ------
+        LocalServiceError
+            When it does not come up, with its own words, or is running already.
+        """
+        if self._process is not None:
+            raise LocalServiceError(
+                "starting the embedded service", got="one that is running", expected="a stopped one"
+            )
+        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        log = self.data_dir / "serve.log"
+        command = [
+            sys.executable,
+            "-m",
+            *self._module,
+            "--port",
+            str(self._port),
+            "--data-dir",
+            str(self.data_dir),
+        ]
+        variables = dict(zip((TOKEN_VARIABLE, *KEY_VARIABLES), (self.token, *self.signing_keys), strict=True))
+        with log.open("ab") as errors:
+            self._process = subprocess.Popen(
+                [*command, "--with-parent", *self._options],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                env=os.environ | variables,
+            )
+        first = self._process.stdout.readline() if self._process.stdout else b""
+        try:
+            said = json.loads(first)
+        except ValueError:
+            self.kill()
+            words = log.read_text(errors="replace").strip().splitlines()
+            raise LocalServiceError(
+                "starting the embedded service",
+                got=words[-1] if words else "no word",
+                expected="a line with its addresses",
+            ) from None
+        self.url = said["queue_url"]
+        self.vector_urls = said["vector_urls"]
+        self._port = int(self.url.rpartition(":")[2])
+        return self
+
+    def stop(self) -> int:
+        """End it as ``SIGTERM`` does; gives the exit status."""
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> int:
+        """End it at once, as a crash would (``SIGKILL``); gives the exit status."""
+        return self._end(signal.SIGKILL)
+
+    def close(self) -> None:
+        """End it, and remove its data folder when it was a temporary one."""
+        self.stop()
+        if self._temporary is not None:
+            shutil.rmtree(self._temporary, ignore_errors=True)
+
+    def _end(self, number: signal.Signals) -> int:
+        process, self._process = self._process, None
+        if process is None:
+            return 0
+        process.send_signal(number)
+        try:
+            status = process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            status = process.wait()
+        for pipe in (process.stdin, process.stdout):
+            if pipe is not None:
+                pipe.close()
+        return status
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"LocalService({self.url!r})" if self._process else "LocalService(not running)"

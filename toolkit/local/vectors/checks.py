@@ -1,0 +1,138 @@
+"""Single values of a request body, checked, and the limits they must keep."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.local.answers import Refusal
+
+MAX_ID: Final = 1024
+"""Longest id, prefix and namespace, in characters. Not known of the hosted service: an assumption."""
+MAX_METADATA: Final = 48 * 1024
+"""Most bytes of a vector's metadata."""
+MAX_DATA: Final = 1024 * 1024
+"""Most bytes of a vector's text."""
+MAX_TOP_K: Final = 10_000
+"""Most results of a query. Not known of the hosted service: an assumption."""
+MAX_PAGE: Final = 10_000
+"""Most vectors in a range page, ids in a fetch, and rows in an upsert: an assumption too."""
+MAX_BATCH: Final = 1000
+"""Most queries in a batch: an assumption too."""
+
+_LARGEST: Final = float(np.finfo(np.float32).max)
+_SHOWN: Final = 80
+
+
+def refusal(what: str, got: str, expected: str, *, status: int = 400) -> Refusal:
+    """A refusal in the one form that all of this service's have."""
+    return Refusal(status, f"{what}; got {got}; expected {expected}")
+
+
+def read_name(value: Any, what: str) -> str:
+    """An id, a prefix or a namespace that must not be empty."""
+    name = text_value(value, what)
+    if not 1 <= len(name) <= MAX_ID:
+        raise refusal(what, f"{len(name)} characters", f"1 to {MAX_ID}")
+    if "\0" in name:
+        raise refusal(what, f"a NUL in {shown(name)}", "text without NUL")
+    return name
+
+
+def read_data(value: Any, what: str) -> str:
+    """Text that is not empty."""
+    text = text_value(value, what)
+    size = len(text.encode())
+    if not 1 <= size <= MAX_DATA:
+        raise refusal(what, f"{size} bytes", f"1 to {MAX_DATA}")
+    return text
+
+
+def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float64]:
+    """A vector of finite numbers that fit single precision."""
+    if isinstance(value, np.ndarray):
+        value = value.tolist()
+    if not isinstance(value, list | tuple):
+        raise refusal(what, shown(value), "an array of numbers")
+    if not {int, float}.issuperset(map(type, value)):
+        place = next(place for place, number in enumerate(value) if type(number) not in (int, float))
+        raise refusal(f"{what}[{place}]", shown(value[place]), "a number")
+    if len(value) != dimension:
+        raise Refusal(422, f"Invalid vector dimension: {len(value)}, expected: {dimension}")
+    try:
+        vector = np.array(value, dtype=np.float64)
+        fits = bool((np.abs(vector) <= _LARGEST).all())
+    except OverflowError:
+        fits = False
+    if not fits:
+        place = next(place for place, number in enumerate(value) if not abs(number) <= _LARGEST)
+        raise refusal(f"{what}[{place}]", shown(value[place]), "a finite number that fits single precision")
+    return vector
+
+
+def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
+    """Metadata as compact JSON text, within its limit."""
+    if metadata is None:
+        return None
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (RecursionError, TypeError, ValueError) as error:
+        raise refusal(what, f"{type(error).__name__}", "JSON values, nested less deeply") from None
+    if size > MAX_METADATA:
+        raise refusal(what, f"{size} bytes", f"at most {MAX_METADATA}")
+    return text
+
+
+def json_object(body: Any, what: str) -> Mapping[str, Any]:
+    """An object."""
+    if not isinstance(body, Mapping):
+        raise refusal(what, shown(body), "a JSON object")
+    return body
+
+
+def optional_name(value: Any, what: str) -> str:
+    """A prefix that may be left out or empty."""
+    return "" if value is None or value == "" else read_name(value, what)
+
+
+def choice(values: Mapping[str, Any], name: str, allowed: tuple[str, ...], where: str) -> str | None:
+    """One of several words, or None."""
+    value = values.get(name)
+    if value is not None and value not in allowed:
+        raise refusal(f"{where}{name}", shown(value), f"one of {', '.join(allowed)}")
+    return value
+
+
+def whole_number(value: Any, what: str, most: int, *, default: int | None = None) -> int:
+    """A whole number from 1."""
+    if value is None and default is not None:
+        return default
+    if type(value) is not int or not 1 <= value <= most:
+        raise refusal(what, shown(value), f"a whole number from 1 to {most}")
+    return value
+
+
+def text_value(value: Any, what: str) -> str:
+    """Text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        raise refusal(what, shown(value), "text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise refusal(
+            what, f"a lone surrogate in {shown(value)}", "text that can be written as UTF-8"
+        ) from None
+    return value
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it, cut when long."""
+    if isinstance(value, list):
+        return f"an array of {len(value)}"
+    text = repr(value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -1,0 +1,126 @@
+"""All indexes of one data folder: a file each, opened together."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+from toolkit.errors import InputError, LocalServiceError
+from toolkit.local.answers import Refusal
+from toolkit.local.vectors.database import IndexDatabase
+from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.models import load_model
+from toolkit.local.vectors.specs import IndexSpec
+
+
+class IndexRegistry:
+    """The indexes of a folder, open. One process at a time.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when it is not there, for this user only. Every index in it is opened.
+    seed : int, optional
+        Seed for what the indexes choose at random.
+
+    Raises
+    ------
+    LocalServiceError
+        When a file cannot be used, or another process has it open.
+    InputError
+        When an index needs an embedding model that is not installed.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> folder = tempfile.TemporaryDirectory()
+    >>> registry = IndexRegistry(Path(folder.name))
+    >>> index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
+    >>> index.upsert([{"id": "a", "vector": [1, 0], "metadata": {"city": "Izmir"}}])
+    >>> registry.get("plain").namespaces()
+    {'': 1}
+    >>> registry.close(); folder.cleanup()
+    """
+
+    def __init__(self, folder: Path, *, seed: int | None = None) -> None:
+        self._folder = folder
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._indexes: dict[str, Index] = {}
+        try:
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise LocalServiceError(
+                f"opening the data folder {folder.name!r}",
+                got=f"{type(error).__name__}: {error.strerror}",
+                expected="a folder this user may write",
+                next_step="Name another folder.",
+            ) from None
+        try:
+            for path in sorted(folder.glob("*.sqlite")):
+                self._open(path)
+        except BaseException:
+            self.close()
+            raise
+
+    def create(self, spec: IndexSpec) -> Index:
+        """The index of this spec, made when it is not there.
+
+        Raises
+        ------
+        InputError
+            When an index of this name is something else, or its model is not installed.
+        """
+        with self._lock:
+            found = self._indexes.get(spec.name)
+            if found is None:
+                if spec.model is not None:
+                    load_model(spec.model)
+                path = self._folder / f"{spec.name}.sqlite"
+                IndexDatabase.make(path, spec)
+                return self._open(path)
+            if found.spec != spec:
+                raise InputError(
+                    f"making the index {spec.name!r}",
+                    got=f"{spec} while there is {found.spec}",
+                    expected="the same, or a name that is free",
+                    next_step="Use another name, or another data folder.",
+                )
+            return found
+
+    def get(self, name: str) -> Index:
+        """The index of this name.
+
+        Raises
+        ------
+        Refusal
+            404 when there is none.
+        """
+        with self._lock:
+            found = self._indexes.get(name)
+            names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"
+        if found is None:
+            raise Refusal(404, f"index; got {name[:64]!r}; expected one of {names}")
+        return found
+
+    def specs(self) -> list[IndexSpec]:
+        """What the indexes are, by name."""
+        with self._lock:
+            return [self._indexes[name].spec for name in sorted(self._indexes)]
+
+    def close(self) -> None:
+        """Close all indexes."""
+        with self._lock:
+            for index in self._indexes.values():
+                index.close()
+            self._indexes.clear()
+
+    def _open(self, path: Path) -> Index:
+        database = IndexDatabase(path)
+        try:
+            index = Index(database, seed=self._seed)
+        except BaseException:
+            database.close()
+            raise
+        self._indexes[index.spec.name] = index
+        return index

@@ -1,0 +1,256 @@
+"""The addresses of the vector half: each operation of an index, with and without a namespace.
+
+Every answer stands under ``result``; a refusal is ``{"error": …, "status": …}``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from toolkit.errors import InputError
+from toolkit.local.answers import Refusal, read_json
+from toolkit.local.vectors.bodies import (
+    Include,
+    read_fetch,
+    read_queries,
+    read_range,
+    read_renaming,
+    read_selection,
+    read_update,
+)
+from toolkit.local.vectors.checks import read_name
+from toolkit.local.vectors.database import StoredRow
+from toolkit.local.vectors.index import Hit, Index
+from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.specs import IndexSpec
+
+_Handler = Callable[[Request], Awaitable[Response]]
+
+
+class Operation(NamedTuple):
+    """One operation: what it does with an index, a namespace, a body and the flags of the query string."""
+
+    run: Callable[[Index, str, Any, frozenset[str]], Any]
+    methods: Sequence[str]
+    namespaced: bool = True
+    has_body: bool = True
+
+
+def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
+    """All routes of the vector half, with whole paths: put them at the root of the application.
+
+    Parameters
+    ----------
+    registry : IndexRegistry
+
+    Returns
+    -------
+    list of BaseRoute
+        ``/vector`` lists the indexes; ``/vector/{index}`` describes one (GET) or makes it (PUT, the fields of
+        `IndexSpec` as JSON); ``/vector/{index}/<operation>`` and ``/vector/{index}/<operation>/{namespace}``.
+    """
+    routes: list[BaseRoute] = [
+        Route("/vector", _listing(registry), methods=["GET"]),
+        Route("/vector/{index}", _making(registry), methods=["GET", "PUT"]),
+    ]
+    for name, operation in OPERATIONS.items():
+        handler, methods = _operating(registry, operation), list(operation.methods)
+        if name != "delete-namespace":
+            routes.append(Route(f"/vector/{{index}}/{name}", handler, methods=methods))
+        if operation.namespaced:
+            routes.append(Route(f"/vector/{{index}}/{name}/{{namespace}}", handler, methods=methods))
+    return routes
+
+
+def _listing(registry: IndexRegistry) -> _Handler:
+    async def handle(_: Request) -> Response:
+        return _json({"result": [spec.to_dict() for spec in registry.specs()]})
+
+    return handle
+
+
+def _making(registry: IndexRegistry) -> _Handler:
+    def make(name: str, body: Any) -> Response:
+        if not isinstance(body, dict) or body.get("name", name) != name:
+            raise Refusal(400, f"index {name!r}; got another body; expected a JSON object with its fields")
+        try:
+            spec = IndexSpec.from_dict(body | {"name": name})
+            return _json({"result": registry.create(spec).spec.to_dict()})
+        except InputError as error:
+            taken = any(spec.name == name for spec in registry.specs())
+            raise Refusal(409 if taken else 400, str(error)) from None
+
+    def describe(name: str) -> Response:
+        return _json({"result": registry.get(name).spec.to_dict()})
+
+    async def handle(request: Request) -> Response:
+        name = request.path_params["index"]
+        try:
+            if request.method == "PUT":
+                return await run_in_threadpool(make, name, await read_json(request))
+            return await run_in_threadpool(describe, name)
+        except Refusal as refusal:
+            return _refused(refusal)
+
+    return handle
+
+
+def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
+    def answer(name: str, namespace: str, body: Any, flags: frozenset[str]) -> Response:
+        index = registry.get(name)
+        if namespace:
+            read_name(namespace, "namespace")
+        return _json({"result": operation.run(index, namespace, body, flags)})
+
+    async def handle(request: Request) -> Response:
+        try:
+            body = await read_json(request) if operation.has_body else None
+            flags = frozenset(request.query_params)
+            name, namespace = request.path_params["index"], request.path_params.get("namespace", "")
+            # numpy and SQLite work off the event loop, which other requests need
+            return await run_in_threadpool(answer, name, namespace, body, flags)
+        except Refusal as refusal:
+            return _refused(refusal)
+
+    return handle
+
+
+def _upsert(index: Index, namespace: str, body: Any, _: frozenset[str]) -> str:
+    index.upsert(body if isinstance(body, list) else [body], namespace=namespace)
+    return "Success"
+
+
+def _upsert_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> str:
+    index.upsert_data(body if isinstance(body, list) else [body], namespace=namespace)
+    return "Success"
+
+
+def _query(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    return _hits(index, namespace, body, text=False)
+
+
+def _query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    index.need_model()
+    return _hits(index, namespace, body, text=True)
+
+
+def _hits(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
+    queries, several = read_queries(body, index.spec.dimension, text=text)
+    answers = [
+        [_hit(hit, query.include) for hit in hits]
+        for query, hits in zip(queries, index.query(queries, namespace=namespace), strict=True)
+    ]
+    return answers if several else answers[0]
+
+
+def _range(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    wanted = read_range(body, index.last_sequence())
+    cursor, rows = index.range(wanted, namespace=namespace)
+    return {"nextCursor": cursor, "vectors": [_vector(row, wanted.include) for row in rows]}
+
+
+def _fetch(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    wanted = read_fetch(body)
+    return [row and _vector(row, wanted.include) for row in index.fetch(wanted, namespace=namespace)]
+
+
+def _update(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    return {"updated": index.update(read_update(body, index.spec.dimension), namespace=namespace)}
+
+
+def _delete(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    return {"deleted": index.delete(read_selection(body), namespace=namespace)}
+
+
+def _reset(index: Index, namespace: str, _: Any, flags: frozenset[str]) -> str:
+    index.reset(namespace=None if "all" in flags else namespace)
+    return "Success"
+
+
+def _random(index: Index, namespace: str, _: Any, __: frozenset[str]) -> Any:
+    row = index.random(namespace=namespace)
+    return row and _vector(row, Include(metadata=True, vectors=True, data=True))
+
+
+def _info(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
+    spec, counts = index.spec, index.namespaces()
+    return {
+        "vectorCount": sum(counts.values()),
+        "pendingVectorCount": 0,
+        "indexSize": index.size(),
+        "dimension": spec.dimension,
+        "similarityFunction": spec.similarity,
+        "indexType": spec.kind.upper(),
+        "denseIndex": {
+            "dimension": spec.dimension,
+            "similarityFunction": spec.similarity,
+            "embeddingModel": spec.model or "",
+        },
+        "namespaces": {
+            name: {"vectorCount": count, "pendingVectorCount": 0} for name, count in counts.items()
+        },
+    }
+
+
+def _list_namespaces(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
+    return list(index.namespaces())
+
+
+def _delete_namespace(index: Index, namespace: str, _: Any, __: frozenset[str]) -> str:
+    index.delete_namespace(namespace)
+    return "Success"
+
+
+def _rename_namespace(index: Index, _: str, body: Any, __: frozenset[str]) -> str:
+    index.rename_namespace(*read_renaming(body))
+    return "Success"
+
+
+OPERATIONS: Final = {
+    "upsert": Operation(_upsert, ("POST",)),
+    "upsert-data": Operation(_upsert_data, ("POST",)),
+    "query": Operation(_query, ("POST",)),
+    "query-data": Operation(_query_data, ("POST",)),
+    "range": Operation(_range, ("GET", "POST")),
+    "fetch": Operation(_fetch, ("GET", "POST")),
+    "update": Operation(_update, ("POST",)),
+    "delete": Operation(_delete, ("DELETE", "POST")),
+    "reset": Operation(_reset, ("DELETE", "POST"), has_body=False),
+    "random": Operation(_random, ("GET", "POST"), has_body=False),
+    "info": Operation(_info, ("GET", "POST"), namespaced=False, has_body=False),
+    "list-namespaces": Operation(_list_namespaces, ("GET", "POST"), namespaced=False, has_body=False),
+    "delete-namespace": Operation(_delete_namespace, ("DELETE", "POST"), has_body=False),
+    "rename-namespace": Operation(_rename_namespace, ("POST",), namespaced=False),
+}
+"""Every operation of an index, by the name in its address."""
+
+
+def _vector(row: StoredRow, include: Include) -> dict[str, Any]:
+    wire: dict[str, Any] = {"id": row.id}
+    if include.vectors:
+        wire["vector"] = row.vector.tolist()
+    if include.metadata and row.metadata is not None:
+        wire["metadata"] = msgspec.Raw(row.metadata.encode())  # as it lies there: numbers keep their digits
+    if include.data and row.data is not None:
+        wire["data"] = row.data
+    return wire
+
+
+def _hit(hit: Hit, include: Include) -> dict[str, Any]:
+    wire = _vector(hit.row, include)
+    return {"id": wire.pop("id"), "score": hit.score, **wire}
+
+
+def _refused(refusal: Refusal) -> Response:
+    return _json({"error": refusal.message, "status": refusal.status}, refusal.status)
+
+
+def _json(value: Any, status: int = 200) -> Response:
+    return Response(msgspec.json.encode(value), status_code=status, media_type="application/json")

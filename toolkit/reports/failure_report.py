@@ -1,0 +1,168 @@
+"""The failure report: what failed, since when, where, with which words, and what expires, on one page."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.columns import collect, select
+from toolkit.analysis.durations import parse_duration
+from toolkit.analysis.trend import FailureTrend, failure_trend
+from toolkit.analysis.wording import span
+from toolkit.errors import InputError
+from toolkit.redaction import Redactor
+from toolkit.reports.files import write_private
+from toolkit.reports.findings import find
+from toolkit.reports.html import render_fragment, render_page
+from toolkit.reports.markdown import render_markdown
+
+_GROUPS: Final = 5  # workflows told apart in the trend
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailureReport:
+    """A report on failures; made by `failure_report`.
+
+    Notebooks show it as a part of their page. It holds no frame: only numbers, and texts with their secrets
+    masked.
+    """
+
+    _findings: dict[str, Any]
+    _trend: FailureTrend
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: how many failures, when, where most, what is new, what expires."""
+        return str(self._findings["verdict"])
+
+    def to_dict(self) -> dict[str, Any]:
+        """The findings as JSON-able values, as `toolkit.reports.findings` describes them; a copy."""
+        return copy.deepcopy(self._findings)
+
+    def to_html(self) -> str:
+        """A whole page: no script, nothing from the network, light and dark, printable."""
+        return render_page(self._findings, self._trend)
+
+    def to_markdown(self) -> str:
+        """The findings for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
+        return render_markdown(self._findings)
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the report to a file only this user can read, replacing it as a whole or not at all.
+
+        Parameters
+        ----------
+        path : path-like
+            With the suffix ``.html``, ``.md`` or ``.json``, in a folder that exists.
+
+        Returns
+        -------
+        pathlib.Path
+            Where it lies.
+
+        Raises
+        ------
+        InputError
+            For another suffix.
+        ToolkitError
+            When the file cannot be written; one that was there before is as it was.
+        """
+        path = Path(path)
+        suffix = path.suffix.lower()
+        if suffix == ".html":
+            text = self.to_html()
+        elif suffix == ".md":
+            text = self.to_markdown()
+        elif suffix == ".json":
+            text = json.dumps(self._findings, indent=2, allow_nan=False) + "\n"
+        else:
+            raise InputError(
+                "saving a report", got=repr(path.name), expected="a name that ends in .html, .md or .json"
+            )
+        write_private(path, text.encode("utf-8"))
+        return path
+
+    def __repr__(self) -> str:
+        return f"FailureReport({self.verdict!r})"
+
+    def _repr_html_(self) -> str:
+        return render_fragment(self._findings, self._trend)
+
+
+def failure_report(
+    failures: IntoFrame,
+    previous: IntoFrame | None = None,
+    *,
+    retention: str | timedelta = "7d",
+    now: datetime | None = None,
+    title: str | None = None,
+    redactor: Redactor | None = None,
+) -> FailureReport:
+    """Report on failures: how many, how complete, when, where, in which words, what expires and what is new.
+
+    The same frames, options and `now` give the same bytes.
+
+    Parameters
+    ----------
+    failures : pandas.DataFrame
+        The failures table, as loaders give it; its receipt says whether it is complete.
+    previous : pandas.DataFrame, optional
+        An earlier one, to say what is new.
+    retention : str or timedelta
+        How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
+    now : datetime, optional
+        What "within 24 hours" counts from, with a time zone. Default: the clock.
+    title : str, optional
+    redactor : Redactor, optional
+        Masks secrets in everything shown. Default: one with the user's key, which knows no live tokens;
+        loaders have masked those in the frames.
+
+    Returns
+    -------
+    FailureReport
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> from toolkit.tables.frames import frame_from_rows
+    >>> from toolkit.tables.schemas import FAILURES
+    >>> report = failure_report(frame_from_rows([], FAILURES), redactor=Redactor(key=b"example"))
+    >>> report.verdict
+    'No failures.'
+    """
+    now = datetime.now(UTC) if now is None else now
+    if now.tzinfo is None:
+        raise InputError("making a report", got="now without a time zone", expected="a time with one")
+    length = parse_duration(retention, name="retention")
+    redactor = Redactor() if redactor is None else redactor
+    trend = failure_trend(_dated(failures, redactor), by="workflow_url", top=_GROUPS, now=now)
+    findings = find(
+        failures, previous, trend=trend, retention=length, now=now, redactor=redactor,
+        retention_text=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
+        title="Failure report" if title is None else title,
+    )  # fmt: skip
+    return FailureReport(findings, trend)
+
+
+def _dated(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
+    """What the trend needs of the frame, secrets masked: names of groups are drawn."""
+    columns = ["failed_at", "created_at", "workflow_url"]
+    table = collect(select(failures, columns, doing="making a report"))
+    masked = {
+        url: redactor.text(url) for url in table["workflow_url"].unique().to_pylist() if url is not None
+    }
+    urls = [masked.get(url) for url in table["workflow_url"].to_pylist()]
+    frame: pd.DataFrame = table.drop_columns(["workflow_url"]).to_pandas()
+    return frame.assign(workflow_url=pd.Series(urls, dtype="str"))

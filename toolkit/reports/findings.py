@@ -1,0 +1,251 @@
+"""What a failure report says, as JSON-able values with every secret masked: the one source of all its forms.
+
+The JSON twin is these values. Times are ISO 8601 in UTC, counts integers, shares floats of 1, missing values
+null::
+
+    schema          "failure-report/1"; another number means that names or meanings changed
+    title, verdict  texts
+    generated_at    time that "within 24 hours" counts from
+    overview        count, workflows, runs, first_at, last_at, worst_workflow, worst_count, worst_share,
+    fell_back
+                    (failures without failed_at, placed at created_at)
+    completeness    state ("complete", "incomplete", "unknown"), sentence, reasons, assumptions, source,
+    scope (object),
+                    limit, read_at, pages, requests, retries, bytes
+    comparison      null without a previous frame; else previous_count, new, gone, new_workflows, ids (of the
+    new,
+                    latest first), ids_left_out, caution (null, or why new may not mean new)
+    trend           by, step_seconds, starts, groups ([{name, counts}]), fell_back, undated
+    by_workflow     rows ([{workflow_url, response_status, count, share}]), left_out (rows beyond the cap)
+    by_label        rows ([{label, count, share}]), left_out
+    callbacks       [{state, count, share, meaning}]
+    expiry          retention, summary ([{when, count}]), next ([{dlq_id, workflow_url, expires_at,
+    hours_left, basis}]) error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example,
+    last_at, new}]), left_out; `new` is
+                    null without a previous frame
+    code            Python that loads the same and makes the report again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis import (
+    callback_states,
+    count_by,
+    count_labels,
+    error_texts,
+    expiring,
+    expiry_summary,
+    failure_overview,
+    new_and_gone,
+)
+from toolkit.analysis.trend import FailureTrend
+from toolkit.analysis.wording import shorten
+from toolkit.receipt import Receipt
+from toolkit.redaction import Redactor
+from toolkit.reports.verdict import verdict
+
+SCHEMA: Final = "failure-report/1"
+CAPS: Final = {"workflows": 40, "labels": 25, "texts": 15, "ids": 200, "expiring": 10, "new_workflows": 25}
+_LONGEST: Final = 500  # characters of a text that is shown
+
+
+class Cleaner:
+    """Makes values JSON-able and safe to show: secrets masked, then cut to 500 characters."""
+
+    def __init__(self, redactor: Redactor) -> None:
+        self.redactor = redactor
+
+    def text(self, value: object) -> str | None:
+        """A text, or None where it is missing."""
+        if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
+            return None
+        # masked before it is cut: half a secret would not be recognised
+        return shorten(self.redactor.text(str(value)), _LONGEST)
+
+    def value(self, value: Any) -> Any:
+        """Any value: texts cleaned, in lists and maps too, times in ISO 8601, missing ones None."""
+        if isinstance(value, Mapping):
+            return {str(self.text(name)): self.value(item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        if value is None or value is pd.NA or value is pd.NaT:
+            return None
+        if isinstance(value, datetime):
+            return value.astimezone(UTC).isoformat(timespec="milliseconds")
+        if isinstance(value, bool | int):
+            return value
+        if isinstance(value, float):
+            return None if pd.isna(value) else round(value, 6)
+        return self.text(value)
+
+    def rows(self, frame: pd.DataFrame) -> list[dict[str, Any]]:
+        """The rows of a small frame."""
+        plain = frame.astype(object)
+        return [
+            {name: self.value(item) for name, item in zip(frame.columns, row, strict=True)}
+            for row in plain.itertuples(index=False, name=None)
+        ]
+
+
+def find(
+    failures: IntoFrame,
+    previous: IntoFrame | None,
+    *,
+    trend: FailureTrend,
+    retention: timedelta,
+    retention_text: str,
+    now: datetime,
+    title: str,
+    redactor: Redactor,
+) -> dict[str, Any]:
+    """Everything a report says about failures; see the module's text for the names."""
+    clean = Cleaner(redactor)
+    overview = failure_overview(failures)
+    receipt = receipt_of(failures)
+    expiries = expiring(failures, retention, now)
+    worst_share = overview.worst_count / overview.count if overview.count else None
+    found: dict[str, Any] = {
+        "schema": SCHEMA,
+        "title": clean.text(title),
+        "verdict": "",
+        "generated_at": clean.value(now),
+        "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
+        "completeness": _completeness(receipt, overview.count, clean),
+        "comparison": _comparison(failures, previous, receipt, clean),
+        "trend": {
+            "by": "workflow_url",
+            "step_seconds": int(trend.step.total_seconds()),
+            "starts": [clean.value(start.to_pydatetime()) for start in trend.starts],
+            "groups": [
+                {"name": clean.text(name), "counts": counts.tolist()}
+                for name, counts in zip(trend.groups, trend.counts, strict=True)
+            ],
+            "fell_back": trend.fell_back,
+            "undated": trend.undated,
+        },
+        "by_workflow": _capped(
+            count_by(failures, ["workflow_url", "response_status"]), CAPS["workflows"], clean
+        ),
+        "by_label": _capped(count_labels(failures), CAPS["labels"], clean),
+        "callbacks": clean.rows(callback_states(failures)),
+        "expiry": {
+            "retention": retention_text,
+            "summary": clean.rows(expiry_summary(expiries)),
+            "next": clean.rows(expiries[expiries["hours_left"] >= 0].head(CAPS["expiring"])),
+        },
+        "error_texts": _error_texts(failures, previous, clean),
+        "code": _code(receipt, previous is not None, retention_text, clean),
+    }
+    found["verdict"] = verdict(found)
+    return found
+
+
+def receipt_of(frame: IntoFrame | None) -> Receipt | None:
+    """The receipt a frame carries, or None."""
+    attributes = getattr(frame, "attrs", None)
+    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
+    return Receipt.from_dict(values) if isinstance(values, Mapping) else None
+
+
+def _completeness(receipt: Receipt | None, count: int, clean: Cleaner) -> dict[str, Any]:
+    if receipt is None:
+        return {
+            "state": "unknown",
+            "sentence": "It is not known whether these are all: the frame has no receipt.",
+        }
+    if receipt.complete:
+        sentence = f"Complete: every entry present during the load was read ({receipt.rows:,} rows)."
+    else:
+        reasons = "; ".join(receipt.reasons) or "the load did not end"
+        sentence = f"Not complete: {receipt.rows:,} rows were read; {reasons}."
+    if count != receipt.rows:
+        sentence += (
+            f" This report is on {count:,} of them."
+            if count < receipt.rows
+            else f" This report is on {count:,}."
+        )
+    return {
+        "state": "complete" if receipt.complete else "incomplete",
+        "sentence": clean.text(sentence),
+        "reasons": clean.value(receipt.reasons),
+        "assumptions": clean.value(receipt.assumptions),
+        "source": clean.text(receipt.source),
+        "scope": clean.value(receipt.scope),
+        "limit": receipt.limit,
+        "read_at": clean.text(receipt.ended_at),
+        "pages": receipt.pages,
+        "requests": receipt.requests,
+        "retries": receipt.retries,
+        "bytes": receipt.bytes,
+    }
+
+
+def _comparison(
+    failures: IntoFrame, previous: IntoFrame | None, receipt: Receipt | None, clean: Cleaner
+) -> dict[str, Any] | None:
+    if previous is None:
+        return None
+    changes = new_and_gone(failures, previous)
+    return {
+        "previous_count": failure_overview(previous).count,
+        "new": len(changes.new),
+        "gone": len(changes.gone),
+        "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
+        "ids": clean.value(changes.new[: CAPS["ids"]]),
+        "ids_left_out": max(len(changes.new) - CAPS["ids"], 0),
+        "caution": clean.text(_caution(receipt, receipt_of(previous))),
+    }
+
+
+def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
+    if receipt is None or earlier is None:
+        return "One of the two frames has no receipt, so an id can look new or gone without being it."
+    if receipt.source != earlier.source:
+        return f"The previous frame is from another source ({earlier.source})."
+    if not (receipt.complete and earlier.complete):
+        return "One of the two loads was not complete, so an id can look new or gone without being it."
+    if receipt.scope != earlier.scope:
+        return "The two loads asked for different scopes, so an id can look new or gone without being it."
+    return None
+
+
+def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
+    return {"rows": clean.rows(counts.head(cap)), "left_out": max(len(counts) - cap, 0)}
+
+
+def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner) -> dict[str, Any]:
+    texts = error_texts(failures, clean=clean.redactor.text)
+    known = None if previous is None else set(error_texts(previous, clean=clean.redactor.text)["text"])
+    found = _capped(texts, CAPS["texts"], clean)
+    for row, text in zip(found["rows"], texts["text"], strict=False):
+        row["new"] = None if known is None else text not in known
+    return found
+
+
+def _code(receipt: Receipt | None, compared: bool, retention: str, clean: Cleaner) -> str:  # noqa: FBT001 - private
+    scope = receipt.scope if receipt else {}
+    asked = {name: value for name, value in scope.items() if value not in (None, [], {}, "")}
+    if receipt is not None and receipt.limit is not None:
+        asked["limit"] = receipt.limit
+    arguments = "".join(
+        f", {name}={clean.value(value)!r}" for name, value in asked.items() if name.isidentifier()
+    )
+    lines = [
+        "import toolkit as tk",
+        "",
+        "service = tk.connect()",
+        f"failures = tk.load_failures(service{arguments})",
+    ]
+    options = ""
+    if compared:
+        lines.append('previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with')
+        options = ", previous"
+    lines.append(f'tk.failure_report(failures{options}, retention="{retention}").save("failure-report.html")')
+    return "\n".join(lines)

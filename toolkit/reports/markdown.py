@@ -1,0 +1,131 @@
+r"""The findings as Markdown: for a chat or an issue. Text from data stays text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from toolkit.analysis.wording import counted, moment, percent
+from toolkit.redaction import visible
+from toolkit.reports.verdict import read_time
+
+_SIGNS: Final = re.compile(r"([\\`*_{}\[\]|~#!$])")
+_LIST: Final = re.compile(r"^(\d*)([-+=.)])")  # what would begin a list or underline a heading
+_ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
+
+
+def escape_markdown(value: object) -> str:
+    r"""A text as it stands in a paragraph or table cell of Markdown: on one line, every sign taken literally.
+
+    >>> print(escape_markdown("a|b `c` <script>"))
+    a\|b \`c\` &lt;script&gt;
+    """
+    line = " ".join(visible("" if value is None else str(value)).split())
+    return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
+
+
+def render_markdown(found: Mapping[str, Any]) -> str:
+    """The report as Markdown."""
+    completeness, comparison = found["completeness"], found["comparison"]
+    parts = [
+        f"# {escape_markdown(found['title'])}",
+        f"**{escape_markdown(found['verdict'])}**",
+        escape_markdown(completeness["sentence"]),
+    ]
+    if comparison and comparison["caution"]:
+        parts.append(escape_markdown(comparison["caution"]))
+    if found["overview"]["count"]:
+        parts += _body(found)
+    if comparison and comparison["new"]:
+        parts += _new(comparison)
+    parts += ["## Scope and completeness", *_scope(completeness)]
+    # an indented block, so that no value in the code can end it
+    parts += ["## The code", "\n".join(f"    {line}" for line in visible(found["code"]).split("\n"))]
+    parts.append(f"Made {moment(read_time(found['generated_at']))}; secrets are masked.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _body(found: Mapping[str, Any]) -> list[str]:
+    expiry, texts, workflows, labels = (
+        found[name] for name in ("expiry", "error_texts", "by_workflow", "by_label")
+    )
+    return [
+        "## Where it fails",
+        _table(
+            ("workflow", "status", "failures", "share"),
+            (
+                (
+                    row["workflow_url"] or "(none)",
+                    _none(row["response_status"]),
+                    f"{row['count']:,}",
+                    percent(row["share"]),
+                )
+                for row in workflows["rows"]
+            ),
+            workflows["left_out"],
+        ),
+        "## What it says",
+        _table(
+            ("error text", "failures", "share", "example"),
+            (
+                (
+                    f"{'(new) ' if row['new'] else ''}{row['text']}",
+                    f"{row['count']:,}",
+                    percent(row["share"]),
+                    row["dlq_id"],
+                )
+                for row in texts["rows"]
+            ),
+            texts["left_out"],
+        ),
+        "## Failure functions",
+        _table(
+            ("state", "failures", "meaning"),
+            ((row["state"] or "(none)", f"{row['count']:,}", row["meaning"]) for row in found["callbacks"]),
+        ),
+        f"## What expires (kept {escape_markdown(expiry['retention'])})",
+        _table(
+            ("when", "failures"),
+            ((row["when"], f"{row['count']:,}") for row in expiry["summary"] if row["count"]),
+        ),
+        "## Labels",
+        _table(
+            ("label", "failures", "share"),
+            ((_none(row["label"]), f"{row['count']:,}", percent(row["share"])) for row in labels["rows"]),
+            labels["left_out"],
+        ),
+    ]
+
+
+def _new(comparison: Mapping[str, Any]) -> list[str]:
+    lines = [f"- {escape_markdown(name)}" for name in comparison["ids"]]
+    if comparison["ids_left_out"]:
+        lines.append(f"- and {comparison['ids_left_out']:,} more")
+    return [f"## New since the previous load ({comparison['new']:,})", "\n".join(lines)]
+
+
+def _scope(completeness: Mapping[str, Any]) -> list[str]:
+    if completeness["state"] == "unknown":
+        return ["The frame has no receipt, so where it comes from is not known."]
+    lines = [f"- source: {escape_markdown(completeness['source'])}"]
+    lines += [
+        f"- {escape_markdown(name)}: {escape_markdown(value)}"
+        for name, value in completeness["scope"].items()
+    ]
+    lines.append(
+        f"- read at {escape_markdown(completeness['read_at'])}, {counted(completeness['pages'], 'page')}"
+    )
+    lines += [f"- assumes: {escape_markdown(text)}" for text in completeness["assumptions"]]
+    return ["\n".join(lines)]
+
+
+def _table(names: tuple[str, ...], rows: Iterable[tuple[object, ...]], left_out: int = 0) -> str:
+    lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
+    lines += [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+    more = f"\n\nand {left_out:,} more rows" if left_out else ""
+    return "\n".join(lines) + more
+
+
+def _none(value: object) -> object:
+    return "(none)" if value is None or value == "" else value

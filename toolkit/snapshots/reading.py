@@ -1,0 +1,298 @@
+"""Opening snapshots: as a frame, as a dataset read piece by piece, or only to see that they are whole."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Final, TypeVar
+
+import pandas as pd
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+
+from toolkit.errors import SnapshotDamagedError, SnapshotError
+from toolkit.receipt import Receipt
+from toolkit.redaction import escape_html
+from toolkit.snapshots.columns import extension_column
+from toolkit.snapshots.commit import unlisted
+from toolkit.snapshots.datafiles import damaged, opened_parquet, tables
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.index import read_index
+from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest
+from toolkit.tables.frames import to_frame
+
+_T = TypeVar("_T")
+_TRIES: Final = 10
+
+
+def read_snapshot(path: str | os.PathLike[str]) -> pd.DataFrame:
+    """A snapshot as a frame. Every byte read is checked against the hash it was written with.
+
+    Parameters
+    ----------
+    path : str or path
+        The folder of a snapshot.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The columns and types that were written. A snapshot made by `sync_failures` also has `first_seen_at`
+        and `gone_between` (null for entries still there). ``attrs["receipt"]`` is the latest load's, with the
+        rows of this frame.
+
+    Raises
+    ------
+    SnapshotError
+        When there is none.
+    SnapshotDamagedError
+        When a file is missing, cut or edited.
+
+    Examples
+    --------
+    >>> read_snapshot("nowhere")
+    Traceback (most recent call last):
+    toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
+    """
+    folder = Folder(path)
+
+    def read(manifest: Manifest) -> pd.DataFrame:
+        found: list[pa.Table] = []
+        schema: pa.Schema | None = None
+        for listed in manifest.files:
+            with opened_parquet(folder, listed, schema) as parquet:
+                schema = parquet.schema_arrow.remove_metadata()
+                found += [schema.empty_table(), *tables(parquet)]
+        table = pa.concat_tables(found)
+        return to_frame(table, _receipt(manifest, table.num_rows))
+
+    return _consistent(folder, read)
+
+
+def scan_snapshot(path: str | os.PathLike[str]) -> ds.Dataset:
+    """A snapshot as a dataset: columns and rows are read when they are asked for, piece by piece.
+
+    Names, sizes, rows and columns of all files are checked now, pages by their checksums when they are read.
+    `verify_snapshot` checks every byte. A sync that runs before the dataset is read may replace files: scan
+    again then.
+
+    Parameters
+    ----------
+    path : str or path
+        The folder of a snapshot.
+
+    Returns
+    -------
+    pyarrow.dataset.Dataset
+        Files partitioned by the day first seen bring no column for it: `first_seen_at` says it exactly.
+
+    Raises
+    ------
+    SnapshotError
+        When there is none.
+    SnapshotDamagedError
+        When a file is missing or cut, or has other rows or columns than were written.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from toolkit.snapshots.writing import write_snapshot
+    >>> from toolkit.tables.frames import frame_from_rows
+    >>> from toolkit.tables.schemas import LABELS_EXPLODED
+    >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_snapshot(frame, folder)
+    ...     scan_snapshot(folder).count_rows()
+    1
+    """
+    folder = Folder(path)
+
+    def scan(manifest: Manifest) -> ds.Dataset:
+        schemas = [_looked_at(folder, listed) for listed in manifest.files]
+        for listed, schema in zip(manifest.files, schemas, strict=True):
+            if not schema.equals(schemas[0]):
+                raise damaged(folder, listed, "other columns or types", "those of the snapshot's first file")
+        return ds.dataset(
+            [str(folder.path / listed.path) for listed in manifest.files],
+            schema=schemas[0],
+            format=ds.ParquetFileFormat(
+                default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
+            ),
+        )
+
+    return _consistent(folder, scan)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """What a whole snapshot holds.
+
+    Attributes
+    ----------
+    path : str
+    kind : {"frame", "failures", "vectors"}
+    generation : int
+        Commits so far.
+    files, rows, bytes : int
+        Data files, their rows and bytes.
+    gone : int
+        Rows of entries that are no longer in the DLQ.
+    unlisted : tuple of str
+        Files in the folder that are not part of the snapshot. The toolkit ignores them; other Parquet
+        readers, given the folder, may not.
+    receipt : Receipt or None
+        Of the latest load.
+    """
+
+    path: str
+    kind: Kind
+    generation: int
+    files: int
+    rows: int
+    bytes: int
+    gone: int
+    unlisted: tuple[str, ...]
+    receipt: Receipt | None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        strangers = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
+        gone = f" ({self.gone:,} gone)" if self.gone else ""
+        return (
+            f"whole: {self.rows:,} rows{gone} in {self.files:,} files, {self.bytes / 1e6:,.1f} MB{strangers}"
+        )
+
+    def __str__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
+            f'<td style="text-align:left">{escape_html(value)}</td></tr>'
+            for name, value in {
+                "snapshot": self.path,
+                "kind": self.kind,
+                "generation": self.generation,
+                "not part of it": ", ".join(self.unlisted) or "nothing",
+                "latest load": self.receipt.verdict if self.receipt else "none",
+            }.items()
+        )
+        return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+
+
+def verify_snapshot(path: str | os.PathLike[str]) -> Verification:
+    """Read every byte of a snapshot and see that it is as it was written.
+
+    Parameters
+    ----------
+    path : str or path
+        The folder of a snapshot.
+
+    Returns
+    -------
+    Verification
+        What it holds, when it is whole.
+
+    Raises
+    ------
+    SnapshotError
+        When there is none.
+    SnapshotDamagedError
+        When it is not whole; says which file and why.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from toolkit.snapshots.writing import write_snapshot
+    >>> from toolkit.tables.frames import frame_from_rows
+    >>> from toolkit.tables.schemas import LABELS_EXPLODED
+    >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     write_snapshot(frame, folder)
+    ...     verify_snapshot(folder).verdict
+    'whole: 1 rows in 1 files, 0.0 MB'
+    """
+    folder = Folder(path)
+
+    def verify(manifest: Manifest) -> Verification:
+        schema: pa.Schema | None = None
+        for listed in manifest.files:
+            with opened_parquet(folder, listed, schema) as parquet:
+                schema = parquet.schema_arrow
+        gone = read_index(folder, manifest).entries["gone"].sum() if manifest.kind == "failures" else 0
+        return Verification(
+            path=str(folder),
+            kind=manifest.kind,
+            generation=manifest.generation,
+            files=len(manifest.files),
+            rows=manifest.rows,
+            bytes=sum(listed.bytes for listed in manifest.files),
+            gone=int(gone),
+            unlisted=unlisted(folder, manifest),
+            receipt=_receipt(manifest),
+        )
+
+    return _consistent(folder, verify)
+
+
+def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
+    """Read one generation. Where a writer's commit took a file away meanwhile, read the next one."""
+    with folder.failures_named("reading"):
+        manifest = _current(folder)
+        for _ in range(_TRIES):
+            try:
+                return read(manifest)
+            except FileNotFoundError as error:
+                missing, manifest, before = error, _current(folder), manifest
+                if manifest.generation == before.generation:
+                    raise SnapshotDamagedError(
+                        f"reading the snapshot {folder}",
+                        got=f"no file {error.filename!r}",
+                        expected="every file that the manifest lists",
+                        next_step="Restore the file, or load into a new folder.",
+                    ) from None
+        raise SnapshotError(
+            f"reading the snapshot {folder}",
+            got=f"{_TRIES} commits while it was read",
+            expected="a pause between them",
+            next_step="Read it again.",
+        ) from missing
+
+
+def _current(folder: Folder) -> Manifest:
+    manifest = read_manifest(folder)
+    if manifest is None or not manifest.generation:
+        raise SnapshotError(
+            f"opening the snapshot {folder}",
+            got="a first write that was not finished" if manifest else "no manifest",
+            expected="a snapshot",
+            next_step="Name the folder that sync_failures, export_vectors or write_snapshot wrote.",
+        )
+    return manifest
+
+
+def _looked_at(folder: Folder, listed: ListedFile) -> pa.Schema:
+    """The columns of a data file, from its last bytes."""
+    with folder.open(listed.path) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size != listed.bytes:
+            raise damaged(folder, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
+        try:
+            metadata = pq.read_metadata(file)
+            schema = metadata.schema.to_arrow_schema().remove_metadata()
+        except (pa.ArrowInvalid, OSError) as error:
+            raise damaged(folder, listed, str(error), "a Parquet file") from None
+    if extension := extension_column(schema):
+        raise damaged(folder, listed, f"the extension type of {extension!r}", "plain Arrow types")
+    if metadata.num_rows != listed.rows:
+        raise damaged(folder, listed, f"{metadata.num_rows:,} rows", f"{listed.rows:,} rows")
+    return schema
+
+
+def _receipt(manifest: Manifest, rows: int | None = None) -> Receipt | None:
+    if not manifest.receipts:
+        return None
+    receipt = Receipt.from_dict(manifest.receipts[-1])
+    return receipt if rows is None else replace(receipt, rows=rows)
