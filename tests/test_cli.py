@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -328,3 +329,28 @@ def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None
         child.wait(10)
         child.stdout.close()
         assert time.monotonic() - begin < 5
+
+
+def test_interrupted_ends_with_130() -> None:
+    """Ctrl-C while the service does not answer: one line and the usual status."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        address = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        child = subprocess.Popen(
+            [sys.executable, "-m", "toolkit", "query", "text"],
+            env=clean() | {"TOOLKIT_VECTOR_URL": address, "TOOLKIT_VECTOR_TOKEN": TOKEN},
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        connection, _ = silent.accept()
+        child.send_signal(signal.SIGINT)
+        said = child.communicate(timeout=20)[1]
+        connection.close()
+    assert (child.returncode, said) == (130, "toolkit: interrupted\n")
+
+
+def test_a_report_that_cannot_be_written_ends_with_1(served: dict[str, str], tmp_path: Path) -> None:
+    """A folder that is not there and a suffix nobody knows are errors with a next step, not tracebacks."""
+    for path in ("nowhere/report.html", "report.docx"):
+        answer = run("report", "--limit", "1", "--output", path, environment=served, folder=tmp_path)
+        assert answer.returncode == 1, answer.stderr
+        assert "Traceback" not in answer.stderr

@@ -333,16 +333,27 @@ def _query(given: argparse.Namespace) -> int:
             include_metadata=True,
         )
     mask = service.redactor.text
-    for rank, found, score, *texts in zip(
-        *(hits[name] for name in ("rank", "id", "score", "data", "metadata")), strict=True
-    ):
-        data, metadata = (mask(text) if isinstance(text, str) else None for text in texts)
+    columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
+    for rank, found, score, text, metadata in zip(*columns, strict=True):
+        data = mask(text) if isinstance(text, str) else None
         if given.json:
-            row = {"rank": rank, "id": found, "score": score, "data": data}
-            _say(json.dumps(row | {"metadata": None if metadata is None else json.loads(metadata)}))
+            parsed = json.loads(metadata) if isinstance(metadata, str) else None
+            hit = {"rank": rank, "id": found, "score": score, "data": data, "metadata": _masked(parsed, mask)}
+            _say(json.dumps(hit))
         else:
             _say(f"{rank:>3}  {score:.4f}  {visible(found)}  {visible(' '.join((data or '').split()))}")
     return DONE
+
+
+def _masked(value: Any, mask: Callable[[str], str]) -> Any:
+    """JSON values with the secrets in their texts masked."""
+    if isinstance(value, str):
+        return mask(value)
+    if isinstance(value, list):
+        return [_masked(item, mask) for item in value]
+    if isinstance(value, dict):
+        return {mask(name): _masked(item, mask) for name, item in value.items()}
+    return value
 
 
 def _status(receipt: tk.Receipt) -> int:

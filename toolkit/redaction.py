@@ -264,8 +264,8 @@ class Redactor:
 
     def _pair(self, pair: str) -> str:
         name, equals, value = pair.partition("=")
-        if _MASK.fullmatch(pair):
-            return pair
+        if _MASK.match(pair):
+            return self.mask(pair)
         if value.strip("="):
             return f"{self._looks(name)}={self.mask(value)}"
         # no name and value, then: a flag, or a bare secret, perhaps with base64 padding

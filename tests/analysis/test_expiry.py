@@ -32,7 +32,8 @@ def test_expiry_by_hand():
     assert str(found["expires_at"].dtype) == "datetime64[ms, UTC]"
     summary = expiry_summary(found)
     assert dict(zip(summary["when"], summary["count"], strict=True)) == {
-        "already due": 1, "within 6 hours": 1, "within 24 hours": 0, "within 3 days": 0, "later": 1, "unknown": 1,
+        "already due": 1, "within 6 hours": 1, "within 24 hours": 0,
+        "within 3 days": 0, "later": 1, "unknown": 1,
     }  # fmt: skip
 
 

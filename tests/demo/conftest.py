@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -62,6 +65,32 @@ class Recorder:
         )
 
 
+class Marked:
+    """Processes that were started with `environment`, and their own children."""
+
+    def __init__(self) -> None:
+        self._mark = uuid.uuid4().hex
+        self.environment = os.environ | {"DEMO_MARK": self._mark}
+
+    def processes(self) -> list[str]:
+        """Ids of those that run."""
+        found = []
+        for process in Path("/proc").iterdir():
+            try:
+                if process.name.isdigit() and self._mark.encode() in (process / "environ").read_bytes():
+                    found.append(process.name)
+            except (FileNotFoundError, ProcessLookupError, PermissionError):
+                continue
+        return found
+
+    def after(self, seconds: float) -> list[str]:
+        """Ids of those that still run when none, or the time, is left."""
+        until = time.monotonic() + seconds
+        while (left := self.processes()) and time.monotonic() < until:
+            time.sleep(0.05)
+        return left
+
+
 @pytest.fixture(scope="session")
 def recording() -> Iterator[Recorder]:
     """The recorder, served for all tests."""
@@ -85,6 +114,14 @@ def application(recording: Recorder, tmp_path_factory: pytest.TempPathFactory) -
     with child("toolkit.demo.application", "--with-parent", environment=environment, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
     assert log.read_text() == ""
+
+
+@pytest.fixture
+def marked() -> Iterator[Marked]:
+    """A mark for child processes, to find those that are left behind."""
+    found = Marked()
+    yield found
+    assert found.after(15) == []
 
 
 @pytest.fixture

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import time
-import uuid
 from pathlib import Path
 
 import nbformat
@@ -58,35 +56,19 @@ def test_a_failing_cell_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", ["pipe", signal.SIGTERM, signal.SIGINT, signal.SIGKILL])
-def test_no_kernel_is_left_behind(tmp_path: Path, how: str | signal.Signals) -> None:
+def test_no_kernel_is_left_behind(tmp_path: Path, marked, how: str | signal.Signals) -> None:
     """Whether the pipe closes, a signal comes or it is killed: the kernel in mid-cell ends too."""
-    mark = uuid.uuid4().hex
     source = notebook(tmp_path / "story.ipynb", "1", "import time\ntime.sleep(60)")
     arguments = (str(source), str(tmp_path / "done.ipynb"), "--folder", str(tmp_path))
-    environment = os.environ | {"DEMO_MARK": mark}
+    environment = marked.environment
     with child(
         "toolkit.demo.notebooks", *arguments, environment=environment, log=tmp_path / "log"
     ) as process:
         process.stdout.readline()  # the first cell is done, the second one sleeps
-        assert len(_marked(mark)) >= 2
+        assert len(marked.processes()) >= 2
         if how == "pipe":
             process.stdin.close()
         else:
             process.send_signal(how)
         process.wait(20)
-    until = time.monotonic() + 15
-    while _marked(mark) and time.monotonic() < until:
-        time.sleep(0.1)
-    assert _marked(mark) == []
-
-
-def _marked(mark: str) -> list[str]:
-    """Processes whose environment holds the mark."""
-    found = []
-    for process in Path("/proc").iterdir():
-        try:
-            if process.name.isdigit() and mark.encode() in (process / "environ").read_bytes():
-                found.append(process.name)
-        except (FileNotFoundError, ProcessLookupError, PermissionError):
-            continue
-    return found
+    assert marked.after(15) == []

@@ -102,7 +102,7 @@ class Clock:
 def made() -> SimpleNamespace:
     """What makes rows, tables, loads and clocks."""
     return SimpleNamespace(
-        entry=entry, entries=entries, failures=failures, load=load_of, clock=Clock, stop_at=stop_at
+        entry=entry, entries=entries, failures=failures, load=load_of, clock=Clock, start=START, stop_at=stop_at
     )
 
 

@@ -172,6 +172,13 @@ def restart_failures(
 def rerun_failure_function(service: Service, dlq_id: str, *, confirm: bool = False) -> None:
     """Run the failure function of exactly this entry again.
 
+    Parameters
+    ----------
+    service : Service
+    dlq_id : str
+    confirm : bool
+        Must be True: real work starts.
+
     Raises
     ------
     InputError

@@ -52,12 +52,24 @@ class IndexInfo:
 def index_info(service: Service) -> IndexInfo:
     """What the vector index is: kind, dimension, similarity, counts.
 
-    Counts may lag behind the last writes.
+    Parameters
+    ----------
+    service : Service
+
+    Returns
+    -------
+    IndexInfo
+        Its counts may lag behind the last writes.
 
     Raises
     ------
     ServiceError
         When asking fails.
+
+    Examples
+    --------
+    >>> index_info(service).dimension
+    256
     """
     with Transport.to(service, "vector") as transport:
         return read_info(transport)
@@ -85,12 +97,26 @@ def read_info(transport: Transport) -> IndexInfo:
 
 
 def list_namespaces(service: Service) -> list[str]:
-    """The namespaces of the index; ``""`` is the default one.
+    """The namespaces of the index.
+
+    Parameters
+    ----------
+    service : Service
+
+    Returns
+    -------
+    list of str
+        ``""`` is the default one.
 
     Raises
     ------
     ServiceError
         When asking fails.
+
+    Examples
+    --------
+    >>> sorted(list_namespaces(service))
+    ['', 'incidents', 'runbooks']
     """
     request = Request(doing="listing namespaces", method="GET", path="/list-namespaces")
     with Transport.to(service, "vector") as transport:

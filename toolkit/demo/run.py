@@ -12,6 +12,7 @@ import os
 import shutil
 import signal
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
@@ -183,7 +184,12 @@ def _callbacks(address: str) -> Counter[str]:
     """How many callbacks of each kind the application accepted, once those of the messages are there."""
     until = time.monotonic() + _DEADLINE
     while True:
-        answer = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
+        try:
+            answer = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
+        except httpx.HTTPError as error:
+            raise LocalServiceError(
+                "asking the application for its callbacks", got=type(error).__name__, expected="an answer"
+            ) from error
         kinds = Counter(str(one["kind"]) for one in answer.json())
         if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
             return kinds
@@ -272,7 +278,12 @@ def _ended_by_signals() -> Iterator[None]:
     def end(number: int, _: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # only the main thread may set handlers, and what nohup ignores stays ignored
+    mine = threading.current_thread() is threading.main_thread()
+    numbers = [
+        one for one in (signal.SIGTERM, signal.SIGHUP) if mine and signal.getsignal(one) != signal.SIG_IGN
+    ]
+    before = {number: signal.signal(number, end) for number in numbers}
     try:
         yield
     finally:

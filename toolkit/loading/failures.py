@@ -64,8 +64,8 @@ def load_failures(
         ``created_at``, ``failed_at`` (datetime64[ms, UTC]), ``headers``, ``response_headers`` (map of str
         to list of str), ``body``, ``response_body`` (str, null when not UTF-8), ``body_bytes``,
         ``response_body_bytes`` (binary, only then), ``max_retries``, ``response_status`` (Int64),
-        ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``,
-        ``failure_function_state`` (str), ``labels`` (list of str), ``extra`` (JSON text of everything else). The receipt is in
+        ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``, ``failure_function_state``
+        (str), ``labels`` (list of str), ``extra`` (JSON text of everything else). The receipt is in
         ``attrs``; see `receipt`.
 
     Raises
@@ -88,6 +88,12 @@ def load_failures(
     ask questions about when things failed of ``failed_at``, which comes from the response's Date header.
 
     Not the thing for a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
+
+    Examples
+    --------
+    >>> failures = load_failures(service, since="2d", limit=250)
+    >>> len(failures), failures["dlq_id"].is_unique
+    (250, True)
     """
     if filter is None:
         filter = FailureFilter(since=since, until=until)  # noqa: A001 - as above
@@ -125,6 +131,11 @@ def iter_failures(
     ------
     ServiceError
         When asking fails; the pieces given until then are whole.
+
+    Examples
+    --------
+    >>> sum(len(piece) for piece in iter_failures(service, limit=250))
+    250
     """
     for table in open_failures(service, filter, kind=kind, limit=limit, reveal=reveal, progress=progress):
         yield to_frame(table)
@@ -152,6 +163,12 @@ def load_failure(
     ------
     NotFoundError
         When the entry is gone: expired, deleted, or never there.
+
+    Examples
+    --------
+    >>> some = load_failures(service, limit=1)
+    >>> load_failure(service, some["dlq_id"][0])["dlq_id"].equals(some["dlq_id"])
+    True
     """
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)

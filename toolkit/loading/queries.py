@@ -77,6 +77,13 @@ def query(
     -----
     Scores of dense indexes are normalised to 0..1, whatever the distance; scores of sparse and hybrid
     indexes may be any number and compare only within one query.
+
+    Examples
+    --------
+    >>> vectors = tk.load_vectors(service, limit=3)
+    >>> hits = query(service, vector=tk.as_matrix(vectors), top_k=5)
+    >>> hits.groupby("query")["rank"].max().tolist()
+    [5, 5, 5]
     """
     if queries is not None:
         if vector is not None or sparse is not None:
@@ -138,6 +145,12 @@ def query_text(
         When the index has no embedding model.
     ServiceError
         When asking fails.
+
+    Examples
+    --------
+    >>> hits = query_text(service, "connection refused", filter="topic = 'connections'", top_k=3)
+    >>> list(hits.columns), len(hits)
+    (['query', 'rank', 'id', 'score'], 3)
     """
     texts = [text] if isinstance(text, str) else list(text)
     asked = [

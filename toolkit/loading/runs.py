@@ -52,6 +52,11 @@ def load_runs(
         When the load ends short; ``.partial`` holds what was read.
     ServiceError
         When asking fails before anything was read.
+
+    Examples
+    --------
+    >>> load_runs(service, limit=50)["state"].isin(["RUN_FAILED", "RUN_SUCCESS", "RUN_STARTED"]).all()
+    np.True_
     """
     checked_limit(limit)
     half = service.need("queue")

@@ -62,11 +62,11 @@ def load_vectors(
     Returns
     -------
     pandas.DataFrame
-        One row a vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector`` (list
-        of float32, of fixed size where the index has a dimension), ``sparse_indices``, ``sparse_values``
-        (lists), ``metadata`` (JSON text; see `explode_metadata`), ``data`` (str), ``vector_problem`` (null,
-        or why the vector cannot be used; the row stays). `as_matrix` gives the vectors as one matrix. The receipt is
-        in ``attrs``.
+        One row a vector, unique by ``namespace`` and ``id``: ``namespace``, ``id`` (str), ``vector``
+        (list of float32, of fixed size where the index has a dimension), ``sparse_indices``,
+        ``sparse_values`` (lists), ``metadata`` (JSON text; see `explode_metadata`), ``data`` (str),
+        ``vector_problem`` (null, or why the vector cannot be used; the row stays). `as_matrix` gives the
+        vectors as one matrix. The receipt is in ``attrs``.
 
     Raises
     ------
@@ -78,6 +78,12 @@ def load_vectors(
     Notes
     -----
     Not the thing for an index larger than memory: `export_vectors` streams it into files.
+
+    Examples
+    --------
+    >>> vectors = load_vectors(service, namespace="runbooks", limit=20)
+    >>> tk.as_matrix(vectors).shape
+    (20, 256)
     """
     return open_vectors(
         service,
@@ -115,6 +121,11 @@ def iter_vectors(
     ------
     ServiceError
         When asking fails; the pieces given until then are whole.
+
+    Examples
+    --------
+    >>> sum(len(piece) for piece in iter_vectors(service, namespace="runbooks"))
+    1000
     """
     for table in open_vectors(
         service,
@@ -164,6 +175,12 @@ def fetch_vectors(
         For neither or both of `ids` and `prefix`, and for a prefix that matches 1,000 vectors or more.
     ServiceError
         When asking fails.
+
+    Examples
+    --------
+    >>> some = load_vectors(service, namespace="runbooks", limit=2)["id"].tolist()
+    >>> fetch_vectors(service, [*some, "not there"], namespace="runbooks")["id"].tolist() == some
+    True
     """
     wanted = None if ids is None else list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
     if (wanted is None) == (not prefix):

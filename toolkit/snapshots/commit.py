@@ -266,7 +266,7 @@ def unlisted(folder: Folder, manifest: Manifest) -> tuple[str, ...]:
     listed = {MANIFEST, LOCK, *(file.path for file in manifest.files)}
     if manifest.index:
         listed.add(manifest.index.path)
-    return tuple(name for name in folder.names() if name not in listed)
+    return tuple(sorted(name for name in folder.names() if name not in listed))
 
 
 def _previous(folder: Folder, kind: Kind, clock: Clock) -> Manifest | None:

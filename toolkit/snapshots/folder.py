@@ -59,11 +59,10 @@ class Folder:
             _sync(part.parent)
 
     def names(self) -> Iterator[str]:
-        """Relative paths of everything inside that is no folder, sorted. Links are named, not followed."""
+        """Relative paths of everything inside that is no folder. Links are named, not followed."""
         for folder, folders, files in os.walk(self.path):
-            folders.sort()
             links = [name for name in folders if (Path(folder) / name).is_symlink()]
-            for name in sorted(files + links):
+            for name in files + links:
                 yield (Path(folder) / name).relative_to(self.path).as_posix()
 
     def open(self, name: str) -> BinaryIO:

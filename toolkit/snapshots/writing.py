@@ -18,7 +18,7 @@ from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Kind, Manifest
 from toolkit.tables.frames import to_table
 
-_ROWS: Final = 50_000
+_ROWS: Final = 1_000  # so that row groups do not become much larger than they should
 
 
 def write_snapshot(

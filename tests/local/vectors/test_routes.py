@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import threading
 from typing import Any
 
 import httpx
@@ -294,6 +296,7 @@ def test_wrong_dimension_has_the_documented_words(http: httpx.Client) -> None:
 
 GOOD = {"vector": [1, 0]}
 ROW = {"id": "a", "vector": [1, 0]}
+DEEP = functools.reduce(lambda inner, _: {"a": inner}, range(150), {})
 BAD = [
     *(("query", {**GOOD, "topK": top_k}, 400, "topK") for top_k in (0, -1, 1.5, "5", True, 10**9)),
     ("query", {}, 400, "vector"),
@@ -321,6 +324,11 @@ BAD = [
     ("upsert", {**ROW, "metadata": {"a": "x" * 50_000}}, 400, "49152"),
     ("upsert", {**ROW, "data": "x" * (1024 * 1024 + 1)}, 400, "1048576"),
     ("upsert", {**ROW, "sparseVector": {"indices": [1], "values": [1]}}, 422, "sparseVector"),
+    ("upsert", {**ROW, "metadata": DEEP}, 400, "100 levels"),
+    ("upsert", {"id": DEEP, "vector": [1, 0]}, 400, "id"),
+    ("upsert", {"id": "a", "vector": DEEP}, 400, "vector"),
+    ("update", {"id": "a", "metadata": DEEP, "metadataUpdateMode": "PATCH"}, 400, "100 levels"),
+    ("query", {**GOOD, "filter": DEEP}, 400, "filter"),
     ("upsert", [], 400, "0 rows"),
     ("upsert", None, 400, "JSON object"),
     *(
@@ -391,3 +399,31 @@ def test_unknown_index_and_wrong_method(http: httpx.Client) -> None:
     wrong = http.get("/plain/query")
     assert wrong.status_code == 405
     assert wrong.headers["allow"] == "POST"
+
+
+def test_many_callers_at_once(http: httpx.Client) -> None:
+    """Writers, readers and deleters side by side are all served, and what nobody deleted remains."""
+    statuses: list[int] = []
+
+    def work(writer: int) -> None:
+        with httpx.Client(base_url=http.base_url, timeout=30) as client:
+            for turn in range(15):
+                rows = [{"id": f"{writer}-{turn}-{n}", "vector": [writer, n + 1]} for n in range(4)]
+                answers = [
+                    client.post("/plain/upsert", json=rows),
+                    client.post("/plain/query", json={"vector": [1, 1], "filter": "n HAS NOT FIELD"}),
+                    client.post("/plain/range", json={"cursor": "0", "limit": 7}),
+                    client.post("/plain/delete", json={"ids": [f"{writer}-{turn}-0"]}),
+                ]
+                statuses.extend(answer.status_code for answer in answers)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(statuses) == {200}
+    page = result(http.post("/plain/range", json={"cursor": "0", "limit": 1000}))
+    assert {row["id"] for row in page["vectors"]} == {
+        f"{writer}-{turn}-{n}" for writer in range(6) for turn in range(15) for n in (1, 2, 3)
+    }

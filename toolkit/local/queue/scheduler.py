@@ -94,7 +94,8 @@ class Scheduler:
         rows, later = await self._store.database.read(read)
         started = 0
         for row in rows:
-            if row["seq"] in self._claimed or started == room:
+            # claimed when the read began: since then it may have ended, and the row be out of date
+            if row["seq"] in claimed or started == room:
                 continue
             message = decode_message(row["spec"])
             if not self._flow.admit(message, now):

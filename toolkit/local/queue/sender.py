@@ -98,7 +98,7 @@ class Sender:
 
 
 def _sendable(text: str) -> bytes:
-    """Latin-1, as received; anything else (only entries filled in hold it) is made recognisable, not dropped."""
+    """Latin-1, as received; entries that were filled in may hold more, which becomes question marks."""
     return text.encode("latin-1", "replace")
 
 

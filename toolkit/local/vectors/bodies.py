@@ -22,6 +22,7 @@ from toolkit.local.vectors.checks import (
     metadata_text,
     optional_name,
     read_data,
+    read_metadata,
     read_name,
     read_vector,
     refusal,
@@ -100,13 +101,13 @@ def read_queries(body: Any, dimension: int, *, text: bool) -> tuple[list[Query],
     if not 1 <= len(bodies) <= MAX_BATCH:
         raise refusal("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
     queries = [
-        _query(one, dimension, text, f"query {place}: " * (len(bodies) > 1))
+        _query(one, dimension, f"query {place}: " * (len(bodies) > 1), text=text)
         for place, one in enumerate(bodies)
     ]
     return queries, len(bodies) > 1
 
 
-def _query(body: Any, dimension: int, text: bool, where: str) -> Query:  # noqa: FBT001 - private, called once
+def _query(body: Any, dimension: int, where: str, *, text: bool) -> Query:
     values = json_object(body, f"{where}query")
     if not text and values.get("sparseVector") is not None:
         raise refusal(f"{where}sparseVector", "one for a dense index", "a vector only", status=422)
@@ -186,7 +187,7 @@ def read_update(body: Any, dimension: int) -> Update:
     return Update(
         id=read_name(values.get("id"), "id"),
         vector=None if vector is None else read_vector(vector, dimension, "vector").astype(np.float32),
-        metadata=_metadata(values.get("metadata"), "metadata"),
+        metadata=read_metadata(values.get("metadata"), "metadata"),
         data=None if values.get("data") is None else read_data(values["data"], "data"),
         mode="PATCH" if mode == "PATCH" else "OVERWRITE",
     )
@@ -204,7 +205,7 @@ def read_rows(body: Any, dimension: int) -> list[NewRow]:
             NewRow(
                 read_name(values.get("id"), f"{where}id"),
                 vector,
-                metadata_text(_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),
+                metadata_text(read_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),
                 None if data is None else read_data(data, f"{where}data"),
             )
         )
@@ -217,7 +218,7 @@ def read_texts(body: Any) -> list[tuple[str, str, str | None]]:
         (
             read_name(values.get("id"), f"{where}id"),
             read_data(values.get("data"), f"{where}data"),
-            metadata_text(_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),
+            metadata_text(read_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),
         )
         for where, values in _row_objects(body)
     ]
@@ -259,12 +260,6 @@ def _filter(value: Any, what: str) -> MetadataFilter | None:
         return parse(text)
     except InputError as error:
         raise Refusal(400, f"{what}; {error}") from None
-
-
-def _metadata(value: Any, what: str) -> dict[str, Any] | None:
-    if value is not None and not isinstance(value, dict):
-        raise refusal(what, shown(value), "a JSON object")
-    return value
 
 
 def _ids(value: Any) -> tuple[str, ...]:

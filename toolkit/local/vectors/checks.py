@@ -15,6 +15,8 @@ MAX_ID: Final = 1024
 """Longest id, prefix and namespace, in characters. Not known of the hosted service: an assumption."""
 MAX_METADATA: Final = 48 * 1024
 """Most bytes of a vector's metadata."""
+MAX_NESTING: Final = 100
+"""Most levels of a vector's metadata: an assumption too."""
 MAX_DATA: Final = 1024 * 1024
 """Most bytes of a vector's text."""
 MAX_TOP_K: Final = 10_000
@@ -74,6 +76,21 @@ def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float64]:
     return vector
 
 
+def read_metadata(value: Any, what: str) -> dict[str, Any] | None:
+    """Metadata, nested at most `MAX_NESTING` deep; None where there is none."""
+    if value is None:
+        return None
+    if not isinstance(value, dict):
+        raise refusal(what, shown(value), "a JSON object")
+    level: list[Any] = [value]
+    for _ in range(MAX_NESTING):
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for items in inner for child in items if isinstance(child, dict | list)]
+        if not level:
+            return value
+    raise refusal(what, "deeper nesting", f"at most {MAX_NESTING} levels")
+
+
 def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
     """Metadata as compact JSON text, within its limit."""
     if metadata is None:
@@ -81,8 +98,8 @@ def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
     try:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
-    except (RecursionError, TypeError, ValueError) as error:
-        raise refusal(what, f"{type(error).__name__}", "JSON values, nested less deeply") from None
+    except (TypeError, ValueError) as error:  # lone surrogates; in process, what is no JSON
+        raise refusal(what, str(error)[:_SHOWN], "JSON values that can be written as UTF-8") from None
     if size > MAX_METADATA:
         raise refusal(what, f"{size} bytes", f"at most {MAX_METADATA}")
     return text
@@ -131,8 +148,8 @@ def text_value(value: Any, what: str) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value as a message shows it, cut when long."""
-    if isinstance(value, list):
-        return f"an array of {len(value)}"
-    text = repr(value)
+    """A value as a message shows it: containers by their size, text cut when long."""
+    if isinstance(value, list | tuple | dict):
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+    text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

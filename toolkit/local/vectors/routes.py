@@ -15,7 +15,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
-from toolkit.local.answers import Refusal, read_json
+from toolkit.local.answers import Refusal, parse_json, read_body, read_json
 from toolkit.local.vectors.bodies import (
     Include,
     read_fetch,
@@ -103,18 +103,19 @@ def _making(registry: IndexRegistry) -> _Handler:
 
 
 def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
-    def answer(name: str, namespace: str, body: Any, flags: frozenset[str]) -> Response:
+    def answer(name: str, namespace: str, body: bytes | None, flags: frozenset[str]) -> Response:
         index = registry.get(name)
         if namespace:
             read_name(namespace, "namespace")
-        return _json({"result": operation.run(index, namespace, body, flags)})
+        values = None if body is None else parse_json(body)
+        return _json({"result": operation.run(index, namespace, values, flags)})
 
     async def handle(request: Request) -> Response:
         try:
-            body = await read_json(request) if operation.has_body else None
+            body = await read_body(request) if operation.has_body else None
             flags = frozenset(request.query_params)
             name, namespace = request.path_params["index"], request.path_params.get("namespace", "")
-            # numpy and SQLite work off the event loop, which other requests need
+            # parsing, numpy and SQLite work off the event loop, which other requests need
             return await run_in_threadpool(answer, name, namespace, body, flags)
         except Refusal as refusal:
             return _refused(refusal)

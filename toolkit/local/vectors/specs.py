@@ -114,7 +114,7 @@ class IndexSpec:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:80]
+    return repr(value)[:80] if isinstance(value, str | int | float) else type(value).__name__
 
 
 def _refusal(got: str, expected: str) -> InputError:

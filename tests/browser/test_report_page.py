@@ -1,0 +1,78 @@
+"""The report in a real browser: silent, alone, readable."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from toolkit.redaction import Redactor
+from toolkit.reports import failure_report
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
+
+pytestmark = pytest.mark.browser
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+PAYLOAD = '"><img src="http://127.0.0.1:9/x.png" onerror="console.error(1)"><script>console.error(2)</script>'
+
+
+@pytest.fixture(scope="module")
+def page_file(tmp_path_factory):
+    """A saved report with hostile texts in it."""
+    rows = [
+        {
+            "dlq_id": f"{number}-{PAYLOAD}",
+            "workflow_url": f"https://shop.example/{number % 7}/{PAYLOAD}",
+            "failed_at": NOW - timedelta(hours=number),
+            "response_status": 500,
+            "labels": [PAYLOAD, "x" * 500],
+            "response_body": f"<title>{PAYLOAD}</title>" if number % 2 else "x" * 2_000,
+        }
+        for number in range(60)
+    ]
+    frame = frame_from_rows(rows, FAILURES)
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    return failure_report(frame, frame.iloc[5:], now=NOW, title=PAYLOAD, redactor=Redactor(key=b"k")).save(
+        path
+    )
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_the_report_is_silent_alone_and_fits(chromium, page_file, scheme, width):
+    """No console message, no request but the file, nothing wider than the window, the scheme's colours."""
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    messages, requests = [], []
+    page.on("console", lambda message: messages.append(message.text))
+    page.on("pageerror", lambda error: messages.append(str(error)))
+    page.on("request", lambda request: requests.append(request.url))
+    page.goto(page_file.as_uri())
+    page.wait_for_load_state("networkidle")
+    assert messages == []
+    assert requests == [page_file.as_uri()]
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("img, script, iframe, a").count() == 0
+    assert page.locator("h1").inner_text() == PAYLOAD
+    shown = page.locator("svg:visible")
+    assert shown.count() == 1
+    assert shown.bounding_box()["width"] > width / 2
+    background = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
+    assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 25, 29)"}[scheme]
+    context.close()
+
+
+def test_the_policy_holds(chromium, page_file):
+    """Even a script put into the page by other means does not run: the page's own policy refuses it."""
+    context = chromium.new_context()
+    page = context.new_page()
+    messages = []
+    page.on("console", lambda message: messages.append(message.text))
+    markup = page_file.read_text().replace("</main>", "</main><script>document.title = 'ran'</script>")
+    altered = page_file.with_name("altered.html")
+    altered.write_text(markup)
+    page.goto(altered.as_uri())
+    assert page.title() != "ran"
+    assert any("Content Security Policy" in message for message in messages)
+    context.close()

@@ -1,0 +1,140 @@
+"""A queue served in this process, with a clock that tests turn."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import uvicorn
+
+from toolkit.local.app import build_app
+from toolkit.local.clock import SystemClock
+from toolkit.local.queue.service import Queue
+from toolkit.local.queue.store import Store
+from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.redaction import Secret
+
+TOKEN = "token-of-the-queue-tests"
+KEYS = ("sig_current_" + "c" * 32, "sig_next_" + "n" * 32)
+
+
+class ManualClock:
+    """A clock that stands still until it is turned forward."""
+
+    def __init__(self) -> None:
+        self._now = SystemClock().now_ms()
+        self.waiting_for = 0
+
+    def now_ms(self) -> int:
+        return self._now
+
+    def advance(self, *, seconds: float) -> None:
+        self._now += round(seconds * 1000)
+
+    async def sleep_until(self, moment_ms: int) -> None:
+        self.waiting_for = moment_ms
+        while self._now < moment_ms:
+            await asyncio.sleep(0.002)
+
+
+def wait_until(condition: Callable[[], Any], *, seconds: float = 10) -> Any:
+    """The first true value of the condition; a failure when none comes."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if found := condition():
+            return found
+        time.sleep(0.004)
+    raise AssertionError("waited in vain")
+
+
+@dataclass
+class Service:
+    """A running queue: a client that is let in, and the parts a test may look at."""
+
+    http: httpx.Client
+    clock: ManualClock
+    store: Store
+    url: str
+
+    def publish(self, url: str, body: bytes = b"", **headers: str) -> dict[str, Any]:
+        """Publish with ``Service-`` headers, given as keywords; gives the answer."""
+        named = {f"Service-{name.replace('_', '-')}": value for name, value in headers.items()}
+        answer = self.http.post(f"/v2/publish/{url}", content=body, headers=named)
+        assert answer.status_code == 200, answer.text
+        return answer.json()
+
+    def dlq(self, kind: str = "dlq", **parameters: Any) -> list[dict[str, Any]]:
+        """The entries of one page; `kind` is "dlq" or "workflows/dlq"."""
+        answer = self.http.get(f"/v2/{kind}", params=parameters)
+        assert answer.status_code == 200, answer.text
+        return answer.json()["messages"]
+
+    def events(self, message_id: str) -> list[str]:
+        """The states a message went through, in order."""
+        answer = self.http.get("/v2/logs", params={"messageId": message_id})
+        return [event["state"] for event in reversed(answer.json()["events"])]
+
+    def wait(self, condition: Callable[[], Any]) -> Any:
+        """The first true value of the condition."""
+        return wait_until(condition)
+
+    def run_out(self, done: Callable[[], Any], *, step: float = 3600) -> Any:
+        """Turn the clock until the condition holds."""
+
+        def turned() -> Any:
+            if found := done():
+                return found
+            self.clock.advance(seconds=step)
+            return None
+
+        return wait_until(turned)
+
+
+@contextmanager
+def serving(folder: Path, *, retention_ms: int = 90 * 86_400_000, **options: Any) -> Iterator[Service]:
+    """A queue served by a thread of this process."""
+    clock = ManualClock()
+    store = Store(folder / "queue", clock=clock, retention_ms=retention_ms, signing_keys=KEYS)
+    registry = IndexRegistry(folder / "vectors")
+    app = build_app(Queue(store, **options), registry, Secret(TOKEN))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    wait_until(lambda: server.started)
+    url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    try:
+        with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=10) as client:
+            yield Service(client, clock, store, url)
+    finally:
+        server.should_exit = True
+        thread.join()
+        registry.close()
+        store.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
+    """Start a queue with options of `Store` and `Queue`; ended after the test."""
+    with ExitStack() as stack:
+        yield lambda **options: stack.enter_context(serving(tmp_path, **options))
+
+
+@pytest.fixture
+def service(start: Callable[..., Service]) -> Service:
+    """A queue with default options."""
+    return start()
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """A queue for the tests of a module that leave it as it was."""
+    with serving(tmp_path_factory.mktemp("shared")) as running:
+        yield running

@@ -1,0 +1,289 @@
+"""The forms of a report: payloads stay inert, secrets stay out, bytes stay the same, files are whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import stat
+from html.parser import HTMLParser
+
+import pytest
+from jinja2 import Environment, PackageLoader
+
+from toolkit.errors import InputError, ToolkitError
+from toolkit.redaction import Redactor, Secret, visible
+from toolkit.reports import failure_report
+from toolkit.reports.markdown import escape_markdown
+
+PAYLOADS = [
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "' onmouseover='alert(1)",
+    "</style></svg></table><iframe src=//evil.example>",
+    "$\\frac{1}{0}$",
+    "_x",
+    "safe\u202egpj.exe",
+    "long " * 100,
+    "{{7*7}}{% raw %}",
+    "javascript:alert(1)",
+    "=cmd|' /C calc'!A0",
+    "a|b `code` **bold** [x](javascript:alert(1)) ![i](http://evil.example/x.png)\n# h\n- l",
+    "&lt;b&gt;&amp;",
+    "nul\x00bell\x07",
+    "]]><!--",
+]
+TEXT_COLUMNS = [
+    "workflow_url", "workflow_run_id", "url", "method", "body", "failure_callback", "caller_ip", "label",
+    "flow_control_key", "failure_function_state", "response_body", "extra",
+]  # fmt: skip
+ELEMENTS = {
+    "html", "head", "meta", "title", "style", "body", "main", "div", "header", "section", "footer", "h1",
+    "h2", "p", "dl", "dt", "dd", "figure", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "ul",
+    "li", "pre", "svg", "desc", "defs", "g", "path", "use", "text", "tspan", "clippath", "rect", "pattern",
+}  # fmt: skip
+ATTRIBUTES = {
+    "lang", "charset", "http-equiv", "content", "name", "class", "scope", "style", "viewbox", "role",
+    "aria-labelledby", "id", "d", "clip-path", "href", "transform", "x", "y", "width", "height", "rx",
+    "patternunits", "fill",
+}  # fmt: skip
+VOID = {"meta"}
+
+
+class Page(HTMLParser):
+    """Elements, attributes, text and headings of a page; complains where elements do not nest."""
+
+    def __init__(self, markup):
+        super().__init__()
+        self.found, self.text, self.open, self.headings = [], [], [], []
+        self.feed(markup)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        """Keep the element."""
+        self.found.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+        if re.fullmatch("h[1-6]", tag):
+            self.headings.append(int(tag[1]))
+
+    def handle_startendtag(self, tag, attrs):
+        """Keep the element, which is closed already."""
+        self.found.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        """Check that it closes what is open."""
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        """Keep the text."""
+        self.text.append(data)
+
+    @property
+    def shown(self):
+        """All text, spaces squeezed."""
+        return " ".join("".join(self.text).split())
+
+
+def hostile(make, payload):
+    row = dict.fromkeys(TEXT_COLUMNS, payload) | {
+        "dlq_id": payload,
+        "labels": [payload],
+        "headers": {payload: [payload]},
+    }
+    other = {"dlq_id": "plain", "response_body": json.dumps({"error": payload})}
+    page = {"dlq_id": "page", "response_body": f"<html><title>{payload}</title></html>"}
+    receipt = {"source": payload, "scope": {payload: [payload], "label": payload}, "assumptions": (payload,)}
+    return make([row, other, page], **receipt)
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_texts_are_inert_in_html(make, options, payload):
+    """In every text column, receipt and title a payload adds no element or attribute, and is seen as text."""
+    report = failure_report(hostile(make, payload), make([], source=payload), title=payload, **options)
+    for markup in (report.to_html(), report._repr_html_()):
+        page = Page(markup)
+        assert {tag for tag, _ in page.found} <= ELEMENTS
+        assert {name for _, attributes in page.found for name in attributes} <= ATTRIBUTES
+        assert " ".join(visible(payload).split()) in page.shown
+        assert not {"\u202e", "\x00", "\x07"} & set(markup)
+        links = [attributes["href"] for _, attributes in page.found if "href" in attributes]
+        assert all(link.startswith("#trend-") for link in links)
+    assert "<script" not in report.to_html().lower()
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_hostile_texts_are_inert_in_markdown(make, options, payload):
+    """In Markdown a payload adds no HTML, no row, no column, no heading, no link and no code."""
+    frame = hostile(make, payload)
+    text = failure_report(frame, make([], source=payload), title=payload, **options).to_markdown()
+    plain = failure_report(
+        hostile(make, "plain"), make([], source="plain"), title="plain", **options
+    ).to_markdown()
+    lines, expected = (
+        [line for line in document.splitlines() if not line.startswith("    ")] for document in (text, plain)
+    )
+    assert "<" not in "\n".join(lines)
+    assert [line[:2] for line in lines if line.startswith("#")] == [
+        line[:2] for line in expected if line.startswith("#")
+    ]
+    columns = [re.sub(r"\\.", "", line).count("|") for line in lines if line.startswith("|")]
+    assert set(columns) <= {3, 4, 5}
+    assert not re.findall(r"(?<!\\)(?:`|\]\(|!\[)", "\n".join(lines).replace("\\\\", ""))
+    assert not {"\u202e", "\x00", "\x07"} & set(text)
+
+
+def test_markdown_escapes_what_begins_a_list():
+    """Signs that begin lists, rules or headings do nothing at the start of a line."""
+    assert [escape_markdown(text) for text in ("- a", "+ a", "1. a", "=== ", "# a", "12 a")] == [
+        "\\- a", "\\+ a", "1\\. a", "\\===", "\\# a", "12 a",
+    ]  # fmt: skip
+
+
+CANARY = "canary-0123456789abcdef"
+
+
+def test_secrets_are_in_no_form(make, options, tmp_path):
+    """Secrets in bodies, URLs, labels, ids, receipts and titles, and our own token, are in no form."""
+    own = Redactor(key=b"k", own=[Secret(CANARY)])
+    encoded = "Y2FuYXJ5LTAxMjM0NTY3ODlhYmNkZWY="
+    rows = [
+        {
+            "dlq_id": f"id {CANARY}",
+            "workflow_url": f"https://u:{CANARY}@shop.example/a?key={CANARY}",
+            "labels": [CANARY],
+        },
+        {"workflow_url": f"https://shop.example/{CANARY}", "failure_function_state": CANARY},
+        {"response_body": f'{{"error": "Bearer {CANARY}"}}'},
+        {"response_body": f"first\nTraceback (most recent call last):\n  x\nValueError: {encoded}"},
+        {"response_body": "-----BEGIN PRIVATE KEY-----\nMIIcanary\n-----END PRIVATE KEY-----"},
+        {"response_body": "AKIAIOSFODNN7EXAMPLE"},
+        {"response_body": "x" * 490 + CANARY},
+    ]
+    frame = make(rows, source=f"https://{CANARY}@queue.example", scope={"label": [CANARY], CANARY: 1})
+    report = failure_report(frame, make([]), title=CANARY, **(options | {"redactor": own}))
+    for name in ("report.html", "report.md", "report.json"):
+        report.save(tmp_path / name)
+    forms = [path.read_text() for path in tmp_path.iterdir()] + [
+        repr(report),
+        report._repr_html_(),
+        str(vars(report)),
+    ]
+    assert len(forms) == 6
+    for form in forms:
+        for secret in (CANARY, CANARY[:12], encoded[:12], "MIIcanary", "AKIAIOSFODNN7EXAMPLE"):
+            assert secret not in form
+        assert "masked len=" in form or "secret" in form
+
+
+def test_the_page_loads_and_runs_nothing(make, rows, options):
+    """The page has a policy that forbids everything but its own style, and no address to load from."""
+    markup = failure_report(make(rows), **options).to_html()
+    page = Page(markup)
+    policy = next(attributes for tag, attributes in page.found if attributes.get("http-equiv"))
+    assert policy["content"] == "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+    assert "@import" not in markup
+    assert re.findall(r"url\((?!#)", markup) == []
+    assert len(markup) < 300_000
+
+
+def test_structure_for_readers_of_all_kinds(make, rows, options):
+    """One main heading, headings in order, tables with captions and scoped headers, named figures."""
+    page = Page(failure_report(make(rows), make(rows[:2]), **options).to_html())
+    tags = [tag for tag, _ in page.found]
+    assert page.found[0] == ("html", {"lang": "en"})
+    assert page.headings[0] == 1
+    assert page.headings.count(1) == 1
+    assert set(page.headings[1:]) == {2}
+    assert tags.count("table") == tags.count("caption") >= 6
+    assert all("scope" in attributes for tag, attributes in page.found if tag == "th")
+    ids = [attributes["id"] for _, attributes in page.found if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    for tag, attributes in page.found:
+        if tag == "svg":
+            assert set(attributes["aria-labelledby"].split()) <= set(ids)
+
+
+def test_order_of_the_sections(make, rows, options):
+    """The verdict comes first, then when, where and what, the code last."""
+    markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
+    assert re.findall("<h2>(.*?)</h2>", markup) == [
+        "When", "Where it fails", "What it says", "What expires", "Failure functions", "Labels",
+        "New since the previous load", "Scope and completeness", "The code",
+    ]  # fmt: skip
+    assert markup.index('class="verdict"') < markup.index("<h2>")
+
+
+def test_colours_can_be_read():
+    """Text has a contrast of at least 4.5 to 1 on every background it stands on, in both themes."""
+    environment = Environment(loader=PackageLoader("toolkit.reports", "templates"), autoescape=True)
+    style = environment.get_template("style.css").render()
+    blocks = re.split(r"(?<!-)color-scheme: (?:light|dark);", style)[:2]
+    pairs = [
+        ("--ink", "--paper"), ("--muted", "--paper"), ("--ink", "--raised"), ("--muted", "--raised"),
+        ("--bad", "--bad-paper"), ("--good", "--good-paper"), ("--bad", "--paper"),
+        ("--plot-ink", "--plot-paper"), ("--plot-muted", "--plot-paper"),
+    ]  # fmt: skip
+    for colours in (dict(re.findall(r"(--[\w-]+): (#\w{6})", block)) for block in blocks):
+        for ink, paper in pairs:
+            first, second = sorted((_luminance(colours[ink]), _luminance(colours[paper])), reverse=True)
+            assert (first + 0.05) / (second + 0.05) >= 4.5, (ink, paper)
+
+
+def _luminance(colour):
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
+    """The same frames and moment give the same files, byte for byte; another moment does not."""
+    for name in ("a.html", "a.md", "a.json"):
+        for folder in ("first", "second"):
+            (tmp_path / folder).mkdir(exist_ok=True)
+            failure_report(make(rows), make(rows[:3]), **options).save(tmp_path / folder / name)
+        first, second = ((tmp_path / folder / name).read_bytes() for folder in ("first", "second"))
+        assert first == second
+    assert (
+        json.loads((tmp_path / "first/a.json").read_text())
+        == failure_report(make(rows), make(rows[:3]), **options).to_dict()
+    )
+
+
+def test_files_are_private_and_replaced_whole(make, rows, options, tmp_path):
+    """A file is for the user alone, replaces what was there, follows no link; nothing else is left."""
+    victim = tmp_path / "victim"
+    victim.write_text("untouched")
+    target = tmp_path / "report.html"
+    target.symlink_to(victim)
+    assert failure_report(make(rows), **options).save(str(target)) == target
+    assert victim.read_text() == "untouched"
+    assert not target.is_symlink()
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["report.html", "victim"]
+
+
+def test_what_cannot_be_saved(make, options, tmp_path):
+    """Other suffixes, missing folders and a folder in the way are typed errors, and leave nothing behind."""
+    report = failure_report(make([]), **options)
+    for name in ("report.pdf", "report"):
+        with pytest.raises(InputError, match=r"\.html, \.md or \.json"):
+            report.save(tmp_path / name)
+    with pytest.raises(ToolkitError, match="a folder that exists"):
+        report.save(tmp_path / "missing" / "report.html")
+    (tmp_path / "folder.html").mkdir()
+    with pytest.raises(ToolkitError, match="writing"):
+        report.save(tmp_path / "folder.html")
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.html"]
+
+
+def test_two_reports_in_one_notebook_do_not_share_ids(make, rows, options):
+    """Different reports have different ids, so that their drawings do not mix on one page."""
+    first, second = (failure_report(make(rows[:count]), **options)._repr_html_() for count in (5, 9))
+    ids = [
+        {attributes["id"] for _, attributes in Page(markup).found if "id" in attributes}
+        for markup in (first, second)
+    ]
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    assert "<html" not in first
