@@ -10,7 +10,8 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -42,6 +43,34 @@ def clean() -> dict[str, str]:
     """The variables of this process without any service."""
     families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
     return {name: value for name, value in os.environ.items() if not name.startswith(families)}
+
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def command(
+    served: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Callable[..., Ended]:
+    """The command in this process, with the service configured and a folder of its own."""
+    for name, value in served.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.chdir(tmp_path)
+
+    def ended(*words: str) -> Ended:
+        capsys.readouterr()
+        return Ended(main(words), *capsys.readouterr())
+
+    return ended
 
 
 @pytest.fixture(scope="module")
@@ -161,42 +190,42 @@ def test_a_token_on_the_command_line_is_not_taken() -> None:
     assert answer.returncode == 2
 
 
-def test_snapshots_and_reports(served: dict[str, str], tmp_path: Path) -> None:
+def test_snapshots_and_reports(command, tmp_path: Path) -> None:
     """Failures go into a snapshot, a second time changes nothing, it verifies and is reported on."""
-    first = run("snapshot", "failures", "kept", environment=served, folder=tmp_path)
+    first = command("snapshot", "failures", "kept")
     assert first.returncode == 0, first.stderr
     assert "kept: 5,000 added, 0 changed, 0 gone" in first.stdout
     assert "complete: 5,000 failures" in first.stderr
-    again = run("snapshot", "failures", "kept", environment=served, folder=tmp_path)
+    again = command("snapshot", "failures", "kept")
     assert "kept: 0 added, 0 changed, 0 gone" in again.stdout, again.stderr
     assert pq.read_table(tmp_path / "kept").num_rows == 5000
-    verified = run("verify", "kept", folder=tmp_path)
+    verified = command("verify", "kept")
     assert verified.returncode == 0, verified.stderr
     assert "5,000" in verified.stdout
     paths = ("out.html", "out.md", "out.json")
     options = [word for path in paths for word in ("--output", path)]
-    reported = run("report", "--snapshot", "kept", "--retention", "30d", *options, folder=tmp_path)
+    reported = command("report", "--snapshot", "kept", "--retention", "30d", *options)
     assert reported.returncode == 0, reported.stderr
     for path in paths:
         assert (tmp_path / path).stat().st_size > 1000
     assert TOKEN not in "".join((tmp_path / path).read_text() for path in paths)
 
 
-def test_a_damaged_snapshot_does_not_verify(served: dict[str, str], tmp_path: Path) -> None:
+def test_a_damaged_snapshot_does_not_verify(command, tmp_path: Path) -> None:
     """A single changed byte ends with 1 and names the file."""
-    made = run("snapshot", "failures", "kept", "--label", "payments", environment=served, folder=tmp_path)
+    made = command("snapshot", "failures", "kept", "--label", "payments")
     assert made.returncode == 0, made.stderr
     path = next((tmp_path / "kept").rglob("*.parquet"))
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
     path.chmod(0o600)
     path.write_bytes(content)
-    answer = run("verify", "kept", folder=tmp_path)
+    answer = command("verify", "kept")
     assert answer.returncode == 1
     assert path.name in answer.stderr
 
 
-def test_filters_reach_the_service(served: dict[str, str], tmp_path: Path) -> None:
+def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Path) -> None:
     """Repeated values of a filter combine with OR, different filters with AND, as a loader gives them."""
     words = [
         "--since",
@@ -210,7 +239,7 @@ def test_filters_reach_the_service(served: dict[str, str], tmp_path: Path) -> No
         "--state",
         "CALLBACK_FAIL",
     ]
-    answer = run("snapshot", "failures", "kept", *words, environment=served, folder=tmp_path)
+    answer = command("snapshot", "failures", "kept", *words)
     assert answer.returncode == 0, answer.stderr
     rows = pq.read_table(tmp_path / "kept").to_pylist()
     assert 0 < len(rows) < 100
@@ -227,9 +256,9 @@ def test_filters_reach_the_service(served: dict[str, str], tmp_path: Path) -> No
         assert set(tk.load_failures(service, chosen)["dlq_id"]) == {row["dlq_id"] for row in rows}
 
 
-def test_a_first_look_is_not_complete(served: dict[str, str], tmp_path: Path) -> None:
+def test_a_first_look_is_not_complete(command, tmp_path: Path) -> None:
     """With --limit the report is written, and status 3 says that it is not the whole."""
-    answer = run("report", "--limit", "50", "--output", "look.html", environment=served, folder=tmp_path)
+    answer = command("report", "--limit", "50", "--output", "look.html")
     assert answer.returncode == 3, answer.stderr
     assert "not complete" in answer.stderr
     assert (tmp_path / "look.html").exists()
@@ -242,12 +271,12 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     assert "expected the snapshot alone" in answer.stderr
 
 
-def test_vectors_are_exported(served: dict[str, str], tmp_path: Path) -> None:
+def test_vectors_are_exported(command, tmp_path: Path) -> None:
     """All namespaces by default, the named ones when they are named."""
-    everything = run("snapshot", "vectors", "all", environment=served, folder=tmp_path)
+    everything = command("snapshot", "vectors", "all")
     assert everything.returncode == 0, everything.stderr
     assert pq.read_table(tmp_path / "all").num_rows == 2000
-    some = run(
+    some = command(
         "snapshot",
         "vectors",
         "some",
@@ -255,14 +284,12 @@ def test_vectors_are_exported(served: dict[str, str], tmp_path: Path) -> None:
         "runbooks",
         "--namespace",
         "",
-        environment=served,
-        folder=tmp_path,
     )
     assert some.returncode == 0, some.stderr
     assert set(pq.read_table(tmp_path / "some")["namespace"].to_pylist()) == {"runbooks", ""}
 
 
-def test_queries_by_text(served: dict[str, str]) -> None:
+def test_queries_by_text(command) -> None:
     """Hits come ranked, as lines or as JSON, and obey namespace, filter and number."""
     words = (
         "query",
@@ -274,21 +301,21 @@ def test_queries_by_text(served: dict[str, str]) -> None:
         "--filter",
         "city = 'Izmir'",
     )
-    answer = run(*words, environment=served)
+    answer = command(*words)
     assert answer.returncode == 0, answer.stderr
     lines = answer.stdout.splitlines()
     assert len(lines) == 4
     assert re.match(r"  1  0\.\d{4}  runbook-\d{4}  When you see this", lines[0])
-    hits = [json.loads(line) for line in run(*words, "--json", environment=served).stdout.splitlines()]
+    hits = [json.loads(line) for line in command(*words, "--json").stdout.splitlines()]
     assert [hit["rank"] for hit in hits] == [1, 2, 3, 4]
     assert {hit["metadata"]["city"] for hit in hits} == {"Izmir"}
     assert hits[0]["metadata"]["topic"] == "certificates"
     assert [hit["score"] for hit in hits] == sorted((hit["score"] for hit in hits), reverse=True)
 
 
-def test_a_filter_that_does_not_parse_ends_with_1(served: dict[str, str]) -> None:
+def test_a_filter_that_does_not_parse_ends_with_1(command) -> None:
     """The error names the position."""
-    answer = run("query", "text", "--filter", "city = ", environment=served)
+    answer = command("query", "text", "--filter", "city = ")
     assert answer.returncode == 1
     assert "position 7" in answer.stderr
 
@@ -348,9 +375,9 @@ def test_interrupted_ends_with_130() -> None:
     assert (child.returncode, said) == (130, "toolkit: interrupted\n")
 
 
-def test_a_report_that_cannot_be_written_ends_with_1(served: dict[str, str], tmp_path: Path) -> None:
+def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
     """A folder that is not there and a suffix nobody knows are errors with a next step, not tracebacks."""
     for path in ("nowhere/report.html", "report.docx"):
-        answer = run("report", "--limit", "1", "--output", path, environment=served, folder=tmp_path)
+        answer = command("report", "--limit", "1", "--output", path)
         assert answer.returncode == 1, answer.stderr
         assert "Traceback" not in answer.stderr

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import datetime
 from typing import Any, Protocol
 
@@ -80,11 +80,22 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
-        """The receipt back from `to_dict`. Names it does not know, of a later version, are left out."""
+        """The receipt back from `to_dict`. Names it does not know, of a later version, are left out.
+
+        Raises
+        ------
+        InputError
+            When a name is missing that every receipt has.
+        """
         known = {item.name for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
+        missing = [item.name for item in fields(cls) if item.default is MISSING and item.name not in plain]
+        if missing:
+            raise InputError(
+                "reading a receipt", got=f"none of {', '.join(missing)}", expected="a whole receipt"
+            )
         for name in ("assumptions", "reasons"):
-            plain[name] = tuple(plain.get(name, ()))
+            plain[name] = tuple(plain.get(name) or ())
         return cls(**plain)
 
     @property

@@ -247,6 +247,7 @@ def test_a_body_that_cannot_be_sent_is_refused(server, body):
         "https://",
         "https://:80/",
         "https://app.example:99999/",
+        "https://[::1]:8080/",
         "https://app.example:x/",
         "https://[::1/",
         f"https://ann:{CANARY}@app.example/",

@@ -1,0 +1,233 @@
+"""The findings: numbers against hand counts, and the JSON twin's shape."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+
+import pandas as pd
+import pytest
+
+from toolkit.errors import InputError
+from toolkit.reports import failure_report
+from toolkit.tables.frames import frame_from_rows, to_table
+from toolkit.tables.schemas import FAILURES
+
+
+def test_numbers_by_hand(make, rows, options):
+    """Counts, shares, texts and expiries are those counted by hand."""
+    found = failure_report(make(rows), **options).to_dict()
+    assert found["overview"] == {
+        "count": 12,
+        "workflows": 2,
+        "runs": 12,
+        "first_at": "2026-03-04T23:00:00.000+00:00",
+        "last_at": "2026-03-10T11:00:00.000+00:00",
+        "worst_workflow": "https://shop.example/pay",
+        "worst_count": 8,
+        "worst_share": 0.666667,
+        "fell_back": 0,
+    }
+    assert found["by_workflow"]["rows"][0] == {
+        "workflow_url": "https://shop.example/pay", "response_status": 429, "count": 4, "share": 0.333333,
+    }  # fmt: skip
+    assert [list(row.values())[:2] for row in found["by_label"]["rows"]] == [
+        ["eu", 6],
+        ["prod", 6],
+        [None, 6],
+    ]
+    assert [(row["state"], row["count"]) for row in found["callbacks"]] == [
+        ("CALLBACK_FAIL", 3),
+        ("CALLBACK_SUCCESS", 9),
+    ]
+    texts = [(row["text"], row["kind"], row["count"], row["dlq_id"]) for row in found["error_texts"]["rows"]]
+    assert texts == [("order <n> was declined", "json", 8, "d1"), ("Busy", "html", 4, "d0")]
+    assert found["error_texts"]["rows"][0]["example"] == "order 1 was declined"
+    # failed up to 133 hours ago and kept 168: 35 hours are left of the oldest
+    assert {row["when"]: row["count"] for row in found["expiry"]["summary"]}["within 3 days"] == 4
+    assert found["expiry"]["next"][0]["dlq_id"] == "d11"
+    assert found["expiry"]["next"][0]["hours_left"] == 35.0
+    assert sum(map(sum, (group["counts"] for group in found["trend"]["groups"]))) == 12
+
+
+def test_verdict(make, rows, options):
+    """The verdict is one sentence with counts, window, the worst workflow, and what expires."""
+    report = failure_report(make(rows), retention="6d", **options)
+    assert report.verdict == (
+        "12 failures in 2 workflows between 2026-03-04 23:00 and 2026-03-10 11:00 UTC, 8 of them (67 %) in "
+        "https://shop.example/pay; 2 expire within 24 hours."
+    )
+    assert repr(report) == f"FailureReport({report.verdict!r})"
+
+
+def test_what_is_new(make, rows, options):
+    """New ids come with the latest first, new texts are marked, and the previous count is given."""
+    previous = make([row for number, row in enumerate(rows) if number % 3])
+    previous["dlq_id"] = pd.Series([*[f"d{n}" for n in range(12) if n % 3 and n != 1], "old"], dtype="str")
+    report = failure_report(make(rows), previous, **options)
+    found = report.to_dict()["comparison"]
+    assert found == {
+        "previous_count": 8, "new": 5, "gone": 1, "new_workflows": ["https://shop.example/mail"],
+        "ids": ["d0", "d1", "d3", "d6", "d9"], "ids_left_out": 0, "caution": None,
+    }  # fmt: skip
+    assert "; 5 new since the previous load" in report.verdict
+    assert [row["new"] for row in report.to_dict()["error_texts"]["rows"]] == [False, True]
+    assert "; none new since the previous load" in failure_report(make(rows), make(rows), **options).verdict
+
+
+def test_many_new_ids_are_capped_with_a_count(make, options):
+    """At most 200 ids are listed, and the others are counted."""
+    report = failure_report(make([{}] * 450), make([]), **options)
+    found = report.to_dict()["comparison"]
+    assert (found["new"], len(found["ids"]), found["ids_left_out"]) == (450, 200, 250)
+    assert "and 250 more" in report.to_markdown()
+    assert "and 250 more" in report.to_html()
+
+
+@pytest.mark.parametrize(
+    ("receipt", "state", "said"),
+    [
+        ({}, "complete", "every entry present during the load"),
+        ({"complete": False, "reasons": ("a cursor expired",)}, "incomplete", "a cursor expired"),
+        ({"rows": 30}, "complete", "This report is on 12 of them"),
+        (None, "unknown", "no receipt"),
+    ],
+)
+def test_completeness_is_said(make, rows, options, receipt, state, said):
+    """The report says whether it is on everything, why not, and that it does not know."""
+    frame = make(rows, **(receipt or {}))
+    if receipt is None:
+        frame.attrs.clear()
+    report = failure_report(frame, **options)
+    found = report.to_dict()["completeness"]
+    assert found["state"] == state
+    assert said in found["sentence"]
+    assert report.verdict.startswith("Incomplete: at least 12") == (state == "incomplete")
+    assert said in report.to_html()
+    assert said in report.to_markdown()
+
+
+@pytest.mark.parametrize(
+    ("receipt", "caution"),
+    [
+        ({"source": "https://other.example"}, "another source"),
+        ({"complete": False}, "not complete"),
+        ({"scope": {"label": ["x"]}}, "different entries"),
+        ({"scope": {"since": "2026-03-05T00:00:00.000Z"}}, "different entries"),
+        ({"scope": {"since": "2026-03-01T00:00:00.000Z"}}, None),
+        (None, "no receipt"),
+    ],
+)
+def test_comparisons_that_may_mislead_say_so(make, rows, options, receipt, caution):
+    """Where the later load reaches further, the report warns that new may not mean new."""
+    previous = make(rows[:5], **(receipt or {}))
+    if receipt is None:
+        previous.attrs.clear()
+    report = failure_report(make(rows), previous, **options)
+    if caution is None:
+        assert report.to_dict()["comparison"]["caution"] is None
+        return
+    assert caution in report.to_dict()["comparison"]["caution"]
+    assert caution in report.to_html()
+    assert caution in report.to_markdown()
+
+
+def test_code_asks_for_the_same(make, rows, options):
+    """The code loads with the receipt's scope and makes the report with the same retention."""
+    scope = {
+        "kind": "messages",
+        "revealed": False,
+        "since": "2026-03-03T00:00:00.000Z",
+        "label": ["eu", "us"],
+    }
+    report = failure_report(make(rows, scope=scope, limit=50), retention=timedelta(days=3), **options)
+    code = report.to_dict()["code"]
+    assert "chosen = tk.FailureFilter(since='2026-03-03T00:00:00.000Z', label=('eu', 'us'))" in code
+    assert 'failures = tk.load_failures(service, chosen, kind="messages", limit=50)' in code
+    assert 'tk.failure_report(failures, retention="3d").save(' in code
+    compile(code, "report", "exec")
+
+
+def test_no_failures(make, options):
+    """No failures is a normal report, in every form."""
+    report = failure_report(make([]), make([{}]), **options)
+    assert report.verdict == "No failures; none new since the previous load."
+    assert report.to_dict()["comparison"]["gone"] == 1
+    assert "<svg" not in report.to_html()
+    assert "Where it fails" not in report.to_markdown()
+
+
+def test_rows_without_anything(make, options):
+    """Rows with nothing but an id are reported too, in every form."""
+    report = failure_report(make([{}, {}, {}]), **options)
+    assert report.verdict == "3 failures."
+    assert report.to_dict()["trend"]["undated"] == 3
+    assert "no usable time" in report.to_html()
+    assert "(none)" in report.to_markdown()
+
+
+def test_values_are_json_and_a_copy(make, rows, options):
+    """The findings are plain JSON values, and changing them does not change the report."""
+    report = failure_report(make(rows), make(rows[:3]), **options)
+    found = report.to_dict()
+    assert json.loads(json.dumps(found, allow_nan=False)) == found
+    found["overview"]["count"] = 0
+    assert report.to_dict()["overview"]["count"] == 12
+
+
+def test_the_shape_of_the_json(make, rows, options):
+    """The names of the JSON twin are pinned: a change of them is a new schema number."""
+    found = failure_report(make(rows), make(rows[:3]), **options).to_dict()
+    assert found["schema"] == "failure-report/1"
+    names = {name: " ".join(sorted(part)) for name, part in found.items() if isinstance(part, dict)}
+    assert names == {
+        "overview": "count fell_back first_at last_at runs workflows worst_count worst_share worst_workflow",
+        "completeness": (
+            "assumptions bytes limit pages read_at reasons requests retries scope sentence source state"
+        ),
+        "comparison": "caution gone ids ids_left_out new new_workflows previous_count",
+        "trend": "by fell_back groups starts step_seconds undated",
+        "by_workflow": "left_out rows",
+        "by_label": "left_out rows",
+        "expiry": "next retention summary",
+        "error_texts": "left_out rows",
+    }
+    assert sorted(set(found) - set(names)) == [
+        "callbacks",
+        "code",
+        "generated_at",
+        "schema",
+        "title",
+        "verdict",
+    ]
+    texts = "count dlq_id example kind last_at new share text workflows"
+    assert " ".join(sorted(found["error_texts"]["rows"][0])) == texts
+
+
+def test_frames_are_not_changed(make, rows, options):
+    """The caller's frames stay as they were; an Arrow table gives the same numbers."""
+    frame, previous = make(rows), make(rows[:3])
+    before = frame.copy(deep=True)
+    report = failure_report(frame, previous, **options)
+    pd.testing.assert_frame_equal(frame, before)
+    from_arrow = failure_report(to_table(frame, FAILURES), previous, **options).to_dict()
+    assert from_arrow["by_workflow"] == report.to_dict()["by_workflow"]
+
+
+@pytest.mark.parametrize("bad", [{"retention": "soon"}, {"now": datetime(2026, 1, 1)}])  # noqa: DTZ001 - the point
+def test_bad_options_are_refused(make, options, bad):
+    """A retention that cannot be read, and a moment without a zone, are errors."""
+    with pytest.raises(InputError, match="expected"):
+        failure_report(make([]), **(options | bad))
+
+
+def test_a_frame_of_something_else_is_refused(options):
+    """A frame without the columns of failures is an error that names them."""
+    with pytest.raises(InputError, match="failed_at"):
+        failure_report(pd.DataFrame({"id": [1]}), **options)
+
+
+def test_now_defaults_to_the_clock():
+    """Without `now`, the clock is asked."""
+    made = datetime.fromisoformat(failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"])
+    assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)

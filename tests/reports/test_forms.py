@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import stat
+from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
 
 import pytest
@@ -38,14 +39,16 @@ TEXT_COLUMNS = [
 ]  # fmt: skip
 ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "main", "div", "header", "section", "footer", "h1",
-    "h2", "p", "dl", "dt", "dd", "figure", "table", "caption", "thead", "tbody", "tr", "th", "td", "span", "ul",
-    "li", "pre", "svg", "desc", "defs", "g", "path", "use", "text", "tspan", "clippath", "rect", "pattern",
+    "h2", "p", "dl", "dt", "dd", "figure", "table", "caption", "thead", "tbody", "tr", "th", "td", "span",
+    "ul", "li", "pre", "svg", "desc", "defs", "g", "path", "use", "text", "tspan", "clippath", "rect",
+    "pattern",
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "scope", "style", "viewbox", "role",
     "aria-labelledby", "id", "d", "clip-path", "href", "transform", "x", "y", "width", "height", "rx",
     "patternunits", "fill",
 }  # fmt: skip
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 VOID = {"meta"}
 
 
@@ -86,12 +89,9 @@ class Page(HTMLParser):
 
 
 def hostile(make, payload):
-    row = dict.fromkeys(TEXT_COLUMNS, payload) | {
-        "dlq_id": payload,
-        "labels": [payload],
-        "headers": {payload: [payload]},
-    }
-    other = {"dlq_id": "plain", "response_body": json.dumps({"error": payload})}
+    row = dict.fromkeys(TEXT_COLUMNS, payload) | {"dlq_id": payload, "labels": [payload]}
+    row |= {"headers": {payload: [payload]}, "failed_at": NOW - timedelta(days=1)}
+    other = {"dlq_id": "plain", "response_body": json.dumps({"error": payload}), "failed_at": NOW}
     page = {"dlq_id": "page", "response_body": f"<html><title>{payload}</title></html>"}
     receipt = {"source": payload, "scope": {payload: [payload], "label": payload}, "assumptions": (payload,)}
     return make([row, other, page], **receipt)
@@ -103,6 +103,7 @@ def test_hostile_texts_are_inert_in_html(make, options, payload):
     report = failure_report(hostile(make, payload), make([], source=payload), title=payload, **options)
     for markup in (report.to_html(), report._repr_html_()):
         page = Page(markup)
+        assert "svg" in {tag for tag, _ in page.found}
         assert {tag for tag, _ in page.found} <= ELEMENTS
         assert {name for _, attributes in page.found for name in attributes} <= ATTRIBUTES
         assert " ".join(visible(payload).split()) in page.shown
@@ -160,6 +161,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         {"response_body": "AKIAIOSFODNN7EXAMPLE"},
         {"response_body": "x" * 490 + CANARY},
     ]
+    rows = [row | {"failed_at": options["now"] - timedelta(hours=hours)} for hours, row in enumerate(rows)]
     frame = make(rows, source=f"https://{CANARY}@queue.example", scope={"label": [CANARY], CANARY: 1})
     report = failure_report(frame, make([]), title=CANARY, **(options | {"redactor": own}))
     for name in ("report.html", "report.md", "report.json"):
@@ -170,6 +172,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         str(vars(report)),
     ]
     assert len(forms) == 6
+    assert sum("<svg" in form for form in forms) == 2
     for form in forms:
         for secret in (CANARY, CANARY[:12], encoded[:12], "MIIcanary", "AKIAIOSFODNN7EXAMPLE"):
             assert secret not in form

@@ -69,13 +69,13 @@ def load_of(
 
 
 def stop_at(number: int, stop: Callable[[], None]) -> Callable[[str], None]:
-    """A `step` that calls `stop` at the operation of this number; of the many small writes, each tenth counts."""
+    """A `step` that stops at the operation of this number; of the many small writes, some count."""
     seen = {"writes": 0, "operations": 0}
 
     def step(name: str) -> None:
         if name == "write":
             seen["writes"] += 1
-            if seen["writes"] % 10 != 1:
+            if seen["writes"] % 20 != 1:
                 return
         seen["operations"] += 1
         if seen["operations"] == number:
@@ -90,7 +90,7 @@ class Clock:
     def __init__(self, now: datetime) -> None:
         self.now = now
 
-    def __call__(self) -> datetime:
+    def __call__(self) -> datetime:  # noqa: D102 - the class says it
         return self.now
 
     def forward(self, **span: float) -> None:
@@ -102,7 +102,13 @@ class Clock:
 def made() -> SimpleNamespace:
     """What makes rows, tables, loads and clocks."""
     return SimpleNamespace(
-        entry=entry, entries=entries, failures=failures, load=load_of, clock=Clock, start=START, stop_at=stop_at
+        entry=entry,
+        entries=entries,
+        failures=failures,
+        load=load_of,
+        clock=Clock,
+        start=START,
+        stop_at=stop_at,
     )
 
 

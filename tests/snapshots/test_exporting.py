@@ -89,7 +89,10 @@ def test_an_export_belongs_to_its_index_and_scope(folder: Folder, made: SimpleNa
     """Another index or namespace is refused; every namespace stays every namespace when one is added."""
     export_load(_load(made, _rows(1), scope={"namespaces": ["a"]}), folder, all_namespaces=True)
     export_load(_load(made, _rows(2), scope={"namespaces": ["a", "b"]}), folder, all_namespaces=True)
-    for other in ({"source": "http://127.0.0.1:2", "scope": {"namespaces": ["a"]}}, {"scope": {"namespaces": ["a"]}}):
+    for other in (
+        {"source": "http://127.0.0.1:2", "scope": {"namespaces": ["a"]}},
+        {"scope": {"namespaces": ["a"]}},
+    ):
         with pytest.raises(SnapshotBindingError):
             export_load(_load(made, _rows(3), **other), folder)
     assert len(read_snapshot(folder.path)) == 2

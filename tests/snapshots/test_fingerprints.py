@@ -47,8 +47,10 @@ def _table(rows: list[tuple[Any, ...]]) -> pa.Table:
 
 @settings(max_examples=150, deadline=None)
 @given(rows=st.lists(_ROW, min_size=1, max_size=6), data=st.data())
-def test_fingerprints_are_equal_exactly_when_rows_are(rows: list[tuple[Any, ...]], data: st.DataObject) -> None:
-    """Rows with a value moved between columns, items or nulls differ; equal rows do not, wherever they stand."""
+def test_fingerprints_are_equal_exactly_when_rows_are(
+    rows: list[tuple[Any, ...]], data: st.DataObject
+) -> None:
+    """Rows that differ in a value, however little, have different fingerprints; equal rows do not."""
     place = data.draw(st.integers(0, len(_SCHEMA) - 1))
     changed = list(data.draw(st.sampled_from(rows)))
     changed[place] = data.draw(_ROW)[place]

@@ -43,7 +43,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 def _file(path: Path, kind: str) -> Path:
     patterns = {"data": "first_seen/*/part-*.parquet", "index": "_index-*.bin", "manifest": MANIFEST}
-    return sorted(path.glob(patterns[kind]))[0]
+    return min(path.glob(patterns[kind]))
 
 
 def _rewrite_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
@@ -111,7 +111,7 @@ def test_scanning_sees_cuts_at_once_and_edits_when_the_page_is_read(copy: Path) 
 
 
 def test_strangers_are_ignored_and_reported(copy: Path) -> None:
-    """A file that the manifest does not list is not read, whatever it is called, and verification names it."""
+    """A file that the manifest does not list is not read, whatever its name, and verification names it."""
     stranger = _file(copy, "data").with_name("part-000009-0123456789abcdef.parquet")
     pq.write_table(pa.table({"x": [1]}), stranger)
     (copy / "notes.txt").write_text("mine")
@@ -165,7 +165,7 @@ def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace)
 
 @pytest.mark.parametrize("kind", ["data", "index", "manifest", "day", ".lock"])
 def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: Path, kind: str) -> None:
-    """A file or folder replaced by a link to the very same content is not followed, by readers and writers."""
+    """A file or folder replaced by a link to the same content is refused, by readers and writers."""
     place = (
         copy / kind if kind == ".lock" else _file(copy, "data").parent if kind == "day" else _file(copy, kind)
     )

@@ -63,7 +63,7 @@ def _second(made: SimpleNamespace) -> Any:
 def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
 ) -> None:
-    """After a kill at each disk operation the snapshot is whole, old or new, and the next sync ends the same."""
+    """After a kill at any operation the snapshot is whole, old or new, and the next sync ends the same."""
     sync(made.entries("a", "b", "c"))
     last = int(_run("crash", folder.path, tmp_path / "out")[0])
     states = []
@@ -103,7 +103,7 @@ def test_a_first_writer_killed_at_any_step_leaves_nothing_or_a_whole_snapshot(
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
 ) -> None:
-    """With room for ever more bytes a writer fails with a typed error and changes nothing, until it all fits."""
+    """With too little room a writer fails with a typed error and changes nothing."""
     sync(made.entries("a", "b", "c"))
     statuses = _run("limit", folder.path, tmp_path / "out")
     assert statuses == ["3"] * 6 + ["0"]
@@ -117,7 +117,7 @@ def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
 def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
     tmp_path: Path, made: SimpleNamespace
 ) -> None:
-    """An operation that the disk refuses, whichever it is, raises a SnapshotError and leaves a whole snapshot."""
+    """Whatever the disk refuses, a SnapshotError is raised and the snapshot is whole."""
     states = []
     for number in range(1, 1000):
         path = tmp_path / str(number)
@@ -125,7 +125,7 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
         try:
             sync_load(_second(made), Folder(path, step=made.stop_at(number, _full)), batch_bytes=1)
         except SnapshotError as error:
-            assert "No space left" in str(error)
+            assert "No space left" in str(error)  # noqa: PT017 - the last attempt raises nothing
             verify_snapshot(path)
             states.append(_state(path))
         else:

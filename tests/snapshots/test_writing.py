@@ -45,10 +45,7 @@ def _value(kind: pa.DataType) -> st.SearchStrategy[Any]:
 
 _ROWS = st.lists(
     st.fixed_dictionaries(
-        {
-            field.name: _value(field.type) if field.nullable else st.text(max_size=8)
-            for field in FAILURES
-        }
+        {field.name: _value(field.type) if field.nullable else st.text(max_size=8) for field in FAILURES}
     ),
     max_size=5,
 )
@@ -57,7 +54,14 @@ _ROWS = st.lists(
 def _receipt(**values: Any) -> Receipt:
     times = {"started_at": "2026-01-01T00:00:00+00:00", "ended_at": "2026-01-01T00:00:01+00:00"}
     return Receipt(
-        **{"what": "failures", "source": "http://127.0.0.1:1", "scope": {}, "complete": True, **times, **values}
+        **{
+            "what": "failures",
+            "source": "http://127.0.0.1:1",
+            "scope": {},
+            "complete": True,
+            **times,
+            **values,
+        }
     )
 
 
@@ -76,7 +80,7 @@ def test_any_rows_come_back_exactly(
     assert to_table(found, FAILURES).equals(table)
     assert pq.read_table(path).cast(FAILURES).equals(table)
     assert scan_snapshot(path).to_table().equals(table)
-    ducks = duckdb.sql(f"select * from read_parquet('{path}/**/*.parquet')").to_arrow_table()
+    ducks = duckdb.read_parquet(f"{path}/**/*.parquet").to_arrow_table()
     assert ducks.cast(FAILURES).to_pylist() == table.to_pylist()
 
 
@@ -154,9 +158,7 @@ def test_unknown_columns_need_a_schema(tmp_path: Path) -> None:
     frame = pd.DataFrame({"minutes": pd.array([1, None], dtype="Int64"), "name": ["a", "b"]})
     with pytest.raises(InputError, match="schema="):
         write_snapshot(frame, tmp_path)
-    write_snapshot(
-        frame, tmp_path, schema=pa.schema([("minutes", pa.int64()), ("name", pa.string())])
-    )
+    write_snapshot(frame, tmp_path, schema=pa.schema([("minutes", pa.int64()), ("name", pa.string())]))
     pd.testing.assert_frame_equal(read_snapshot(tmp_path), frame.astype({"name": "str"}))
 
 
@@ -170,7 +172,7 @@ def test_extension_types_are_not_written(tmp_path: Path) -> None:
 def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, made: SimpleNamespace) -> None:
     """No snapshot is begun among files that are not ours."""
     (tmp_path / "notes.txt").write_text("mine")
-    with pytest.raises(SnapshotError, match="notes.txt"):
+    with pytest.raises(SnapshotError, match=r"notes\.txt"):
         write_snapshot(to_frame(made.failures([])), tmp_path)
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

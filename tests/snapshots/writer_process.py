@@ -1,7 +1,7 @@
 """Writers that are stopped: run as a program by the tests, each attempt in a process of its own.
 
-``crash BASE OUT``: for each step of a sync, copies BASE and kills the writer at that step; BASE may be missing.
-``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints what the writers raised.
+``crash BASE OUT``: for each step of a sync, copies BASE, which may be missing, and kills the writer there.
+``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints how the writers ended.
 ``hold FOLDER``: takes the lock, says so, and keeps it until killed.
 ``race FOLDER COUNT``: syncs so many times, and prints how often it was refused.
 
@@ -18,10 +18,10 @@ import sys
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 from conftest import START, Clock, entries, entry, load_of, stop_at
-
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.syncing import sync_load
@@ -64,14 +64,15 @@ def crash(base: Path, out: Path) -> None:
         step = stop_at(number, lambda: os.kill(os.getpid(), signal.SIGKILL))
         status = attempt(base, out / str(number), run, step)
         if status != -signal.SIGKILL:
-            print(number)
+            sys.stdout.write(f"{number}\n")
+            sys.stdout.flush()
             sys.exit(status)
 
 
 def limit(base: Path, out: Path) -> None:
     """Let a writer's files grow to ever more bytes, until one comes through."""
 
-    def run(folder: Folder) -> int:
+    def run(size: int, folder: Folder) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
             large_sync(folder)
@@ -80,13 +81,16 @@ def limit(base: Path, out: Path) -> None:
         return 0
 
     for number, size in enumerate([100, 1000, 4096, 50_000, 200_000, 800_000, 10_000_000]):
-        print(attempt(base, out / str(number), run, lambda _: None))
+        status = attempt(base, out / str(number), partial(run, size), lambda _: None)
+        sys.stdout.write(f"{status}\n")
+        sys.stdout.flush()
 
 
 def hold(folder: Path) -> None:
     """Take the lock and keep it."""
     with Folder(folder).locked():
-        print("locked", flush=True)
+        sys.stdout.write("locked\n")
+        sys.stdout.flush()
         time.sleep(60)
 
 
@@ -99,7 +103,7 @@ def race(folder: Path, count: int) -> None:
             sync_load(load_of(rows), Folder(folder))
         except SnapshotLockedError:
             refused += 1
-    print(refused)
+    sys.stdout.write(f"{refused}\n")
 
 
 if __name__ == "__main__":

@@ -54,7 +54,7 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
 
 def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> str:
     """The URL as given, once it is sure that it means the same after a path or in a header."""
-    problem = _url_problem(url)
+    problem = _url_problem(url, in_path=what == "destination")
     if problem:
         raise InputError(
             doing,
@@ -65,7 +65,7 @@ def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> 
     return str(url)
 
 
-def _url_problem(url: Any) -> str | None:
+def _url_problem(url: Any, *, in_path: bool) -> str | None:
     if not isinstance(url, str):
         return f"of the type {type(url).__name__}"
     try:
@@ -78,6 +78,8 @@ def _url_problem(url: Any) -> str | None:
         (parts.scheme not in {"http", "https"}, f"of the scheme {parts.scheme[:20]!r}"),
         ("@" in parts.netloc, "with user info"),
         (not host, "without a host"),
+        # an HTTP library percent-encodes the brackets
+        (in_path and "[" in parts.netloc, "of an IPv6 address, which cannot stand in a path: name its host"),
         ("#" in url, "with a fragment, which is never sent"),
         (not _URL.fullmatch(url), "with characters that no URL holds"),
         # an HTTP library resolves them, and the request would then ask another path of the service itself

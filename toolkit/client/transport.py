@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -46,6 +47,7 @@ _PIECE: Final = 1 << 18
 _CONNECT_TIMEOUT: Final = 10.0
 _MOST_SHOWN: Final = 500
 _NO_CONTENT: Final = 204
+_QUERY: Final = re.compile(r"\?[^\s\"']+")
 _LOGGERS: Final = ("urllib3.connection", "urllib3.connectionpool", "urllib3.util.retry")
 
 
@@ -360,16 +362,14 @@ class _NoToken(AuthBase):
 
 
 class _LogFilter(logging.Filter):
-    """Masks our tokens in the HTTP library's own log lines, which name whole addresses."""
+    """Masks the HTTP library's own log lines, which name whole addresses: tokens, and every query string."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()
         self._redactor = redactor
 
     def filter(self, record: logging.LogRecord) -> bool:
-        message = record.getMessage()
-        if self._redactor.holds_own(message):
-            record.msg, record.args = self._redactor.own(message), ()
+        record.msg, record.args = _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())), ()
         return True
 
 

@@ -85,7 +85,7 @@ def plot_failure_trend(
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times})
     >>> ax = plot_failure_trend(frame, freq="1h", ax=Figure().add_subplot())
     >>> [int(bar.get_height()) for bar in ax.patches]
-    [1, 0, 1]
+    [1, 1]
     """
     colours = theme_named(theme)
     trend = failure_trend(failures, by=by, freq=freq, top=min(top, len(colours.series) - 1), now=now)
@@ -104,8 +104,9 @@ def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme) -> Axes:
     for number, heights in enumerate(trend.counts):
         last = len(theme.series) - 1
         sign = last if trend.merged and number == len(trend.groups) - 1 else min(number, last)
+        tall = heights > 0  # bars of no height would only cost time and bytes
         ax.bar(
-            left, heights, width=width * 0.92, bottom=base, align="edge",
+            left[tall], heights[tall], width=width * 0.92, bottom=base[tall], align="edge",
             color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper, linewidth=0,
         )  # fmt: skip
         base = base + heights

@@ -67,16 +67,16 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
 
 def _markup(element: ET.Element, prefix: str, variables: dict[str, str]) -> str:
     tag = element.tag.rpartition("}")[2]
-    # style sheets and metadata would act on, or speak of, the whole page
-    children = [child for child in element if child.tag.rpartition("}")[2] in _ELEMENTS]
-    if tag not in _ELEMENTS or (tag in {"g", "defs"} and not children):
+    if tag not in _ELEMENTS:  # style sheets and metadata would act on, or speak of, the whole page
+        return ""
+    inner = escape_html(element.text) if tag in {"text", "tspan"} and element.text else ""
+    inner += "".join(_markup(child, prefix, variables) for child in element)
+    if not inner and tag in {"g", "defs"}:
         return ""
     plain = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     attributes = "".join(
         f' {name}="{escape_html(_value(name, value, prefix, variables))}"' for name, value in plain.items()
     )
-    text = escape_html(element.text) if tag in {"text", "tspan"} and element.text else ""
-    inner = text + "".join(_markup(child, prefix, variables) for child in children)
     return f"<{tag}{attributes}>{inner}</{tag}>" if inner else f"<{tag}{attributes}/>"
 
 

@@ -30,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from typing import Any, Final
 
 import pandas as pd
@@ -45,8 +46,10 @@ from toolkit.analysis import (
     failure_overview,
     new_and_gone,
 )
+from toolkit.analysis.columns import collect, select
 from toolkit.analysis.trend import FailureTrend
 from toolkit.analysis.wording import shorten
+from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.reports.verdict import verdict
@@ -141,7 +144,7 @@ def find(
             "next": clean.rows(expiries[expiries["hours_left"] >= 0].head(CAPS["expiring"])),
         },
         "error_texts": _error_texts(failures, previous, clean),
-        "code": _code(receipt, previous is not None, retention_text, clean),
+        "code": _code(receipt, previous is not None, retention_text, now, clean),
     }
     found["verdict"] = verdict(found)
     return found
@@ -194,7 +197,7 @@ def _comparison(
         return None
     changes = new_and_gone(failures, previous)
     return {
-        "previous_count": failure_overview(previous).count,
+        "previous_count": collect(select(previous, ["dlq_id"], doing="comparing failures")).num_rows,
         "new": len(changes.new),
         "gone": len(changes.gone),
         "new_workflows": clean.value(changes.new_workflows[: CAPS["new_workflows"]]),
@@ -211,9 +214,19 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
         return f"The previous frame is from another source ({earlier.source})."
     if not (receipt.complete and earlier.complete):
         return "One of the two loads was not complete, so an id can look new or gone without being it."
-    if receipt.scope != earlier.scope:
-        return "The two loads asked for different scopes, so an id can look new or gone without being it."
+    if _reaches_further(receipt.scope, earlier.scope):
+        return "The two loads asked for different entries, so an id can look new or gone without being it."
     return None
+
+
+def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
+    """Whether a load can hold entries that existed before and that the earlier one did not ask for."""
+    times = {"since", "until"}  # those of "the last seven days" move on, which is no difference
+    if {name: scope[name] for name in scope.keys() - times} != {
+        name: earlier[name] for name in earlier.keys() - times
+    }:
+        return True
+    return "until" in earlier or ("since" in earlier and str(scope.get("since", "")) < str(earlier["since"]))
 
 
 def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
@@ -229,20 +242,19 @@ def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner
     return found
 
 
-def _code(receipt: Receipt | None, compared: bool, retention: str, clean: Cleaner) -> str:  # noqa: FBT001 - private
-    scope = receipt.scope if receipt else {}
-    asked = {name: value for name, value in scope.items() if value not in (None, [], {}, "")}
+def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> str:  # noqa: FBT001 - private
+    scope = clean.value(receipt.scope) if receipt else {}
+    lines = ["import toolkit as tk", "", "service = tk.connect()"]
+    arguments = "service"
+    parts = {name: scope[name] for name in signature(FailureFilter).parameters if scope.get(name)}
+    if parts:
+        lines.append(f"chosen = {FailureFilter(**parts, now=now).to_code()}")
+        arguments += ", chosen"
+    if scope.get("kind") == "messages":
+        arguments += ', kind="messages"'
     if receipt is not None and receipt.limit is not None:
-        asked["limit"] = receipt.limit
-    arguments = "".join(
-        f", {name}={clean.value(value)!r}" for name, value in asked.items() if name.isidentifier()
-    )
-    lines = [
-        "import toolkit as tk",
-        "",
-        "service = tk.connect()",
-        f"failures = tk.load_failures(service{arguments})",
-    ]
+        arguments += f", limit={receipt.limit}"
+    lines.append(f"failures = tk.load_failures({arguments})")
     options = ""
     if compared:
         lines.append('previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with')

@@ -60,7 +60,7 @@ def _charts(found: Mapping[str, Any], trend: FailureTrend) -> dict[str, Markup]:
     # ids must differ between two reports in one notebook, and be the same for the same report
     tag = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:8]
     sizes = {"wide": (9.6, 4.0), "narrow": (4.0, 4.0)}
-    return {name: _chart(trend, f"{name}-{tag}", size) for name, size in sizes.items()}
+    return {name: _chart(trend, f"trend-{name}-{tag}", size) for name, size in sizes.items()}
 
 
 def _escaped(value: object) -> Markup:

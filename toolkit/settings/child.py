@@ -42,6 +42,7 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
     """
     token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
     folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="toolkit-local-"))
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     command = [
         sys.executable,
         "-m",

@@ -2,9 +2,9 @@
 
 ``writing.py``, ``syncing.py`` and ``exporting.py`` make snapshots, ``reading.py`` opens and verifies them.
 Beneath: ``commit.py`` is one change from lock to clean-up, ``manifest.py`` what a snapshot is, ``folder.py``
-its files on the disk (``hashing.py`` counts their bytes), ``datafiles.py`` one Parquet file; ``comparing.py``,
-``fingerprints.py`` and ``index.py`` tell a changed row, ``changes.py`` is what a sync found, ``columns.py`` says
-which columns rest.
+and ``hashing.py`` its files on the disk, ``datafiles.py`` one Parquet file, ``columns.py`` which columns
+rest. ``comparing.py``, ``fingerprints.py`` and ``index.py`` tell a changed row; ``changes.py`` is what a
+sync found.
 """
 
 from toolkit.snapshots.changes import Changes

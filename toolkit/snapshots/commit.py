@@ -177,8 +177,7 @@ class Change:
         self._naming = True
         for draft, name in self._named:
             self.folder.rename(draft, name)
-        for some_file in {name.rpartition("/")[0]: name for _, name in self._named}.values():
-            self.folder.sync(some_file)
+        self.folder.sync(*(name for _, name in self._named))
         write_manifest(self.folder, manifest)
         clear(self.folder, manifest)
         return manifest

@@ -121,12 +121,13 @@ class Folder:
         with suppress(FileNotFoundError), self._inside(folders) as inside:
             os.unlink(last, dir_fd=inside)
 
-    def sync(self, name: str) -> None:
-        """Return when the names in a file's folder, and of the folders on the way, are on the disk."""
-        folders = name.split("/")[:-1]
-        for depth in range(len(folders), -1, -1):
+    def sync(self, *names: str) -> None:
+        """Return when these files' names, and those of the folders on the way to them, are on the disk."""
+        inner = {name.rpartition("/")[0] for name in names}
+        outer = {folder[:place] for folder in inner for place, sign in enumerate(folder) if sign == "/"}
+        for folder in sorted(inner | outer | {""}, reverse=True):
             self._step("fsync folder")
-            with self._inside(folders[:depth]) as inside:
+            with self._inside(folder.split("/") if folder else []) as inside:
                 os.fsync(inside)
 
     def replace(self, name: str, content: bytes) -> None:

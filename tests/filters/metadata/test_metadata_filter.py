@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import FilterSyntaxError, InputError
@@ -187,6 +187,9 @@ def test_evaluation_follows_the_rules(tree: MetadataFilter, document: Any) -> No
     | st.lists(st.sampled_from(["a", "*", "?", "[ab]", "[^b]", "[a-c]"])).map("".join),
     st.text(st.sampled_from("abcd\n"), max_size=12),
 )
+@example("a*a", "a")
+@example("ab*bc", "abc")
+@example("a*b*", "ab")
 def test_glob_agrees_with_the_standard_library(pattern: str, text: str) -> None:
     """Patterns match what the standard library's own matcher says."""
     assert GlobPattern(pattern).matches(text) is naive_glob(text, pattern)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import Refusal
 from toolkit.local.vectors.bodies import Fetch, Include, Query, Range, Selection
+from toolkit.local.vectors.database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_model
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -91,6 +92,21 @@ def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
     registry.close()
     assert count % 5 == 0
     assert count >= 5 * (accepted + 1)
+
+
+def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
+    """An error between two writes takes both back, and the file can be written again."""
+    path = tmp_path / "plain.sqlite"
+    IndexDatabase.make(path, PLAIN)
+    database = IndexDatabase(path)
+    with pytest.raises(KeyError), database.changing():
+        database.add_namespace("half")
+        raise KeyError
+    assert list(database.namespaces()) == [""]
+    with database.changing():
+        database.add_namespace("whole")
+    assert list(database.namespaces()) == ["", "whole"]
+    database.close()
 
 
 def test_a_second_process_is_told(tmp_path: Path, opened: Callable[[], IndexRegistry]) -> None:

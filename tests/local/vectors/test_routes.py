@@ -199,6 +199,7 @@ def test_update_of_text_embeds_it_anew(http: httpx.Client) -> None:
         0
     ]
     assert (hit["id"], hit["data"]) == ("x", "gamma rays")
+    assert hit["score"] == pytest.approx(1, abs=1e-6)
 
 
 @pytest.mark.parametrize("method", ["DELETE", "POST"])
@@ -221,6 +222,9 @@ def test_delete_by_ids_prefix_or_filter(
     page = result(filled.post("/plain/range", json={"cursor": "0", "limit": 10}))
     assert [row["id"] for row in page["vectors"]] == left
     assert {hit["id"] for hit in result(filled.post("/plain/query", json={"vector": [1, 1]}))} == set(left)
+    nearest_to_gone = result(filled.post("/plain/query", json={"vector": [1, 0], "topK": 1}))
+    assert [hit["id"] for hit in nearest_to_gone] == ["ab" if "ab" in left else "b"]
+    assert result(filled.get("/plain/info"))["namespaces"][""]["vectorCount"] == len(left)
 
 
 def test_reset_of_one_namespace_and_of_all(filled: httpx.Client) -> None:

@@ -95,6 +95,17 @@ def test_differences_below_single_precision_are_seen() -> None:
     assert found[0][1] == 1.0
 
 
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("scale", [1e-43, 3e38])
+def test_the_edges_of_single_precision(similarity: str, scale: float) -> None:
+    """Where single-precision products vanish or overflow, the best are still found."""
+    vectors = (np.random.default_rng(5).uniform(-1, 1, (300, 8)) * scale).astype(np.float32)
+    query = np.random.default_rng(6).uniform(-1, 1, 8) * scale
+    found = nearest(filled(vectors), query, 5, similarity)
+    naive = sorted((naive_score(one.tolist(), query.tolist(), similarity) for one in vectors), reverse=True)
+    assert [score for _, score in found] == pytest.approx(naive[:5], rel=1e-9)
+
+
 def test_large_random_search_equals_the_plain_one() -> None:
     """On 20,000 random vectors the ten best are those of a double-precision sort."""
     numbers = np.random.default_rng(3)

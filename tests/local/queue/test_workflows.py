@@ -1,0 +1,434 @@
+"""Workflow runs on the wire, with an endpoint written by hand: steps, sleeps, calls, failure, resume, restart."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+Service = Any
+Server = Any
+
+
+@dataclass
+class Application:
+    """A workflow endpoint: runs one new step a delivery, as `steps` say, and posts its result to the queue.
+
+    A step is a function of the initial payload and the results so far; "sleep" and a call are tuples.
+    """
+
+    service: Any
+    server: Any
+    steps: list[Callable[[Any, list[Any]], Any]]
+    retries: str = "0"
+    prefix: str = "Upstash"
+    broken: set[int] = field(default_factory=set)
+    ran: list[tuple[str, int]] = field(default_factory=list)
+    failures: list[Any] = field(default_factory=list)
+    failure_status: int = 200
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.reply = type(self.server.answer(None))
+        self.server.answer = self.answer
+        self.url = f"{self.server.url}/workflow"
+
+    def headers(self, run_id: str, *, init: bool, **more: str) -> dict[str, str]:
+        """What every publish of a run carries."""
+        return {
+            f"{self.prefix}-Workflow-Init": str(init).lower(),
+            f"{self.prefix}-Workflow-RunId": run_id,
+            f"{self.prefix}-Workflow-Url": self.url,
+            f"{self.prefix}-Feature-Set": "LazyFetch,InitialBody",
+            f"{self.prefix}-Forward-Upstash-Workflow-Sdk-Version": "1",
+            f"{self.prefix}-Forward-X-User": "ann",
+            f"{self.prefix}-Retries": self.retries,
+            f"{self.prefix}-Failure-Callback": self.url,
+            f"{self.prefix}-Failure-Callback-Forward-Upstash-Workflow-Is-Failure": "true",
+            **{f"{self.prefix}-{name.replace('_', '-')}": value for name, value in more.items()},
+        }
+
+    def post(self, body: str, headers: dict[str, str], destination: str | None = None) -> None:
+        message = {"destination": destination or self.url, "body": body, "headers": headers}
+        answer = self.service.http.post("/v2/batch", json=[message])
+        assert answer.status_code == 200, answer.text
+
+    def begin(self, payload: str, run_id: str = "wfr_one", **more: str) -> str:
+        """Start a run, as the endpoint does when it is called from outside."""
+        self.post(payload, self.headers(run_id, init=True, **more))
+        return run_id
+
+    def answer(self, asked: Any) -> Any:
+        headers = {name.lower(): value for name, value in asked.headers.items()}
+        if asked.path == "/third-party":
+            return self.reply(201, {}, b"called")
+        if headers.get("upstash-workflow-is-failure"):
+            self.failures.append((headers, json.loads(asked.body)))
+            return self.reply(self.failure_status)
+        if headers.get("upstash-workflow-callback"):
+            return self.take_call(headers, json.loads(asked.body))
+        assert headers["upstash-workflow-sdk-version"] == "1"
+        assert headers["x-user"] == "ann"
+        return self.step(headers[f"{self.prefix.lower()}-workflow-runid"], json.loads(asked.body))
+
+    def take_call(self, headers: dict[str, str], told: dict[str, Any]) -> Any:
+        out = {"status": told["status"], "body": base64.b64decode(told["body"]).decode()}
+        run_id = headers["upstash-workflow-runid"]
+        step = {"stepId": int(headers["upstash-workflow-stepid"]), "stepType": "Call", "out": json.dumps(out)}
+        answer = self.service.http.post(
+            f"/v2/publish/{self.url}", content=json.dumps(step), headers=self.headers(run_id, init=False)
+        )
+        return self.reply(answer.status_code)
+
+    def step(self, run_id: str, history: list[dict[str, Any]]) -> Any:
+        assert all(item["callType"] == "step" for item in history)
+        first, *done = [base64.b64decode(item["body"]).decode() for item in history]
+        results = [json.loads(json.loads(step)["out"]) for step in done]
+        number = len(results)
+        if number == len(self.steps):
+            self.service.http.delete(f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
+            return self.reply(200, {}, b"{}")
+        with self.lock:
+            self.ran.append((run_id, number))
+        if number in self.broken:
+            return self.reply(500, {}, json.dumps({"error": "ValueError", "message": "no luck"}).encode())
+        out = self.steps[number](json.loads(first), results)
+        step = {"stepId": number + 1, "stepName": f"s{number}", "stepType": "Run", "out": json.dumps(out), "concurrent": 1}
+        more = {}
+        if isinstance(out, tuple) and out[0] == "sleep":
+            step |= {"stepType": "SleepFor", "out": json.dumps(None)}
+            more = {"Delay": out[1]}
+        if isinstance(out, tuple) and out[0] == "call":
+            self.call(run_id, number + 1)
+        else:
+            self.post(json.dumps(step), self.headers(run_id, init=False, **more))
+        return self.reply(200, {}, b"{}")
+
+    def call(self, run_id: str, step_id: int) -> None:
+        back = {
+            "Callback": self.url,
+            "Callback-Workflow-RunId": run_id,
+            "Callback-Workflow-CallType": "fromCallback",
+            "Callback-Workflow-Init": "false",
+            "Callback-Workflow-Url": self.url,
+            "Callback-Forward-Upstash-Workflow-Callback": "true",
+            "Callback-Forward-Upstash-Workflow-StepId": str(step_id),
+            "Workflow-CallType": "toCallback",
+            "Workflow-RunId": run_id,
+            "Workflow-Init": "false",
+            "Workflow-Url": self.url,
+        }
+        headers = {f"{self.prefix}-{name}": value for name, value in back.items()}
+        self.post("to them", headers, f"{self.server.url}/third-party")
+
+
+def run_of(service: Service, run_id: str) -> dict[str, Any]:
+    found = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+    return found[0] if found else {}
+
+
+def ended(service: Service, run_id: str) -> Callable[[], Any]:
+    return lambda: (run := run_of(service, run_id)).get("workflowState", "RUN_STARTED") != "RUN_STARTED" and run
+
+
+@pytest.mark.parametrize("prefix", ["Upstash", "Service"])
+def test_a_run_of_steps_with_a_sleep_comes_to_its_end(service: Service, server: Server, prefix: str) -> None:
+    """Each step runs once, with the payload and all results before it; the sleep waits for the clock."""
+    app = Application(
+        service,
+        server,
+        [
+            lambda payload, _: payload["n"] + 1,
+            lambda *_: ("sleep", "1h"),
+            lambda payload, results: [payload["n"], results],
+        ],
+        prefix=prefix,
+    )
+    run_id = app.begin('{"n": 1}', Label="red, green")
+    service.wait(lambda: (run_id, 1) in app.ran)
+    service.wait(lambda: len(service.http.get(f"/v2/workflows/runs/{run_id}").json()) == 3)
+    assert (run_id, 2) not in app.ran
+    service.clock.advance(seconds=3600)
+    run = service.wait(ended(service, run_id))
+    assert app.ran == [(run_id, 0), (run_id, 1), (run_id, 2)]
+    assert run["workflowState"] == "RUN_SUCCESS"
+    assert run["workflowUrl"] == app.url
+    assert run["labels"] == ["red", "green"]
+    assert run["workflowRunCompletedAt"] - run["workflowRunCreatedAt"] == 3_600_000
+    assert "dlqId" not in run
+    steps = [json.loads(base64.b64decode(item["body"])) for item in service.http.get(f"/v2/workflows/runs/{run_id}").json()]
+    assert steps[0] == {"n": 1}
+    assert json.loads(steps[3]["out"]) == [1, [2, None]]
+    assert service.dlq("workflows/dlq") == []
+
+
+def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: Server) -> None:
+    """The third party's answer reaches the endpoint by callback and becomes the step's result."""
+    app = Application(service, server, [lambda *_: ("call",), lambda _, results: results])
+    run_id = app.begin("{}")
+    assert service.wait(ended(service, run_id))["workflowState"] == "RUN_SUCCESS"
+    steps = service.http.get(f"/v2/workflows/runs/{run_id}").json()
+    assert json.loads(json.loads(base64.b64decode(steps[2]["body"]))["out"]) == [{"status": 201, "body": "called"}]
+    (called,) = [asked for asked in server.asked if asked.path == "/third-party"]
+    assert called.body == b"to them"
+
+
+def failing_run(service: Service, server: Server, **options: Any) -> tuple[Application, dict[str, Any]]:
+    """A run of three steps whose second always fails, and its DLQ entry once the failure function has run."""
+    app = Application(service, server, [lambda *_: "one", lambda *_: "two", lambda *_: "three"], **options)
+    app.broken = {1}
+    run_id = app.begin('{"n": 1}', Label="red", Flow_Control_Key="k", Flow_Control_Value="parallelism=9")
+    service.run_out(lambda: app.failures, step=60)
+    (entry,) = service.run_out(
+        lambda: [e for e in service.dlq("workflows/dlq", workflowRunId=run_id) if "PROGRESS" not in e["failureFunctionState"]],
+        step=60,
+    )
+    return app, entry
+
+
+def test_a_step_that_keeps_failing_puts_the_run_into_the_dlq(service: Service, server: Server) -> None:
+    """Every field of the entry is there, the run has failed, and the failure function was told."""
+    app, entry = failing_run(service, server, retries="2")
+    assert app.ran == [("wfr_one", 0), ("wfr_one", 1), ("wfr_one", 1), ("wfr_one", 1)]
+    assert set(entry) == {
+        "dlqId", "messageId", "workflowUrl", "workflowRunId", "workflowCreatedAt", "url", "method", "header", "body",
+        "bodyBase64", "maxRetries", "createdAt", "failureCallback", "callerIP", "label", "labels", "flowControlKey",
+        "failureFunctionState", "responseStatus", "responseHeader", "responseBody", "responseBodyBase64",
+    }  # fmt: skip
+    assert entry["workflowRunId"] == "wfr_one"
+    assert entry["workflowUrl"] == entry["url"] == entry["failureCallback"] == app.url
+    assert (entry["label"], entry["labels"], entry["flowControlKey"]) == ("red", ["red"], "k")
+    assert (entry["maxRetries"], entry["responseStatus"]) == (2, 500)
+    assert json.loads(entry["responseBody"])["message"] == "no luck"
+    assert len(json.loads(entry["body"])) == 2
+    assert entry["header"]["Upstash-Retried"] == ["2"]
+    assert not any("signature" in name.lower() for name in entry["header"])
+    assert entry["failureFunctionState"] == "CALLBACK_SUCCESS"
+    run = run_of(service, "wfr_one")
+    assert (run["workflowState"], run["dlqId"]) == ("RUN_FAILED", entry["dlqId"])
+    assert run["workflowRunCreatedAt"] == entry["workflowCreatedAt"]
+    ((headers, told),) = app.failures
+    assert "upstash-workflow-sdk-version" not in headers
+    assert headers["upstash-workflow-runid"] == told["workflowRunId"] == "wfr_one"
+    assert told["status"] == 500
+    assert json.loads(base64.b64decode(told["body"]))["message"] == "no luck"
+    assert json.loads(base64.b64decode(told["sourceBody"])) == {"n": 1}
+    assert told["dlqId"] == entry["dlqId"]
+
+
+def test_resume_goes_on_from_the_failed_step(service: Service, server: Server) -> None:
+    """Under a new run id, without running finished steps again; the entry leaves the DLQ."""
+    app, entry = failing_run(service, server)
+    app.broken = set()
+    app.ran.clear()
+    answer = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()
+    run_id = answer["workflowRunId"]
+    assert run_id != "wfr_one"
+    assert service.wait(ended(service, run_id))["workflowState"] == "RUN_SUCCESS"
+    assert app.ran == [(run_id, 1), (run_id, 2)]
+    assert service.dlq("workflows/dlq") == []
+    assert run_of(service, run_id)["workflowRunCreatedAt"] == answer["workflowCreatedAt"]
+    assert service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").status_code == 404
+
+
+def test_restart_begins_anew(service: Service, server: Server) -> None:
+    """Under a new run id, with the payload of the old one and all steps again."""
+    app, entry = failing_run(service, server)
+    app.broken = set()
+    app.ran.clear()
+    run_id = service.http.post(f"/v2/workflows/dlq/restart/{entry['dlqId']}").json()["workflowRunId"]
+    service.wait(ended(service, run_id))
+    assert app.ran == [(run_id, 0), (run_id, 1), (run_id, 2)]
+    assert service.dlq("workflows/dlq") == []
+
+
+def test_resumed_runs_can_fail_again(service: Service, server: Server) -> None:
+    """A resumed run that fails has a DLQ entry of its own, under its own id."""
+    app, entry = failing_run(service, server)
+    run_id = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
+    service.run_out(lambda: service.dlq("workflows/dlq", workflowRunId=run_id), step=60)
+    assert len(service.dlq("workflows/dlq")) == 1
+    assert [run for run, _ in app.ran][-1] == run_id
+
+
+@pytest.mark.parametrize("action", ["resume", "restart"])
+def test_runs_are_started_again_in_bulk(service: Service, server: Server, action: str) -> None:
+    """By ids, in the query or the body, and by filters; without either, nothing happens and 400 says so."""
+    app = Application(service, server, [lambda *_: 1])
+    app.broken = {0}
+    for number in range(5):
+        app.begin("{}", f"wfr_{number}", Label=f"l{number % 2}")
+    entries = service.wait(lambda: len(found := service.dlq("workflows/dlq")) == 5 and found)
+    app.broken = set()
+    path = f"/v2/workflows/dlq/{action}"
+    assert service.http.post(path).status_code == 400
+    ids = {entry["workflowRunId"]: entry["dlqId"] for entry in entries}
+    by_query = service.http.post(path, params={"dlqIds": f"{ids['wfr_0']},{ids['wfr_1']}"}).json()
+    by_body = service.http.post(path, json={"dlqIds": [ids["wfr_2"]]}).json()
+    by_filter = service.http.post(path, params={"label": "l1"}).json()
+    runs = [run["workflowRunId"] for answer in (by_query, by_body, by_filter) for run in answer["workflowRuns"]]
+    assert [len(answer["workflowRuns"]) for answer in (by_query, by_body, by_filter)] == [2, 1, 1]
+    assert {answer["cursor"] for answer in (by_query, by_body, by_filter)} == {""}
+    for run_id in runs:
+        service.wait(ended(service, run_id))
+    assert [entry["workflowRunId"] for entry in service.dlq("workflows/dlq")] == ["wfr_4"]
+
+
+def test_the_failure_function_can_be_run_again(service: Service, server: Server) -> None:
+    """A failed one runs again on request, with the same report, and the state follows it."""
+    app, entry = failing_run(service, server, failure_status=500)
+    assert entry["failureFunctionState"] == "CALLBACK_FAIL"
+    told = app.failures[-1][1]
+    app.failures.clear()
+    app.failure_status = 200
+    answer = service.http.post(f"/v2/workflows/dlq/callback/{entry['dlqId']}")
+    assert answer.json()["workflowRunId"] == "wfr_one"
+    service.wait(lambda: service.dlq("workflows/dlq", failureFunctionState="CALLBACK_SUCCESS"))
+    again = app.failures[-1][1]
+    assert {k: v for k, v in again.items() if k != "sourceHeader"} == {k: v for k, v in told.items() if k != "sourceHeader"}
+    assert service.http.post(f"/v2/workflows/dlq/callback/{entry['dlqId']}").status_code == 200
+
+
+def test_a_run_can_be_canceled(service: Service, server: Server) -> None:
+    """Nothing more is delivered, the run says so, and it cannot be ended twice."""
+    app = Application(service, server, [lambda *_: ("sleep", "1h"), lambda *_: 1])
+    run_id = app.begin("{}")
+    service.wait(lambda: len(service.http.get(f"/v2/workflows/runs/{run_id}").json()) == 2)
+    assert service.http.delete(f"/v2/workflows/runs/{run_id}").status_code == 200
+    assert run_of(service, run_id)["workflowState"] == "RUN_CANCELED"
+    service.clock.advance(seconds=7200)
+    assert service.http.delete(f"/v2/workflows/runs/{run_id}").status_code == 404
+    assert service.http.delete("/v2/workflows/runs/wfr_unknown").status_code == 404
+    assert app.ran == [(run_id, 0)]
+
+
+def test_canceling_a_failed_run_cancels_its_failure_function(service: Service, server: Server) -> None:
+    """While the failure function waits, canceling the run leaves CALLBACK_CANCELED and nothing is sent."""
+    app = Application(service, server, [lambda *_: 1])
+    app.broken = {0}
+    run_id = app.begin("{}", Failure_Callback_Delay="1h")
+    service.wait(lambda: service.dlq("workflows/dlq", failureFunctionState="CALLBACK_INPROGRESS"))
+    assert service.http.delete(f"/v2/workflows/runs/{run_id}").status_code == 200
+    (entry,) = service.dlq("workflows/dlq")
+    assert entry["failureFunctionState"] == "CALLBACK_CANCELED"
+    service.clock.advance(seconds=7200)
+    assert app.failures == []
+
+
+def test_trigger_starts_a_run(service: Service, server: Server) -> None:
+    """The endpoint gets the payload as if it had started the run itself."""
+    app = Application(service, server, [lambda payload, _: payload], prefix="Service")
+    answer = service.http.post(
+        f"/v2/trigger/{app.url}",
+        content=b'{"n": 5}',
+        headers={"Service-Forward-X-User": "ann", "Service-Forward-Upstash-Workflow-Sdk-Version": "1"},
+    ).json()
+    assert answer["workflowRunId"].startswith("wfr_")
+    assert service.wait(ended(service, answer["workflowRunId"]))["workflowState"] == "RUN_SUCCESS"
+
+
+def test_a_first_message_that_comes_twice_starts_one_run(service: Service, server: Server) -> None:
+    """The second is recognised by its run id and answered with the first one's message id."""
+    app = Application(service, server, [lambda *_: ("sleep", "1h")])
+    headers = app.headers("wfr_one", init=True)
+    first = service.http.post(f"/v2/publish/{app.url}", content=b"{}", headers=headers).json()
+    again = service.http.post(f"/v2/publish/{app.url}", content=b"{}", headers=headers).json()
+    assert again == {"messageId": first["messageId"], "deduplicated": True}
+
+
+def test_steps_of_runs_that_are_not_running_are_refused(service: Service, server: Server) -> None:
+    """404 for an unknown run and for one that has ended."""
+    app = Application(service, server, [])
+    step = {"destination": app.url, "body": "{}", "headers": app.headers("wfr_none", init=False)}
+    assert service.http.post("/v2/batch", json=[step]).status_code == 404
+    run_id = app.begin("{}")
+    service.wait(ended(service, run_id))
+    step["headers"] = app.headers(run_id, init=False)
+    assert service.http.post("/v2/batch", json=[step]).status_code == 404
+
+
+def test_the_run_log_lists_filters_and_pages(service: Service, server: Server) -> None:
+    """Newest first, by state, label and date, filled-in runs exactly as given."""
+    filled = [
+        {
+            "workflowRunId": f"wfr_old_{number}",
+            "workflowUrl": "https://shop.example/a",
+            "workflowState": "RUN_SUCCESS" if number % 2 else "RUN_CANCELED",
+            "workflowRunCreatedAt": 1_790_000_000_000 + number,
+            "workflowRunCompletedAt": 1_790_000_100_000,
+            "labels": ["old"],
+            "unheardOf": number,
+        }
+        for number in range(30)
+    ]
+    assert service.store.insert_runs(filled) == 30
+    app = Application(service, server, [])
+    service.wait(ended(service, app.begin("{}")))
+
+    def pages(**parameters: Any) -> list[dict[str, Any]]:
+        found, cursor = [], ""
+        while True:
+            page = service.http.get("/v2/workflows/logs", params={**parameters, "count": 7, "cursor": cursor}).json()
+            found += page["runs"]
+            if not (cursor := page["cursor"]):
+                return found
+
+    assert [run["workflowRunId"] for run in pages()][0] == "wfr_one"
+    assert pages()[1:] == filled[::-1]
+    assert pages(state="RUN_CANCELED") == filled[::-1][1::2]
+    assert pages(label="old", fromDate=1_790_000_000_029) == filled[29:]
+    assert pages(workflowUrl="https://shop.example/a") == filled[::-1]
+
+
+def test_filled_in_failures_can_be_restarted(service: Service, server: Server) -> None:
+    """An entry without its run starts one with its own body, headers and URL."""
+    app = Application(service, server, [lambda payload, _: payload], prefix="Service")
+    entry = {
+        "dlqId": "sample",
+        "url": app.url,
+        "workflowUrl": app.url,
+        "header": {"Upstash-Workflow-Sdk-Version": ["1"], "X-User": ["ann"], "Häder": ["\u2603"]},
+        "body": '{"n": 7}',
+    }
+    service.store.insert_failures([entry])
+    run_id = service.http.post("/v2/workflows/dlq/restart/sample").json()["workflowRunId"]
+    service.run_out(lambda: run_of(service, run_id).get("workflowState") != "RUN_STARTED", step=60)
+    assert service.http.get("/v2/workflows/dlq/sample").status_code == 404
+
+
+@pytest.mark.parametrize("path", ["dlq", "workflows/dlq"])
+def test_entries_are_deleted_singly_and_in_bulk(service: Service, path: str) -> None:
+    """By id, by ids, and by filters up to count with a cursor; nothing without either."""
+    made = [{"dlqId": f"d{n}", "labels": ["a" if n < 6 else "b"], "createdAt": service.clock.now_ms()} for n in range(10)]
+    service.store.insert_failures(made, workflow=path != "dlq")
+    assert service.http.delete(f"/v2/{path}/d0").status_code == 200
+    assert service.http.delete(f"/v2/{path}/d0").status_code == 404
+    assert service.http.delete(f"/v2/{path}").status_code == 400
+    assert service.http.delete(f"/v2/{path}", params={"dlqIds": ["d1", "d2", "unknown"]}).json() == {
+        "deleted": 2,
+        "cursor": "",
+    }
+    first = service.http.delete(f"/v2/{path}", params={"label": "a", "count": 2}).json()
+    assert first["deleted"] == 2
+    rest = service.http.delete(f"/v2/{path}", params={"label": "a", "cursor": first["cursor"]}).json()
+    assert rest == {"deleted": 1, "cursor": ""}
+    assert sorted(entry["dlqId"] for entry in service.dlq(path)) == ["d6", "d7", "d8", "d9"]
+
+
+def test_plain_messages_are_retried_from_the_dlq(service: Service, server: Server) -> None:
+    """The message goes out again under a new id, and the entry is gone."""
+    server.json(b"oops", 500)
+    server.always(b"{}")
+    service.publish(f"{server.url}/", b"again", Retries="0")
+    (entry,) = service.wait(service.dlq)
+    message = service.http.post(f"/v2/dlq/retry/{entry['dlqId']}").json()["messageId"]
+    service.wait(lambda: "DELIVERED" in service.events(message))
+    assert [asked.body for asked in server.asked] == [b"again", b"again"]
+    assert service.dlq() == []
+
+

@@ -1,0 +1,54 @@
+"""Strict JSON: what is refused, with its offset, and that everything else is read exactly."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.local.answers import Refusal, parse_json, refusal_body
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+@given(VALUES)
+def test_json_is_read_exactly(value: object) -> None:
+    """Whatever can be written as JSON is read as it was."""
+    assert parse_json(json.dumps(value).encode()) == value
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"", "offset 0"),
+        (b'{"a": }', "offset 6"),
+        (b'{"a": 1} x', "offset 9"),
+        (b'\xef\xbb\xbf{"a": 1}', "offset 0"),
+        (b'{"a": "\xff"}', "offset 7"),
+        (b"[" * 100_000, "offset"),
+        (b"9" * 5000, "5000 digits"),
+        (b"[NaN]", "NaN"),
+        (b"[-Infinity]", "Infinity"),
+        (b"[1e400]", "1e400"),
+        (b'{"a": 1, "a": 2}', "twice"),
+    ],
+)
+def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
+    """400, saying what and where."""
+    with pytest.raises(Refusal) as refusal:
+        parse_json(body)
+    assert refusal.value.status == 400
+    assert words in refusal.value.message
+
+
+def test_refusals_have_the_form_of_their_half() -> None:
+    """The vector half repeats the status; the queue half does not."""
+    assert json.loads(refusal_body(404, "gone", "/v2/dlq")) == {"error": "gone"}
+    assert json.loads(refusal_body(404, "gone", "/vector/docs")) == {"error": "gone", "status": 404}
+    assert json.loads(refusal_body(404, "gone", "/vectors")) == {"error": "gone"}

@@ -1,0 +1,167 @@
+"""Who is let in, and how the service says no on either half."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Iterator
+
+import httpx
+import pytest
+import uvicorn
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from toolkit.local.app import build_app
+from toolkit.local.guard import Guard
+from toolkit.local.queue.service import Queue
+from toolkit.local.queue.store import Store
+from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.specs import IndexSpec
+from toolkit.redaction import Secret
+
+TOKEN = "token-of-the-guard-tests"
+BEARER = {"Authorization": f"Bearer {TOKEN}"}
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Both halves behind the guard, and one route that breaks."""
+    folder = tmp_path_factory.mktemp("guard")
+    store, registry = Store(folder / "queue"), IndexRegistry(folder / "vectors")
+    registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
+    app = build_app(Queue(store), registry, Secret(TOKEN))
+    assert isinstance(app, Guard)
+
+    async def broken(_: Request) -> Response:
+        raise RuntimeError("a secret in a message")
+
+    app._app.router.routes.append(Route("/broken", broken))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    while not server.started:
+        time.sleep(0.005)
+    yield f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    registry.close()
+    store.close()
+
+
+PATHS = ["/v2/workflows/dlq", "/v2/dlq", "/v2/keys", "/vector/plain/info", "/nowhere"]
+
+
+@pytest.mark.parametrize("path", PATHS[:4])
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        (BEARER, ""),
+        ({"Authorization": f"bearer   {TOKEN}"}, ""),
+        ({}, f"?queue_token={TOKEN}"),
+        ({}, f"?qstash_token={TOKEN}"),
+        (BEARER, f"?queue_token={TOKEN}&qstash_token={TOKEN}"),
+    ],
+)
+def test_either_scheme_lets_in(url: str, path: str, headers: dict[str, str], query: str) -> None:
+    """The header, either query parameter, and all of them when they agree."""
+    assert httpx.get(f"{url}{path}{query}", headers=headers).status_code == 200
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    ("headers", "query"),
+    [
+        ({}, ""),
+        ({"Authorization": "Bearer "}, ""),
+        ({"Authorization": f"Basic {TOKEN}"}, ""),
+        ({"Authorization": "Bearer wrong-token"}, ""),
+        ({"Authorization": f"Bearer {TOKEN}x"}, ""),
+        ({}, "?queue_token=wrong-token"),
+        ({}, f"?token={TOKEN}"),
+        (BEARER, "?queue_token=wrong-token"),
+        ({"Authorization": "Bearer wrong-token"}, f"?queue_token={TOKEN}"),
+        ({}, f"?queue_token={TOKEN}&qstash_token=wrong-token"),
+        ({"Authorization": "Bearer \u00e9t\u00e9".encode("latin-1")}, ""),
+    ],
+)
+def test_no_token_a_wrong_one_and_two_different_ones_are_401(
+    url: str, path: str, headers: dict[str, str], query: str
+) -> None:
+    """On every path, known or not, with a JSON error that repeats no token; vectors repeat the status."""
+    answer = httpx.get(f"{url}{path}{query}", headers=headers)
+    assert answer.status_code == 401
+    assert set(answer.json()) == ({"error", "status"} if path.startswith("/vector") else {"error"})
+    assert "wrong-token" not in answer.text
+    assert TOKEN not in answer.text
+    assert answer.headers["www-authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Host": "example.com"},
+        {"Host": "127.0.0.1.example.com"},
+        {"Host": ""},
+        {"Host": "[::1"},
+        {"Origin": "https://example.com"},
+        {"Origin": "null"},
+        {"Origin": "http://127.0.0.1.example.com"},
+    ],
+)
+def test_foreign_hosts_and_origins_are_403(url: str, headers: dict[str, str]) -> None:
+    """A page elsewhere cannot use a browser here, also under a name that it lets resolve to this machine."""
+    answer = httpx.get(f"{url}/v2/dlq", headers=BEARER | headers)
+    assert answer.status_code == 403
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
+def test_our_own_names_are_let_in(url: str, name: str) -> None:
+    """With and without a port, as Host and as Origin."""
+    port = url.rpartition(":")[2]
+    for headers in ({"Host": name}, {"Host": f"{name}:{port}"}, {"Origin": f"http://{name}:8888"}):
+        assert httpx.get(f"{url}/v2/dlq", headers=BEARER | headers).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "status"),
+    [
+        ("GET", "/", 404),
+        ("GET", "/v2/unknown", 404),
+        ("PATCH", "/v2/workflows/dlq", 405),
+        ("GET", "/v2/batch", 405),
+        ("GET", "/v2/workflows/dlq/unknown", 404),
+        ("DELETE", "/v2/workflows/runs/unknown", 404),
+        ("GET", "/vector/unknown/info", 404),
+    ],
+)
+def test_wrong_paths_and_methods_are_json_errors(url: str, method: str, path: str, status: int) -> None:
+    """404 and 405 in the form of their half; 405 names what is allowed."""
+    answer = httpx.request(method, f"{url}{path}", headers=BEARER)
+    assert answer.status_code == status
+    assert answer.json()["error"]
+    assert ("status" in answer.json()) == path.startswith("/vector")
+    assert ("allow" in answer.headers) == (status == 405)
+
+
+def test_a_failure_of_ours_tells_nothing_and_ends_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+    """500 without a traceback; the log names type and place but not the message; the next request is served."""
+    with caplog.at_level(logging.ERROR):
+        answer = httpx.get(f"{url}/broken", headers=BEARER)
+    assert answer.status_code == 500
+    assert set(answer.json()) == {"error"}
+    assert "Traceback" not in answer.text
+    assert "RuntimeError at " in caplog.text
+    assert "a secret in a message" not in answer.text + caplog.text
+    assert httpx.get(f"{url}/v2/dlq", headers=BEARER).status_code == 200
+
+
+def test_responses_are_json(url: str) -> None:
+    """Every answer says that it is JSON."""
+    for path in PATHS:
+        answer = httpx.get(f"{url}{path}", headers=BEARER)
+        assert answer.headers["content-type"] == "application/json"
+        JSONResponse(answer.json())
