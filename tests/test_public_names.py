@@ -22,6 +22,7 @@ NAMES = [
     "MetadataFilter",
     "Published",
     "Receipt",
+    "ReplayGuard",
     "Service",
     "Verification",
     "VectorQuery",

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
         resume_failures,
     )
     from toolkit.client.messages import CallbackSettings, Published, publish, start_run
-    from toolkit.client.signatures import verify_signature
+    from toolkit.client.signatures import ReplayGuard, verify_signature
     from toolkit.client.vectors import IndexInfo, index_info, list_namespaces, upsert_vectors
     from toolkit.filters.failure import FailureFilter
     from toolkit.filters.metadata import MetadataFilter
@@ -64,6 +64,7 @@ __all__ = [
     "MetadataFilter",
     "Published",
     "Receipt",
+    "ReplayGuard",
     "Service",
     "VectorQuery",
     "Verification",
@@ -108,6 +109,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "ReplayGuard": "toolkit.client.signatures",
     "CallbackReceiver": "toolkit.loading.callbacks",
     "CallbackSettings": "toolkit.client.messages",
     "Changes": "toolkit.snapshots",

@@ -17,7 +17,7 @@ from toolkit.settings.child import start_local
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[Service]:
-    with start_local("--sample") as found:
+    with start_local() as found:
         yield found
 
 

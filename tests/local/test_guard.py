@@ -75,7 +75,7 @@ def test_either_scheme_lets_in(url: str, path: str, headers: dict[str, str], que
     ("headers", "query"),
     [
         ({}, ""),
-        ({"Authorization": "Bearer "}, ""),
+        ({"Authorization": "Bearer"}, ""),
         ({"Authorization": f"Basic {TOKEN}"}, ""),
         ({"Authorization": "Bearer wrong-token"}, ""),
         ({"Authorization": f"Bearer {TOKEN}x"}, ""),

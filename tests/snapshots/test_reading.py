@@ -160,6 +160,9 @@ def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace)
         with pytest.raises(SnapshotDamagedError, match=file.name):
             sync_load(made.load([made.entry("b", body="new")]), Folder(copy))
         assert set(copy.rglob("*")) == before
+        file.unlink()
+        with pytest.raises(SnapshotDamagedError):
+            sync_load(made.load([made.entry("b", body="new")]), Folder(copy))
         file.write_bytes(content)
 
 

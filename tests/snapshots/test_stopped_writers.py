@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import subprocess
 import sys
 import threading
@@ -133,6 +134,46 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
     first_new = states.index(_NEW)
     assert states == [_OLD] * first_new + [_NEW] * (len(states) - first_new)
     assert 30 < first_new < len(states)
+
+
+def test_everything_is_on_the_disk_before_the_manifest_says_so(
+    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are brought to the disk before they get their names, folders before the commit and after it."""
+    sync(made.entries("a", "b", "c"))
+    done: list[tuple[str, int | str]] = []
+    fsync, replace, unlink = os.fsync, os.replace, os.unlink
+
+    def watched_fsync(handle: int) -> None:
+        done.append(("fsync", os.fstat(handle).st_ino))
+        fsync(handle)
+
+    def watched_replace(old: str, new: str, **options: Any) -> None:
+        done.append(("rename", new))
+        replace(old, new, **options)
+
+    def watched_unlink(name: str, **options: Any) -> None:
+        done.append(("remove", name))
+        unlink(name, **options)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "replace", watched_replace)
+    monkeypatch.setattr(os, "unlink", watched_unlink)
+    sync_load(_second(made), folder)
+
+    commit = done.index(("rename", "_manifest.json"))
+    root = folder.path.stat().st_ino
+    written = [path for path in folder.path.rglob("*-000002-*")]
+    assert len(written) == 4
+    for path in written:
+        named = done.index(("rename", path.name))
+        assert done.index(("fsync", path.stat().st_ino)) < named
+        assert ("fsync", path.parent.stat().st_ino) in done[named:commit]
+    assert ("fsync", root) in done[:commit]
+    assert ("fsync", (folder.path / "_manifest.json").stat().st_ino) in done[:commit]
+    removed = [number for number, (what, _) in enumerate(done) if what == "remove"]
+    assert len(removed) == 2
+    assert ("fsync", root) in done[commit : removed[0]]
 
 
 def test_a_second_writer_is_refused_until_the_first_is_dead(

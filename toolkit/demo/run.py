@@ -29,10 +29,11 @@ from tqdm import tqdm
 
 import toolkit as tk
 from toolkit.demo.children import child, first_line
+from toolkit.demo.filling import INDEX
 from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import InputError, LocalServiceError
+from toolkit.local.service import LocalService
 from toolkit.settings import Half, Service
-from toolkit.settings.child import start_local
 
 MARKER: Final = ".toolkit-demo"
 """A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
@@ -112,9 +113,11 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
 
     with _ended_by_signals():
         say("starting the embedded service with 5,000 failures and 2,000 documents of sample history")
-        options = ("--sample", "--time-factor", str(TIME_FACTOR), "--retention", RETENTION)
-        with start_local(*options) as service:
-            environment = _environment(service)
+        with (
+            LocalService(sample=True, time_factor=TIME_FACTOR, retention=RETENTION) as local,
+            _connected(local) as service,
+        ):
+            environment = environment_for(service)
             log = out / "logs" / "application.log"
             with child(
                 "toolkit.demo.application", "--with-parent", environment=environment, log=log
@@ -127,6 +130,18 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
                 problems = _tell(notebooks, out, environment, say) if notebooks is not None else ()
         say("done; the service and the application have ended")
     return Demo(out=out, started=started, failed=failed, problems=problems)
+
+
+def _connected(local: LocalService) -> Service:
+    current, following = local.signing_keys
+    return tk.connect(
+        queue_url=local.url,
+        queue_token=local.token,
+        current_signing_key=current,
+        next_signing_key=following,
+        vector_url=local.vector_urls[INDEX],
+        vector_token=local.token,
+    )
 
 
 def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
@@ -255,7 +270,7 @@ def _emptied(out: Path) -> Path:
     return out
 
 
-def _environment(service: Service) -> dict[str, str]:
+def environment_for(service: Service) -> dict[str, str]:
     """The variables of this process with the embedded service as the only one configured."""
     families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
     environment = {name: value for name, value in os.environ.items() if not name.startswith(families)}

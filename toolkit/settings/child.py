@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from pathlib import Path
 from typing import Final
 
@@ -17,23 +18,21 @@ from toolkit.errors import LocalServiceError
 from toolkit.settings.service import Service, local_service
 
 DEFAULT_INDEX: Final = "docs"
+_START: Final = 60.0  # seconds the child has to come up
 _GRACE: Final = 10.0  # seconds the child has to end by itself once its standard input is closed
 
 
-def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAULT_INDEX) -> Service:
+def start_local(*options: str) -> Service:
     """Start ``toolkit serve`` as a child process and connect to it.
 
     The child reads its token and signing keys from the environment, never from its command line, and
-    ends when its standard input closes: also when this process is killed.
+    ends when its standard input closes: also when this process is killed. Its state lies in a temporary
+    folder, removed at the end.
 
     Parameters
     ----------
     *options : str
-        Further options of ``toolkit serve``. Default: ``--sample``.
-    data_dir : Path, optional
-        Where its state is kept. Default: a temporary folder, removed at the end.
-    index : str
-        Which of its vector indexes to connect to.
+        Of ``toolkit serve``. Default: ``--sample``.
 
     Raises
     ------
@@ -41,19 +40,16 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
         When the child does not come up; its own words are in the message.
     """
     token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
-    folder = Path(data_dir) if data_dir else Path(tempfile.mkdtemp(prefix="toolkit-local-"))
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(prefix="toolkit-local-"))
     command = [
         sys.executable,
         "-m",
         "toolkit",
         "serve",
+        *(options or ("--sample",)),
         "--with-parent",
         "--port",
         "0",
-        "--data-dir",
-        str(folder),
-        *(options or ("--sample",)),
     ]
     environment = os.environ | {
         "TOOLKIT_SERVE_TOKEN": token,
@@ -62,18 +58,24 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
     }
     log = (folder / "serve.log").open("w+b")
     child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, env=environment
+        [*command, "--data-dir", str(folder)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=log,
+        env=environment,
     )
 
     def close() -> None:
         atexit.unregister(close)
         _end(child)
         log.close()
-        if data_dir is None:
-            shutil.rmtree(folder, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
 
     atexit.register(close)
+    too_slow = threading.Timer(_START, child.kill)
+    too_slow.start()
     first = child.stdout.readline() if child.stdout else b""
+    too_slow.cancel()
     try:
         address = str(json.loads(first)["queue_url"])
     except (ValueError, KeyError, TypeError):
@@ -86,7 +88,7 @@ def start_local(*options: str, data_dir: Path | None = None, index: str = DEFAUL
             expected="a line with its addresses on standard output",
             next_step="Its parts are installed by: pip install 'workflow-vector-toolkit[local]'.",
         ) from None
-    return local_service(address, token, index, keys, close)
+    return local_service(address, token, DEFAULT_INDEX, keys, close)
 
 
 def _end(child: subprocess.Popen[bytes]) -> None:

@@ -47,6 +47,10 @@ class Changes:
         Of the load. Nothing is marked gone unless it is complete.
     rows : int
         Rows in the snapshot now, those gone included.
+    folder : Folder
+        Where it lies.
+    added_pieces, changed_pieces, gone_pieces : tuple of Piece
+        Where in its files the rows of the frames are.
     """
 
     receipt: Receipt

@@ -19,7 +19,7 @@ import msgspec
 import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.datafiles import GROUP_BYTES, RowWriter, facts, prove
+from toolkit.snapshots.datafiles import GROUP_BYTES, RowWriter, facts, missing, prove
 from toolkit.snapshots.folder import LOCK, Folder, draft_of
 from toolkit.snapshots.hashing import HashingFile
 from toolkit.snapshots.manifest import (
@@ -248,6 +248,8 @@ def changing(
             change = Change(folder, kind, previous, clock, group_bytes)
             try:
                 yield change
+            except FileNotFoundError as error:
+                raise missing(folder, error) from None
             finally:
                 change.close()
 

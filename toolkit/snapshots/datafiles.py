@@ -159,6 +159,16 @@ def damaged(folder: Folder, listed: ListedFile, got: str, expected: str) -> Snap
     )
 
 
+def missing(folder: Folder, error: FileNotFoundError) -> SnapshotDamagedError:
+    """The error for a file that the manifest lists and the folder lacks."""
+    return SnapshotDamagedError(
+        f"reading the snapshot {folder}",
+        got=f"no file {error.filename!r}",
+        expected="every file that the manifest lists",
+        next_step="Restore the file, or load into a new folder.",
+    )
+
+
 def tables(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
     """The rows, one row group at a time."""
     for number in range(parquet.num_row_groups):

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
-from toolkit.errors import SnapshotDamagedError, SnapshotError
+from toolkit.errors import SnapshotError
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import extension_column
 from toolkit.snapshots.commit import unlisted
-from toolkit.snapshots.datafiles import damaged, opened_parquet, tables
+from toolkit.snapshots.datafiles import damaged, missing, opened_parquet, tables
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest
@@ -245,20 +245,15 @@ def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
             try:
                 return read(manifest)
             except FileNotFoundError as error:
-                missing, manifest, before = error, _current(folder), manifest
+                superseded, manifest, before = error, _current(folder), manifest
                 if manifest.generation == before.generation:
-                    raise SnapshotDamagedError(
-                        f"reading the snapshot {folder}",
-                        got=f"no file {error.filename!r}",
-                        expected="every file that the manifest lists",
-                        next_step="Restore the file, or load into a new folder.",
-                    ) from None
+                    raise missing(folder, error) from None
         raise SnapshotError(
             f"reading the snapshot {folder}",
             got=f"{_TRIES} commits while it was read",
             expected="a pause between them",
             next_step="Read it again.",
-        ) from missing
+        ) from superseded
 
 
 def _current(folder: Folder) -> Manifest:

@@ -99,9 +99,14 @@ def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
     path = tmp_path / "plain.sqlite"
     IndexDatabase.make(path, PLAIN)
     database = IndexDatabase(path)
-    with pytest.raises(KeyError), database.changing():
-        database.add_namespace("half")
-        raise KeyError
+
+    def fail_halfway() -> None:
+        with database.changing():
+            database.add_namespace("half")
+            database.add_namespace("half")  # the name is taken
+
+    with pytest.raises(sqlite3.IntegrityError):
+        fail_halfway()
     assert list(database.namespaces()) == [""]
     with database.changing():
         database.add_namespace("whole")

@@ -96,14 +96,26 @@ def test_differences_below_single_precision_are_seen() -> None:
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-@pytest.mark.parametrize("scale", [1e-43, 3e38])
-def test_the_edges_of_single_precision(similarity: str, scale: float) -> None:
-    """Where single-precision products vanish or overflow, the best are still found."""
-    vectors = (np.random.default_rng(5).uniform(-1, 1, (300, 8)) * scale).astype(np.float32)
-    query = np.random.default_rng(6).uniform(-1, 1, 8) * scale
+def test_products_that_vanish_in_single_precision(similarity: str) -> None:
+    """Among vectors so small that their products are rounded to nearly nothing, the best are found."""
+    numbers = np.random.default_rng(5)
+    vectors = (numbers.uniform(-1, 1, (2000, 8)) * 1e-44).astype(np.float32)
+    query = numbers.uniform(-1, 1, 8)
     found = nearest(filled(vectors), query, 5, similarity)
     naive = sorted((naive_score(one.tolist(), query.tolist(), similarity) for one in vectors), reverse=True)
-    assert [score for _, score in found] == pytest.approx(naive[:5], rel=1e-9)
+    assert [score for _, score in found] == pytest.approx(naive[:5], rel=1e-12)
+    if similarity == "COSINE":
+        exact = [naive_score(vectors[slot].tolist(), query.tolist(), similarity) for slot, _ in found]
+        assert exact == pytest.approx(naive[:5], rel=1e-12)
+
+
+def test_products_that_overflow_in_single_precision() -> None:
+    """Vectors so large that their products overflow do not push the truly nearest out."""
+    large = np.full((40, 8), 3e38, dtype=np.float32)
+    large[:, 0] = -3e37
+    aligned = np.ones((3, 8), dtype=np.float32)
+    found = nearest(filled(np.vstack([large, aligned])), np.ones(8), 3, "COSINE")
+    assert [slot for slot, _ in found] == [40, 41, 42]
 
 
 def test_large_random_search_equals_the_plain_one() -> None:

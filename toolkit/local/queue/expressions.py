@@ -35,7 +35,7 @@ _GRAMMAR: Final = r"""
         | NAME "(" [sum ("," sum)*] ")" -> call
         | "(" sum ")"
     NAME: /[a-z]+/
-    NUMBER: /\d{1,20}(\.\d{1,20})?/
+    NUMBER: /[0-9]{1,20}(\.[0-9]{1,20})?/
     %ignore /[ \t]+/
 """
 

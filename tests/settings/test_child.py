@@ -1,0 +1,93 @@
+"""`connect("local")`: a real child process that never outlives the one that started it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import toolkit as tk
+from toolkit.errors import LocalServiceError
+
+_PROGRAM = """
+import json, sys, toolkit
+service = toolkit.connect("local")
+print(json.dumps(service.queue.url), flush=True)
+sys.stdin.read()
+"""
+
+
+def answers(url: str) -> bool:
+    """Whether something listens at the address."""
+    service = tk.connect(queue_url=url, queue_token="a-wrong-token")
+    try:
+        tk.load_failures(service, limit=1)
+    except tk.errors.AuthenticationError:
+        return True
+    except tk.errors.TransportError:
+        return False
+    raise AssertionError("a wrong token was accepted")
+
+
+def gone(url: str) -> bool:
+    """Whether nothing listens there any more, within ten seconds."""
+    until = time.monotonic() + 10
+    while time.monotonic() < until:
+        host, port = url.removeprefix("http://").split(":")
+        with socket.socket() as peer:
+            if peer.connect_ex((host, int(port))) != 0:
+                return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_service_answers_and_ends_with_its_block(sample_service):
+    """Inside the block it answers; after it, nothing listens there, and closing twice is fine."""
+    with tk.connect("local") as service:
+        url = service.need("queue").url
+        assert answers(url)
+        assert "token" not in repr(service).lower()
+        assert len(service.need("queue").signing_keys) == 2
+    assert gone(url)
+    service.close()
+
+
+@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+def test_the_child_ends_however_its_parent_dies(end):
+    """Terminated, killed or interrupted: the pipe closes, and the service ends."""
+    parent = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    )
+    with parent:
+        assert parent.stdout
+        url = parent.stdout.readline().decode().strip().strip('"')
+        assert answers(url)
+        parent.send_signal(end)
+        parent.wait(20)
+    assert gone(url)
+
+
+def test_a_child_that_does_not_come_up_says_why(monkeypatch):
+    """A failing start is an error with the child's own last words."""
+    monkeypatch.setattr(sys, "executable", "/bin/false")
+    with pytest.raises(LocalServiceError, match="starting the embedded service"):
+        tk.connect("local")
+
+
+def test_the_token_is_not_on_the_command_line(sample_service):
+    """Whoever lists processes sees neither the token nor the signing keys."""
+    queue = sample_service.need("queue")
+    mine = subprocess.run(
+        ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True
+    ).stdout
+    assert "serve" in mine
+    assert queue.token.reveal() not in mine
+    assert all(key.reveal() not in mine for key in queue.signing_keys)

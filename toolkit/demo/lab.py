@@ -1,0 +1,151 @@
+"""JupyterLab on the notebooks, connected to an embedded service with sample data.
+
+``python -m toolkit.demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter runs in a process of
+its own, which ends with its kernels when its standard input closes: also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from types import FrameType
+from typing import Final, NoReturn
+
+from toolkit.demo.run import environment_for
+from toolkit.errors import InputError, LocalServiceError, ToolkitError
+from toolkit.settings.child import start_local
+
+DEFAULT_PORT: Final = 8888
+"""Where JupyterLab listens; it tries the next ones when the port is taken."""
+
+_GRACE: Final = 20.0  # seconds Jupyter has to end its kernels
+
+
+def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) -> int:
+    """Run JupyterLab on a folder of notebooks until it ends or is interrupted.
+
+    Parameters
+    ----------
+    notebooks : Path
+        The folder it opens.
+    port : int
+        Port on 127.0.0.1, 1 to 65535.
+    browser : bool
+        Whether to open a browser.
+
+    Returns
+    -------
+    int
+        JupyterLab's exit status.
+
+    Raises
+    ------
+    InputError
+        When there is no such folder.
+    LocalServiceError
+        When JupyterLab is not installed, or the embedded service does not start.
+
+    Examples
+    --------
+    >>> run_lab(Path("no-such-folder"))
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: opening the notebooks: got 'no-such-folder'; expected a folder. ...
+    """
+    if not notebooks.is_dir():
+        raise InputError(
+            "opening the notebooks",
+            got=repr(str(notebooks)),
+            expected="a folder",
+            next_step="Run this in the project's own folder.",
+        )
+    if find_spec("jupyterlab") is None:
+        raise LocalServiceError(
+            "opening the notebooks",
+            got="no JupyterLab",
+            expected="it beside the toolkit",
+            next_step="Install it: pip install jupyterlab.",
+        )
+    command = [sys.executable, "-m", "toolkit.demo.lab", "--with-parent", "--port", str(port)]
+    command += [] if browser else ["--no-browser"]
+    with start_local() as service:
+        # the project's own kernel, whatever others of its name this user has
+        environment = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
+        jupyter = subprocess.Popen(
+            command,
+            cwd=notebooks,
+            env=environment,
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C is for this process: Jupyter would ask whether it is meant
+        )
+        try:
+            return jupyter.wait()
+        finally:
+            _end(jupyter)
+
+
+def _end(jupyter: subprocess.Popen[bytes]) -> None:
+    if jupyter.stdin:
+        jupyter.stdin.close()
+    try:
+        jupyter.wait(_GRACE)
+    except subprocess.TimeoutExpired:
+        jupyter.kill()
+        jupyter.wait()
+
+
+def _run_jupyter(port: int, *, browser: bool) -> None:
+    """Be JupyterLab on the working folder, until standard input closes."""
+    from jupyterlab.labapp import LabApp  # noqa: PLC0415 - only in the process that is to be it
+
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    words = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]
+    words += [] if browser else ["--no-browser"]
+    # in containers everybody is root; it listens on this machine only, and asks for its token
+    words += ["--allow-root"] if os.geteuid() == 0 else []
+    LabApp.launch_instance(words)
+
+
+def _end_with_parent() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)  # Jupyter's handler ends the kernels first
+
+
+def _interrupt(number: int, _: FrameType | None) -> NoReturn:
+    raise SystemExit(128 + number)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run it from a command line; see the module's docstring. Ctrl-C is the usual end, with status 0."""
+    parser = argparse.ArgumentParser(
+        prog="python -m toolkit.demo.lab",
+        description="JupyterLab on the notebooks, connected to an embedded service with sample data.",
+    )
+    parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT})")
+    parser.add_argument("--no-browser", action="store_true", help="only print the address")
+    parser.add_argument("--with-parent", action="store_true", help=argparse.SUPPRESS)
+    given = parser.parse_args(arguments)
+    if given.with_parent:
+        _run_jupyter(given.port, browser=not given.no_browser)
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
+    try:
+        return run_lab(Path("notebooks"), port=given.port, browser=not given.no_browser)
+    except KeyboardInterrupt:
+        return 0
+    except ToolkitError as error:
+        print(error, file=sys.stderr)  # noqa: T201 - what a command says about itself
+        return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
