@@ -59,12 +59,12 @@ def test_nothing_to_draw_is_a_sentence(scores, sentence):
 def test_hostile_groups_are_drawn_as_text():
     """Values of any column can name the rows: maths, underscores, controls and length do no harm."""
     made = frame([[0.1, 0.2]])
-    names = ["$x^", "_y"]
+    names = ["$x^{$", "_y"]
     ax = axes()
     ax.figure.canvas.draw()  # its ticks are made before, under the user's settings
     plot_score_distribution(made.assign(city=names), by="city", ax=ax)
     ax.figure.canvas.draw()
-    assert [label.get_text() for label in ax.get_yticklabels()] == ["$x^ (1)", "_y (1)"]
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["$x^{$ (1)", "_y (1)"]
     long = plot_score_distribution(made.assign(city=["a" * 500, "\u202eb"]), by="city", ax=axes())
     long.figure.canvas.draw()
     assert all(len(label.get_text()) < 40 for label in long.get_yticklabels())

@@ -159,7 +159,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         {"response_body": f"first\nTraceback (most recent call last):\n  x\nValueError: {encoded}"},
         {"response_body": "-----BEGIN PRIVATE KEY-----\nMIIcanary\n-----END PRIVATE KEY-----"},
         {"response_body": "AKIAIOSFODNN7EXAMPLE"},
-        {"response_body": "x" * 490 + CANARY},
+        {"response_body": "x" * 285 + CANARY},
     ]
     rows = [row | {"failed_at": options["now"] - timedelta(hours=hours)} for hours, row in enumerate(rows)]
     frame = make(rows, source=f"https://{CANARY}@queue.example", scope={"label": [CANARY], CANARY: 1})

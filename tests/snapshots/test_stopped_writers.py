@@ -163,7 +163,7 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
 
     commit = done.index(("rename", "_manifest.json"))
     root = folder.path.stat().st_ino
-    written = [path for path in folder.path.rglob("*-000002-*")]
+    written = list(folder.path.rglob("*-000002-*"))
     assert len(written) == 4
     for path in written:
         named = done.index(("rename", path.name))
@@ -174,6 +174,26 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
     removed = [number for number, (what, _) in enumerate(done) if what == "remove"]
     assert len(removed) == 2
     assert ("fsync", root) in done[commit : removed[0]]
+
+
+@pytest.mark.parametrize("pattern", ["first_seen/*/_part*.tmp", "_index*.tmp"])
+def test_a_disk_that_gives_back_other_bytes_is_found_before_the_commit(
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder, pattern: str
+) -> None:
+    """What was written is read again: a byte that turned on the way is an error, and nothing is committed."""
+    sync(made.entries("a", "b", "c"))
+
+    def turn_a_byte(operation: str) -> None:
+        for path in folder.path.glob(pattern) if operation == "fsync file" else ():
+            content = bytearray(path.read_bytes())
+            if content:
+                content[len(content) // 2] ^= 1
+                path.write_bytes(content)
+
+    with pytest.raises(SnapshotError, match="reads back different"):
+        sync_load(_second(made), Folder(folder.path, step=turn_a_byte))
+    assert _state(folder.path) == _OLD
+    assert verify_snapshot(folder.path).unlisted == ()
 
 
 def test_a_second_writer_is_refused_until_the_first_is_dead(

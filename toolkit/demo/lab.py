@@ -103,7 +103,8 @@ def _end(jupyter: subprocess.Popen[bytes]) -> None:
 
 def _run_jupyter(port: int, *, browser: bool) -> None:
     """Be JupyterLab on the working folder, until standard input closes."""
-    from jupyterlab.labapp import LabApp  # noqa: PLC0415 - only in the process that is to be it
+    # imported only in the process that is to be it
+    from jupyterlab.labapp import LabApp  # type: ignore[import-untyped] # noqa: PLC0415
 
     threading.Thread(target=_end_with_parent, daemon=True).start()
     words = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]

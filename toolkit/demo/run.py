@@ -149,7 +149,7 @@ def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str
     since = datetime.now(UTC) - timedelta(minutes=1)
     started = _start_runs(address, runs)
     fails = {found.name for found in WORKFLOWS if found.fails}
-    expected = {run_id for run_id, name in started.items() if name in fails}
+    expected = {run_id: name for run_id, name in started.items() if name in fails}
     say(f"started {len(started)} runs of {len(WORKFLOWS)} workflows; {len(expected)} of them will fail")
     for number in range(_MESSAGES):
         tk.publish(service, f"{address}/orders", {"order": number}, callback=f"{address}/callback")
@@ -176,20 +176,22 @@ def _start_runs(address: str, runs: int) -> dict[str, str]:
         starters.shutdown(cancel_futures=True)
 
 
-def _wait_for(expected: set[str], service: Service, since: datetime) -> set[str]:
-    """Poll the DLQ until every expected run is in it."""
+def _wait_for(expected: Mapping[str, str], service: Service, since: datetime) -> set[str]:
+    """Poll the DLQ until every expected run (its id, and its workflow's name) is in it."""
     until = time.monotonic() + _DEADLINE
     with tqdm(total=len(expected), desc="failed runs in the DLQ", disable=None, leave=False) as bar:
         while True:
-            found = expected & set(tk.load_failures(service, since=since, progress=False)["workflow_run_id"])
+            listed = tk.load_failures(service, since=since, progress=False)["workflow_run_id"]
+            found = expected.keys() & set(listed)
             bar.update(len(found) - bar.n)
-            if found == expected:
+            if len(found) == len(expected):
                 return found
             if time.monotonic() > until:
+                missing = {name for run_id, name in expected.items() if run_id not in found}
                 raise LocalServiceError(
                     "waiting for the failed runs",
                     got=f"{len(found)} in the DLQ after {_DEADLINE:.0f} s",
-                    expected=str(len(expected)),
+                    expected=f"{len(expected)}; runs of {', '.join(sorted(missing))} are not there",
                     next_step="The machine may be busy; try fewer --runs.",
                 )
             time.sleep(_POLL)

@@ -46,9 +46,10 @@ async def _really_raises(delivery: Delivery) -> dict[str, Any]:
         raise StepFailed(PlainTextResponse(traceback.format_exc(), 500)) from None
 
 
-async def _too_slow(_: Delivery) -> dict[str, Any]:
+async def _too_slow(_: Delivery) -> NoReturn:
     await asyncio.sleep(_SLOWNESS)
-    return {"late": True}
+    # by now the service has given up; a result would still be taken, and the run would go on
+    raise StepFailed(PlainTextResponse("rendering took too long", 500))
 
 
 async def _not_retriable(delivery: Delivery) -> dict[str, Any]:

@@ -234,7 +234,7 @@ def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
 
 
 def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner) -> dict[str, Any]:
-    texts = error_texts(failures)
+    texts = error_texts(failures, clean=clean.redactor.text)
     known = None if previous is None else set(error_texts(previous, clean=clean.redactor.text)["text"])
     found = _capped(texts, CAPS["texts"], clean)
     for row, text in zip(found["rows"], texts["text"], strict=False):

@@ -208,9 +208,11 @@ class Change:
 
     def _index(self, content: bytes, rows: int) -> ListedFile:
         name = self._name("_index", "bin")
-        file = self._new_file(name, draft_of(name))
+        draft = draft_of(name)
+        file = self._new_file(name, draft)
         file.write(content)
         file.sync()
+        prove(self.folder, draft, sha256=file.sha256)
         return ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
 
 

@@ -324,9 +324,9 @@ def test_depth_is_bounded_for_trees_made_by_hand() -> None:
 )
 def test_glob_takes_bounded_time(pattern: str, text: str) -> None:
     """Patterns that make a backtracking matcher run for ever are answered at once."""
-    start = time.perf_counter()
+    start = time.process_time()
     assert not GlobPattern(pattern).matches(text)
-    assert time.perf_counter() - start < 1
+    assert time.process_time() - start < 1
 
 
 @pytest.mark.parametrize(

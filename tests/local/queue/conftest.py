@@ -31,17 +31,18 @@ class ManualClock:
 
     def __init__(self) -> None:
         self._now = SystemClock().now_ms()
-        self.waiting_for = 0
 
     def now_ms(self) -> int:
+        """The moment at which it stands."""
         return self._now
 
     def advance(self, *, seconds: float) -> None:
+        """Turn it forward."""
         self._now += round(seconds * 1000)
 
     async def sleep_until(self, moment_ms: int) -> None:
-        self.waiting_for = moment_ms
-        while self._now < moment_ms:
+        """Wait until it has been turned that far."""
+        while self._now < moment_ms:  # noqa: ASYNC110 - turned from another thread
             await asyncio.sleep(0.002)
 
 

@@ -69,7 +69,9 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
     assert claims["body"] == base64.urlsafe_b64encode(hashlib.sha256(asked.body).digest()).decode()
 
 
-def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(service: Service, server: Server) -> None:
+def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
+    service: Service, server: Server
+) -> None:
     """Retried counts up to maxRetries; the failure callback has the same fields and the DLQ id, which leads there."""
     by_path(server, work=(500, b"oops"))
     service.publish(
@@ -137,7 +139,10 @@ def test_a_failure_function_can_be_canceled(service: Service, server: Server) ->
     """Deleting the failure callback's message while it waits leaves the entry as canceled."""
     by_path(server, work=(500, b""))
     service.publish(
-        f"{server.url}/work", Retries="0", Failure_Callback=f"{server.url}/failed", Failure_Callback_Delay="1d"
+        f"{server.url}/work",
+        Retries="0",
+        Failure_Callback=f"{server.url}/failed",
+        Failure_Callback_Delay="1d",
     )
     service.wait(service.dlq)
     events = service.http.get("/v2/logs", params={"url": f"{server.url}/failed"}).json()["events"]

@@ -1,4 +1,4 @@
-"""The database: acknowledged means on disk, a failing write harms no other, and reads see what was committed."""
+"""The database: acknowledged means on disk, a failing write harms no other, reads see what was committed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,9 @@ def test_writes_that_wait_together_all_succeed_but_the_failing_one(tmp_path: Pat
             connection.execute(INSERT, ("half", b""))
             raise ValueError("no")
 
-        works = [lambda connection, n=n: connection.execute(INSERT, (f"n{n}", b"")) and None for n in range(500)]
+        works = [
+            lambda connection, n=n: connection.execute(INSERT, (f"n{n}", b"")) and None for n in range(500)
+        ]
         works.insert(250, bad)
         return await asyncio.gather(*(database.write(work) for work in works), return_exceptions=True)
 
@@ -71,7 +73,9 @@ def test_reads_see_the_writes_before_them(tmp_path: Path) -> None:
     async def one(number: int) -> bool:
         await database.write(lambda connection: connection.execute(INSERT, (f"n{number}", b"")))
         row = await database.read(
-            lambda connection: connection.execute("SELECT 1 FROM kept WHERE name = ?", (f"n{number}",)).fetchone()
+            lambda connection: connection.execute(
+                "SELECT 1 FROM kept WHERE name = ?", (f"n{number}",)
+            ).fetchone()
         )
         return row is not None
 

@@ -54,10 +54,11 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
     assert "authorization" not in headers
 
 
-@settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    body=st.binary(max_size=2000),
+    value=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1),
 )
-@given(body=st.binary(max_size=2000), value=st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1))
 def test_any_body_and_any_header_value_arrive_as_they_were(
     service: Service, server: Server, body: bytes, value: str
 ) -> None:
@@ -144,7 +145,9 @@ def test_the_time_factor_divides_waits_and_leaves_timestamps(
     assert entry["createdAt"] == before
 
 
-def test_repeats_are_recognised_by_id_and_by_content_for_ten_minutes(service: Service, server: Server) -> None:
+def test_repeats_are_recognised_by_id_and_by_content_for_ten_minutes(
+    service: Service, server: Server
+) -> None:
     """The second publish names the first message; after ten minutes it is a message of its own."""
     answering(server)
     first = service.publish(f"{server.url}/", b"a", Deduplication_Id="one")
@@ -229,7 +232,9 @@ def test_addresses_that_may_not_be_called_are_refused(shared: Service, url: str)
 def test_an_allowed_host_may_be_called(start: Callable[..., Service]) -> None:
     """A host of the allow-list is accepted where it is refused otherwise."""
     service = start(allowed=["10.0.0.1"])
-    assert service.http.post("/v2/publish/http://10.0.0.1/", headers={"Service-Delay": "1d"}).status_code == 200
+    assert (
+        service.http.post("/v2/publish/http://10.0.0.1/", headers={"Service-Delay": "1d"}).status_code == 200
+    )
     assert service.http.post("/v2/publish/http://10.0.0.2/").status_code == 400
 
 

@@ -107,7 +107,10 @@ def test_each_filter_takes_one_or_several_values(filled: Service, name: str, for
 @settings(max_examples=60, deadline=None)
 @given(
     chosen=st.fixed_dictionaries(
-        {}, optional={name: st.lists(st.sampled_from(all_), min_size=1, max_size=3) for name, all_ in FILTERS.items()}
+        {},
+        optional={
+            name: st.lists(st.sampled_from(all_), min_size=1, max_size=3) for name, all_ in FILTERS.items()
+        },
     ),
     span=st.none() | st.tuples(st.integers(0, 300_000), st.integers(0, 300_000)),
 )

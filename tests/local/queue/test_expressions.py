@@ -26,7 +26,9 @@ def wider(inner: st.SearchStrategy[str]) -> st.SearchStrategy[str]:
         inner.map("({})".format),
         inner.map("-{}".format),
         st.tuples(ONE, inner).map(lambda parts: f"{parts[0]}({parts[1]})"),
-        st.tuples(SEVERAL, st.lists(inner, min_size=1, max_size=3)).map(lambda p: f"{p[0]}({', '.join(p[1])})"),
+        st.tuples(SEVERAL, st.lists(inner, min_size=1, max_size=3)).map(
+            lambda p: f"{p[0]}({', '.join(p[1])})"
+        ),
         pair.map(lambda parts: f"pow({parts[0]}, {parts[1]})"),
     )
 
@@ -40,7 +42,10 @@ def plainly(text: str, retried: int) -> int | None:
     """The value by Python's own arithmetic; None where it has none."""
     names = {
         **{name: getattr(math, name) for name in ("pow", "sqrt", "exp", "floor", "ceil")},
-        **{"abs": abs, "round": round, "min": lambda *a: min(a), "max": lambda *a: max(a)},
+        "abs": abs,
+        "round": round,
+        "min": lambda *a: min(a),
+        "max": lambda *a: max(a),
     }
     try:
         value = float(eval(text, {"__builtins__": {}, **names, "retried": float(retried)}))  # noqa: S307 - generated here
@@ -84,7 +89,9 @@ def test_what_is_no_expression_is_refused(text: str) -> None:
         RetryDelay(text)
 
 
-@pytest.mark.parametrize("text", ["pow(9, pow(9, 9))", "exp(exp(exp(9)))", "1/0", "sqrt(0-1)", "pow(0-8, 0.5)"])
+@pytest.mark.parametrize(
+    "text", ["pow(9, pow(9, 9))", "exp(exp(exp(9)))", "1/0", "sqrt(0-1)", "pow(0-8, 0.5)"]
+)
 def test_what_has_no_value_is_refused_at_once(text: str) -> None:
     """Overflow, division by zero and roots of negatives end in a typed error, quickly."""
     begun = time.monotonic()
@@ -110,7 +117,9 @@ def test_durations_add_up(parts: list[int]) -> None:
     assert duration_ms(text) == (((days * 24 + hours) * 60 + minutes) * 60 + seconds) * 1000
 
 
-@pytest.mark.parametrize("text", ["", "s", "5x", "-5s", "5s5m", "1h 2m", "\u0661s", "1e3", "5 s", "1d1d", "9" * 20])
+@pytest.mark.parametrize(
+    "text", ["", "s", "5x", "-5s", "5s5m", "1h 2m", "\u0661s", "1e3", "5 s", "1d1d", "9" * 20]
+)
 def test_what_is_no_duration_is_none(text: str) -> None:
     """Wrong order, unknown units, signs and other digits are not guessed at."""
     assert duration_ms(text) is None

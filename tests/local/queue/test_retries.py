@@ -22,7 +22,9 @@ def failing(server: Server, status: int = 500, **headers: str) -> None:
 def due_in(service: Service, message: str, retried: int) -> float:
     """Seconds until the next attempt, once this many retries are scheduled."""
     shown = service.wait(
-        lambda: (found := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried and found
+        lambda: (
+            (found := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried and found
+        )
     )
     return (shown["nextDeliveryTime"] - service.clock.now_ms()) / 1000
 
@@ -139,7 +141,9 @@ def test_an_answer_that_takes_too_long_is_504(service: Service, server: Server) 
     assert "0.05 s" in entry["responseBody"]
 
 
-@pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", b"no http\r\n\r\n"])
+@pytest.mark.parametrize(
+    "raw", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", b"no http\r\n\r\n"]
+)
 def test_a_broken_answer_is_502(service: Service, server: Server, raw: bytes) -> None:
     """A connection closed early, a body cut short and something else than HTTP are no success."""
     server.raw(raw)

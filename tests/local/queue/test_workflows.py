@@ -98,7 +98,13 @@ class Application:
         if number in self.broken:
             return self.reply(500, {}, json.dumps({"error": "ValueError", "message": "no luck"}).encode())
         out = self.steps[number](json.loads(first), results)
-        step = {"stepId": number + 1, "stepName": f"s{number}", "stepType": "Run", "out": json.dumps(out), "concurrent": 1}
+        step = {
+            "stepId": number + 1,
+            "stepName": f"s{number}",
+            "stepType": "Run",
+            "out": json.dumps(out),
+            "concurrent": 1,
+        }
         more = {}
         if isinstance(out, tuple) and out[0] == "sleep":
             step |= {"stepType": "SleepFor", "out": json.dumps(None)}
@@ -133,7 +139,9 @@ def run_of(service: Service, run_id: str) -> dict[str, Any]:
 
 
 def ended(service: Service, run_id: str) -> Callable[[], Any]:
-    return lambda: (run := run_of(service, run_id)).get("workflowState", "RUN_STARTED") != "RUN_STARTED" and run
+    return lambda: (
+        (run := run_of(service, run_id)).get("workflowState", "RUN_STARTED") != "RUN_STARTED" and run
+    )
 
 
 @pytest.mark.parametrize("prefix", ["Upstash", "Service"])
@@ -161,7 +169,10 @@ def test_a_run_of_steps_with_a_sleep_comes_to_its_end(service: Service, server: 
     assert run["labels"] == ["red", "green"]
     assert run["workflowRunCompletedAt"] - run["workflowRunCreatedAt"] == 3_600_000
     assert "dlqId" not in run
-    steps = [json.loads(base64.b64decode(item["body"])) for item in service.http.get(f"/v2/workflows/runs/{run_id}").json()]
+    steps = [
+        json.loads(base64.b64decode(item["body"]))
+        for item in service.http.get(f"/v2/workflows/runs/{run_id}").json()
+    ]
     assert steps[0] == {"n": 1}
     assert json.loads(steps[3]["out"]) == [1, [2, None]]
     assert service.dlq("workflows/dlq") == []
@@ -173,7 +184,9 @@ def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: 
     run_id = app.begin("{}")
     assert service.wait(ended(service, run_id))["workflowState"] == "RUN_SUCCESS"
     steps = service.http.get(f"/v2/workflows/runs/{run_id}").json()
-    assert json.loads(json.loads(base64.b64decode(steps[2]["body"]))["out"]) == [{"status": 201, "body": "called"}]
+    assert json.loads(json.loads(base64.b64decode(steps[2]["body"]))["out"]) == [
+        {"status": 201, "body": "called"}
+    ]
     (called,) = [asked for asked in server.asked if asked.path == "/third-party"]
     assert called.body == b"to them"
 
@@ -185,7 +198,11 @@ def failing_run(service: Service, server: Server, **options: Any) -> tuple[Appli
     run_id = app.begin('{"n": 1}', Label="red", Flow_Control_Key="k", Flow_Control_Value="parallelism=9")
     service.run_out(lambda: app.failures, step=60)
     (entry,) = service.run_out(
-        lambda: [e for e in service.dlq("workflows/dlq", workflowRunId=run_id) if "PROGRESS" not in e["failureFunctionState"]],
+        lambda: [
+            e
+            for e in service.dlq("workflows/dlq", workflowRunId=run_id)
+            if "PROGRESS" not in e["failureFunctionState"]
+        ],
         step=60,
     )
     return app, entry
@@ -271,7 +288,9 @@ def test_runs_are_started_again_in_bulk(service: Service, server: Server, action
     by_query = service.http.post(path, params={"dlqIds": f"{ids['wfr_0']},{ids['wfr_1']}"}).json()
     by_body = service.http.post(path, json={"dlqIds": [ids["wfr_2"]]}).json()
     by_filter = service.http.post(path, params={"label": "l1"}).json()
-    runs = [run["workflowRunId"] for answer in (by_query, by_body, by_filter) for run in answer["workflowRuns"]]
+    runs = [
+        run["workflowRunId"] for answer in (by_query, by_body, by_filter) for run in answer["workflowRuns"]
+    ]
     assert [len(answer["workflowRuns"]) for answer in (by_query, by_body, by_filter)] == [2, 1, 1]
     assert {answer["cursor"] for answer in (by_query, by_body, by_filter)} == {""}
     for run_id in runs:
@@ -290,7 +309,9 @@ def test_the_failure_function_can_be_run_again(service: Service, server: Server)
     assert answer.json()["workflowRunId"] == "wfr_one"
     service.wait(lambda: service.dlq("workflows/dlq", failureFunctionState="CALLBACK_SUCCESS"))
     again = app.failures[-1][1]
-    assert {k: v for k, v in again.items() if k != "sourceHeader"} == {k: v for k, v in told.items() if k != "sourceHeader"}
+    assert {k: v for k, v in again.items() if k != "sourceHeader"} == {
+        k: v for k, v in told.items() if k != "sourceHeader"
+    }
     assert service.http.post(f"/v2/workflows/dlq/callback/{entry['dlqId']}").status_code == 200
 
 
@@ -373,7 +394,9 @@ def test_the_run_log_lists_filters_and_pages(service: Service, server: Server) -
     def pages(**parameters: Any) -> list[dict[str, Any]]:
         found, cursor = [], ""
         while True:
-            page = service.http.get("/v2/workflows/logs", params={**parameters, "count": 7, "cursor": cursor}).json()
+            page = service.http.get(
+                "/v2/workflows/logs", params={**parameters, "count": 7, "cursor": cursor}
+            ).json()
             found += page["runs"]
             if not (cursor := page["cursor"]):
                 return found
@@ -404,7 +427,10 @@ def test_filled_in_failures_can_be_restarted(service: Service, server: Server) -
 @pytest.mark.parametrize("path", ["dlq", "workflows/dlq"])
 def test_entries_are_deleted_singly_and_in_bulk(service: Service, path: str) -> None:
     """By id, by ids, and by filters up to count with a cursor; nothing without either."""
-    made = [{"dlqId": f"d{n}", "labels": ["a" if n < 6 else "b"], "createdAt": service.clock.now_ms()} for n in range(10)]
+    made = [
+        {"dlqId": f"d{n}", "labels": ["a" if n < 6 else "b"], "createdAt": service.clock.now_ms()}
+        for n in range(10)
+    ]
     service.store.insert_failures(made, workflow=path != "dlq")
     assert service.http.delete(f"/v2/{path}/d0").status_code == 200
     assert service.http.delete(f"/v2/{path}/d0").status_code == 404
@@ -430,5 +456,3 @@ def test_plain_messages_are_retried_from_the_dlq(service: Service, server: Serve
     service.wait(lambda: "DELIVERED" in service.events(message))
     assert [asked.body for asked in server.asked] == [b"again", b"again"]
     assert service.dlq() == []
-
-

@@ -47,8 +47,8 @@ _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
     "floor": (range(1, 2), math.floor),
     "ceil": (range(1, 2), math.ceil),
     "round": (range(1, 2), round),
-    "min": (range(1, 65), min),
-    "max": (range(1, 65), max),
+    "min": (range(1, 65), lambda *values: min(values)),
+    "max": (range(1, 65), lambda *values: max(values)),
 }
 
 

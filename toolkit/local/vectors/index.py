@@ -237,7 +237,7 @@ class Index:
             found = self._namespaces.get(namespace)
             if found is None or not len(found.rows):
                 return None
-            return self._database.find(found.key, self._random.choice(found.rows.ids))
+            return self._row(found, self._random.choice(found.rows.ids))
 
     def last_sequence(self) -> int:
         """The largest sequence number that a row of this index ever had."""
@@ -249,13 +249,14 @@ class Index:
         with self._lock:
             return self._database.size()
 
-    def need_model(self) -> None:
-        """Refuse with 422 when the index has no embedding model."""
+    def need_model(self) -> Model:
+        """The embedding model; a refusal with 422 when the index has none."""
         if self._model is None:
             raise Refusal(
                 422,
                 f"text for the index {self.spec.name}; got no embedding model; expected an index with one",
             )
+        return self._model
 
     def _existing(self, name: str) -> _Namespace:
         if name == "" or name not in self._namespaces:
@@ -263,10 +264,7 @@ class Index:
         return self._namespaces[name]
 
     def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        self.need_model()
-        if self._model is None:
-            raise LookupError(self.spec.name)
-        vectors = self._model.embed(texts, self.spec.dimension)
+        vectors = self.need_model().embed(texts, self.spec.dimension)
         if vectors.shape != (len(texts), self.spec.dimension) or not np.isfinite(vectors).all():
             raise LocalServiceError(
                 f"embedding {len(texts)} texts with the model {self.spec.model!r}",
@@ -292,8 +290,18 @@ class Index:
             return []
         passing = None if query.filter is None else _passing(found.rows, query.filter)
         best = nearest(found.rows, vector.astype(np.float64), query.top_k, self.spec.similarity, passing)
-        hits = ((self._database.find(found.key, found.rows.ids[slot]), score) for slot, score in best)
-        return [Hit(row, score) for row, score in hits if row is not None]
+        return [Hit(self._row(found, found.rows.ids[slot]), score) for slot, score in best]
+
+    def _row(self, found: _Namespace, row_id: str) -> StoredRow:
+        row = self._database.find(found.key, row_id)
+        if row is None:
+            raise LocalServiceError(
+                f"reading {row_id[:80]!r} from the index {self.spec.name}",
+                got="no such row in its file",
+                expected="the row that is held in memory",
+                next_step="Restart the service: something else changed the file.",
+            )
+        return row
 
 
 def merge(target: Any, patch: Any) -> Any:

@@ -1,0 +1,87 @@
+"""One embedded service with sample data for all notebooks, and a way to execute them as the demo does."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from toolkit.demo.children import child
+from toolkit.demo.run import environment_for
+from toolkit.settings import Service
+from toolkit.settings.child import start_local
+
+FAMILIES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
+
+
+@dataclass(frozen=True)
+class Executed:
+    """A notebook with its outputs, and what was said while it ran."""
+
+    notebook: Any
+    log: str
+
+    @property
+    def streams(self) -> dict[str, str]:
+        """Everything the cells wrote, by stream."""
+        found = {"stdout": "", "stderr": ""}
+        for cell in self.notebook.cells:
+            for output in cell.get("outputs", ()):
+                if output.output_type == "stream":
+                    found[output.name] += output.text
+        return found
+
+
+@dataclass(frozen=True)
+class Kitchen:
+    """Executes notebooks with the project's own kernel and folders of their own."""
+
+    folder: Path
+    plain: Mapping[str, str]
+
+    def execute(self, source: Path, **variables: str) -> Executed:
+        """Execute a notebook in a process of its own; every cell must run."""
+        work = self.folder / "work"
+        work.mkdir(exist_ok=True)
+        target, log = self.folder / f"executed-{source.name}", self.folder / "log"
+        arguments = (str(source), str(target), "--folder", str(work))
+        environment = {**self.plain, **variables}
+        with child("toolkit.demo.notebooks", *arguments, environment=environment, log=log) as process:
+            steps = [json.loads(line) for line in process.stdout]
+            status = process.wait()
+        assert status == 0, log.read_text()
+        assert steps[-1]["cells"] == steps[-1]["of"]
+        assert list(work.iterdir()) == []  # nothing is written beside the notebook
+        return Executed(nbformat.read(target, as_version=4), log.read_text())
+
+
+@pytest.fixture
+def kitchen(tmp_path: Path) -> Kitchen:
+    """Without any variable that says where a service is."""
+    plain = {name: value for name, value in os.environ.items() if not name.startswith(FAMILIES)}
+    scratch = {
+        name: str(tmp_path / name.lower())
+        for name in ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "TMPDIR")
+    }
+    for path in scratch.values():
+        Path(path).mkdir()
+    return Kitchen(tmp_path, plain | scratch | {"JUPYTER_PREFER_ENV_PATH": "1"})
+
+
+@pytest.fixture(scope="session")
+def sample() -> Iterator[Service]:
+    """An embedded service with sample data."""
+    with start_local() as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def pointing(sample: Service) -> dict[str, str]:
+    """The variables that point at it."""
+    return {name: value for name, value in environment_for(sample).items() if name.startswith(FAMILIES)}

@@ -1,0 +1,181 @@
+"""The notebooks run from top to bottom, show no secret, change nothing, and lie in git without outputs."""
+
+from __future__ import annotations
+
+import ast
+import base64
+import json
+import re
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import nbformat
+import pytest
+
+import toolkit as tk
+from toolkit.demo.run import environment_for
+from toolkit.settings.child import start_local
+
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+CHANGING = {"delete_failures", "publish", "restart_failures", "rerun_failure_function", "start_run"}
+CHANGING |= {"resume_failures", "upsert_vectors"}
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def code_of(path: Path) -> list[str]:
+    """The sources of its code cells."""
+    cells = nbformat.read(path, as_version=4).cells
+    return [cell.source for cell in cells if cell.cell_type == "code"]
+
+
+def calls_in(path: Path) -> list[tuple[str, set[str]]]:
+    """Every call in its cells: the function's last name, and the names of the keywords given."""
+    trees = [ast.parse(source) for source in code_of(path)]
+    calls = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return [
+        (getattr(call.func, "attr", getattr(call.func, "id", "")), {word.arg for word in call.keywords})
+        for call in calls
+    ]
+
+
+def test_there_are_five() -> None:
+    """The story has five chapters, in order."""
+    assert [path.stem for path in NOTEBOOKS] == [
+        "01_first_look",
+        "02_failures",
+        "03_callbacks",
+        "04_vectors_and_scores",
+        "05_snapshots_and_reports",
+    ]
+
+
+@every_notebook
+def test_in_git_it_is_valid_and_has_no_outputs(path: Path) -> None:
+    """It is nbformat 4.5 with readable ids, no outputs, no counts, and nothing of its author's machine."""
+    raw = json.loads(path.read_text(encoding="utf-8"))
+    nbformat.validate(raw)
+    assert (raw["nbformat"], raw["nbformat_minor"]) == (4, 5)
+    assert set(raw["metadata"]) <= {"kernelspec", "language_info"}
+    assert raw["metadata"]["kernelspec"]["name"] == "python3"
+    ids = [cell["id"] for cell in raw["cells"]]
+    assert len(set(ids)) == len(ids)
+    assert all(re.fullmatch(r"[a-z][a-z-]{1,30}", found) for found in ids)
+    for cell in raw["cells"]:
+        assert cell["metadata"] == {}
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            assert cell["execution_count"] is None
+
+
+@every_notebook
+def test_it_goes_from_a_question_to_an_answer(path: Path) -> None:
+    """A title and a question come first; the answer is the last chapter; what was opened is closed."""
+    cells = nbformat.read(path, as_version=4).cells
+    number = path.stem[:2].lstrip("0")
+    assert re.match(rf"# {number}\. \w.*\n\n\*\*.+\?\*\*\n", cells[0].source)
+    titles = [line for cell in cells for line in cell.source.splitlines() if line.startswith("## ")]
+    assert titles[-1] == "## The answer"
+    code = code_of(path)
+    assert len(code) <= 12
+    assert all(source.count("\n") <= 22 for source in code)
+    assert "service = tk.connect()" in code[0]
+    assert 'service = tk.connect("local")' in code[0]
+    assert code[-1].endswith("service.close()")
+
+
+@every_notebook
+def test_it_changes_nothing_in_an_account(path: Path) -> None:
+    """Only the callbacks' notebook publishes; nothing is deleted or started: no call carries a confirmation."""
+    calls = calls_in(path)
+    assert not any(
+        "confirm" in words or None in words for name, words in calls if name in CHANGING - {"publish"}
+    )
+    allowed = {"02_failures": {"resume_failures"}, "03_callbacks": {"publish"}}.get(path.stem, set())
+    assert {name for name, _ in calls} & CHANGING == allowed
+
+
+def test_the_check_for_changes_sees_a_confirmed_deletion(tmp_path: Path) -> None:
+    """What the test before this one looks for is found where it is."""
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell("tk.delete_failures(service, ids, confirm=True)")]
+    nbformat.write(notebook, tmp_path / "bad.ipynb")
+    assert calls_in(tmp_path / "bad.ipynb") == [("delete_failures", {"confirm"})]
+
+
+@pytest.mark.slow
+@every_notebook
+def test_it_runs_from_top_to_bottom(
+    path: Path, kitchen, sample: tk.Service, pointing: dict[str, str], tmp_path: Path
+) -> None:
+    """Every cell runs within a minute, warns of nothing, and shows neither our secrets nor the sample's."""
+    out = tmp_path / "out"
+    out.mkdir()
+    begin = time.monotonic()
+    executed = kitchen.execute(path, **pointing, TOOLKIT_OUT=str(out))
+    assert time.monotonic() - begin < 60
+    assert executed.streams["stderr"] == ""
+    shown = json.dumps(executed.notebook) + executed.log
+    assert sample.queue is not None
+    for secret in (sample.queue.token, *sample.queue.signing_keys):
+        plain = secret.reveal()
+        assert plain in pointing.values()
+        for form in (plain, quote(plain, safe=""), base64.b64encode(plain.encode()).decode()):
+            assert form not in shown
+    canaries = sample_secrets(sample)
+    assert len(canaries) > 300
+    assert not [canary for canary in canaries if canary in shown]
+    kept = sorted(found.name for place in out.iterdir() for found in place.iterdir())
+    wanted = ["failure-report.html", "failures", "labels", "vectors"]
+    assert kept == (wanted if path.stem.startswith("05") else [])
+
+
+def sample_secrets(service: tk.Service) -> set[str]:
+    """The made-up secrets that the sample's headers and addresses hold."""
+    revealed = tk.load_failures(service, reveal=True, progress=False)
+    values = [*revealed["url"], *tk.explode_headers(revealed)["value"]]
+    values += [*tk.explode_headers(revealed, column="response_headers")["value"]]
+    return {found for value in values for found in re.findall(r"sample[-_]?([0-9A-Za-z]{21})", str(value))}
+
+
+@pytest.mark.slow
+def test_the_answers_are_the_samples(kitchen, pointing: dict[str, str]) -> None:
+    """The callbacks' story comes true: four came, all verified, a forged one was refused, the entry was found."""
+    said = kitchen.execute(FOLDER / "03_callbacks.ipynb", **pointing).streams["stdout"]
+    assert "4 callbacks came, 4 of them verified." in said
+    assert "401 - verifying a signature: got none" in said
+    assert re.search(r"the queue has too: \S+\n", said)
+
+
+@pytest.mark.slow
+def test_nothing_is_published_to_another_machine(kitchen) -> None:
+    """With a queue elsewhere, the callbacks' notebook takes an embedded service instead."""
+    elsewhere = {"TOOLKIT_QUEUE_URL": "https://queue.invalid", "TOOLKIT_QUEUE_TOKEN": "t0ken-of-an-account"}
+    executed = kitchen.execute(FOLDER / "03_callbacks.ipynb", **elsewhere)
+    assert "4 callbacks came" in executed.streams["stdout"]
+    assert "queue.invalid" not in json.dumps(executed.notebook)
+
+
+@pytest.mark.slow
+def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
+    """With nothing configured an embedded service is used; it and the files are gone at the end."""
+    executed = kitchen.execute(FOLDER / "05_snapshots_and_reports.ipynb")
+    assert "from local" in json.dumps(executed.notebook)
+    assert "whole: 5,000 rows" in executed.streams["stdout"]
+    assert list((tmp_path / "tmpdir").glob("toolkit-*")) == []
+
+
+@pytest.mark.slow
+def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
+    """Without a single failure or vector, every cell about failures still runs, and warns of nothing."""
+    merged = nbformat.v4.new_notebook()
+    for path in NOTEBOOKS:
+        if path.stem[:2] in {"01", "02", "05"}:
+            merged.cells += [nbformat.v4.new_code_cell(source) for source in code_of(path)]
+    nbformat.write(merged, tmp_path / "merged.ipynb")
+    with start_local("--retention", "7d") as service:
+        executed = kitchen.execute(tmp_path / "merged.ipynb", **environment_for(service))
+    assert executed.streams["stderr"] == ""
+    assert executed.streams["stdout"].count("No failures") == 2
