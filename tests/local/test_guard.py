@@ -148,7 +148,7 @@ def test_wrong_paths_and_methods_are_json_errors(url: str, method: str, path: st
 
 
 def test_a_failure_of_ours_tells_nothing_and_ends_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
-    """500 without a traceback; the log names type and place but not the message; the next request is served."""
+    """500 without a traceback; the log names type and place, not the message; the next request is served."""
     with caplog.at_level(logging.ERROR):
         answer = httpx.get(f"{url}/broken", headers=BEARER)
     assert answer.status_code == 500

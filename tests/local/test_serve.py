@@ -153,7 +153,7 @@ def test_one_service_a_folder(tmp_path: Path) -> None:
 
 
 def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Server) -> None:
-    """Messages accepted before SIGKILL arrive after the restart under their ids, on the same port and data."""
+    """Messages accepted before SIGKILL arrive after the restart under their ids, on the same port."""
     server.always(b"{}", 503)
     with (
         LocalService(tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=10) as service,

@@ -45,8 +45,11 @@ class Kitchen:
     folder: Path
     plain: Mapping[str, str]
 
-    def execute(self, source: Path, **variables: str) -> Executed:
-        """Execute a notebook in a process of its own; every cell must run."""
+    def execute(self, source: Path, service: Service | None = None, **variables: str) -> Executed:
+        """Execute a notebook in a process of its own, connected to a service; every cell must run."""
+        if service is not None:
+            named = environment_for(service).items()
+            variables |= {name: value for name, value in named if name.startswith(FAMILIES)}
         work = self.folder / "work"
         work.mkdir(exist_ok=True)
         target, log = self.folder / f"executed-{source.name}", self.folder / "log"
@@ -79,9 +82,3 @@ def sample() -> Iterator[Service]:
     """An embedded service with sample data."""
     with start_local() as service:
         yield service
-
-
-@pytest.fixture(scope="session")
-def pointing(sample: Service) -> dict[str, str]:
-    """The variables that point at it."""
-    return {name: value for name, value in environment_for(sample).items() if name.startswith(FAMILIES)}

@@ -79,11 +79,11 @@ def test_text_and_tree_are_the_same(tree: MetadataFilter) -> None:
     st.lists(
         st.sampled_from(
             [
-                "a HAS NOT FIELD",
+                "HAS NOT FIELD a",
                 "x-y NOT IN (1, true)",
                 "b.c CONTAINS false",
                 "a NOT GLOB 'x*'",
-                "b HAS FIELD",
+                "HAS FIELD b",
             ]
         ),
         min_size=1,
@@ -211,10 +211,10 @@ def test_glob_agrees_with_the_standard_library(pattern: str, text: str) -> None:
         ("a = 1 OR a = 2 AND b = 3", {"a": 1}, True),
         ("(a = 1 OR a = 2) AND b = 3", {"a": 1}, False),
         ("deep.list[#-1].x IN (1, 'z')", {"deep": {"list": [{"x": 0}, {"x": "z"}]}}, True),
-        ("a[5] HAS FIELD", {"a": [1]}, False),
-        ("a HAS FIELD", {"a": None}, True),
-        ("a HAS NOT FIELD", {}, True),
-        ("a HAS NOT FIELD", None, True),
+        ("HAS FIELD a[5]", {"a": [1]}, False),
+        ("HAS FIELD a", {"a": None}, True),
+        ("HAS NOT FIELD a", {}, True),
+        ("HAS NOT FIELD a", None, True),
         ("tags CONTAINS 'x'", {"tags": ["y", "x"]}, True),
         ("tags NOT CONTAINS 'x'", {"tags": ["y"]}, True),
         ("tags NOT CONTAINS 'x'", {}, False),
@@ -355,6 +355,6 @@ def test_combining_and_fields() -> None:
     """`&` and `|` join, groups of one kind flatten, parentheses stand where needed, fields come once."""
     a, b, c = (HasField(name) for name in "abc")
     assert ((a & b) & c) == And((a, b, c)) == (a & (b & c))
-    assert ((a | b) & c).text() == "(a HAS FIELD OR b HAS FIELD) AND c HAS FIELD"
-    assert ((a & b) | c).text() == "a HAS FIELD AND b HAS FIELD OR c HAS FIELD"
+    assert ((a | b) & c).text() == "(HAS FIELD a OR HAS FIELD b) AND HAS FIELD c"
+    assert ((a & b) | c).text() == "HAS FIELD a AND HAS FIELD b OR HAS FIELD c"
     assert ((a & b) | (c & a)).fields() == ("a", "b", "c")

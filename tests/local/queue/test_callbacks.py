@@ -15,8 +15,8 @@ Server = Any
 KEY = "sig_current_" + "c" * 32
 
 FIELDS = {
-    "status", "header", "body", "retried", "maxRetries", "sourceMessageId", "topicName", "endpointName", "url",
-    "method", "sourceHeader", "sourceBody", "notBefore", "createdAt", "scheduleId", "callerIP",
+    "status", "header", "body", "retried", "maxRetries", "sourceMessageId", "topicName", "endpointName",
+    "url", "method", "sourceHeader", "sourceBody", "notBefore", "createdAt", "scheduleId", "callerIP",
 }  # fmt: skip
 
 
@@ -72,7 +72,7 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
 def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
     service: Service, server: Server
 ) -> None:
-    """Retried counts up to maxRetries; the failure callback has the same fields and the DLQ id, which leads there."""
+    """Retried counts up to maxRetries; the failure callback has the same fields, and a DLQ id that leads there."""
     by_path(server, work=(500, b"oops"))
     service.publish(
         f"{server.url}/work",
@@ -96,7 +96,7 @@ def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
 
 
 def test_callbacks_use_the_retries_of_the_original_unless_set(service: Service, server: Server) -> None:
-    """A failing callback is retried as often as its source, or as its own header says, and then in the DLQ."""
+    """A failing callback is retried as its source is, or as its own header says, and then in the DLQ."""
     by_path(server, callback=(500, b""), own=(500, b""))
     service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/callback")
     service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/own", Callback_Retries="0")

@@ -55,7 +55,8 @@ def test_what_was_acknowledged_survives_a_killed_process(tmp_path: Path) -> None
         "from toolkit.local.queue.database import Database\n"
         "database = Database(pathlib.Path(sys.argv[1]))\n"
         "for n in range(100000):\n"
-        "    database.submit(lambda c: c.execute('INSERT INTO kept VALUES (?, ?)', (f'n{n}', b''))).result()\n"
+        "    row = (f'n{n}', b'')\n"
+        "    database.submit(lambda c: c.execute('INSERT INTO kept VALUES (?, ?)', row)).result()\n"
         "    print(n, flush=True)\n"
     )
     path = tmp_path / "q.sqlite"

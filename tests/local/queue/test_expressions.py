@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 
@@ -70,17 +71,15 @@ def test_expressions_mean_what_python_means(text: str, retried: int) -> None:
 @given(text=st.text(max_size=60) | st.text("retid()+-*/,0123456789. powmaxs", max_size=60))
 def test_any_text_gives_a_number_or_a_typed_error(text: str) -> None:
     """Nothing else is raised, whatever the text."""
-    try:
+    with contextlib.suppress(InputError):
         assert RetryDelay(text)(1) >= 0
-    except InputError as error:
-        assert error.expected
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "", " ", "__import__('os')", "retried.real", "lambda: 1", "1 if 1 else 2", "foo(1)", "pow(1)", "min()", "1 2",
-        "((1)", "1e5", "NaN", "inf", "0x10", "retried = 1", "9" * 30, "1" * 300, "(" * 1000, "\u0661",
+        "", " ", "__import__('os')", "retried.real", "lambda: 1", "1 if 1 else 2", "foo(1)", "pow(1)", "min()",
+        "1 2", "((1)", "1e5", "NaN", "inf", "0x10", "retried = 1", "9" * 30, "1" * 300, "(" * 1000, "\u0661",
     ],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused(text: str) -> None:

@@ -30,7 +30,7 @@ def due_in(service: Service, message: str, retried: int) -> float:
 
 
 def test_the_default_schedule_is_the_documented_one(service: Service, server: Server) -> None:
-    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, then a day; `Retried` counts; then the DLQ: 31 hours in a moment."""
+    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours in a moment."""
     failing(server)
     message = service.publish(f"{server.url}/", Retries="5")["messageId"]
     waits = []
@@ -92,7 +92,7 @@ def test_retry_delay_expressions_set_the_wait(service: Service, server: Server) 
 def test_the_destination_can_ask_for_a_wait(
     service: Service, server: Server, headers: dict[str, str], seconds: float
 ) -> None:
-    """Seconds, durations and dates in any of the four headers; nonsense and more than a day mean the formula."""
+    """Seconds, durations and dates in any of four headers; nonsense and more than a day mean the formula."""
     server.json(b"{}", 429, **headers)
     server.always(b"{}")
     message = service.publish(f"{server.url}/")["messageId"]

@@ -1,4 +1,4 @@
-"""Workflow runs on the wire, with an endpoint written by hand: steps, sleeps, calls, failure, resume, restart."""
+"""Workflow runs on the wire, with an endpoint written by hand: steps, sleeps, calls, failures, restarts."""
 
 from __future__ import annotations
 
@@ -54,6 +54,7 @@ class Application:
         }
 
     def post(self, body: str, headers: dict[str, str], destination: str | None = None) -> None:
+        """Publish one message of the run."""
         message = {"destination": destination or self.url, "body": body, "headers": headers}
         answer = self.service.http.post("/v2/batch", json=[message])
         assert answer.status_code == 200, answer.text
@@ -64,6 +65,7 @@ class Application:
         return run_id
 
     def answer(self, asked: Any) -> Any:
+        """What the application answers: to a delivery, a callback, or a failure callback."""
         headers = {name.lower(): value for name, value in asked.headers.items()}
         if asked.path == "/third-party":
             return self.reply(201, {}, b"called")
@@ -77,6 +79,7 @@ class Application:
         return self.step(headers[f"{self.prefix.lower()}-workflow-runid"], json.loads(asked.body))
 
     def take_call(self, headers: dict[str, str], told: dict[str, Any]) -> Any:
+        """A call's answer has come: hand it in as the step's result."""
         out = {"status": told["status"], "body": base64.b64decode(told["body"]).decode()}
         run_id = headers["upstash-workflow-runid"]
         step = {"stepId": int(headers["upstash-workflow-stepid"]), "stepType": "Call", "out": json.dumps(out)}
@@ -86,6 +89,7 @@ class Application:
         return self.reply(answer.status_code)
 
     def step(self, run_id: str, history: list[dict[str, Any]]) -> Any:
+        """Run the first step that the history does not hold, or end the run."""
         assert all(item["callType"] == "step" for item in history)
         first, *done = [base64.b64decode(item["body"]).decode() for item in history]
         results = [json.loads(json.loads(step)["out"]) for step in done]
@@ -116,6 +120,7 @@ class Application:
         return self.reply(200, {}, b"{}")
 
     def call(self, run_id: str, step_id: int) -> None:
+        """Ask the queue to call a third party and to bring back its answer."""
         back = {
             "Callback": self.url,
             "Callback-Workflow-RunId": run_id,
@@ -213,9 +218,9 @@ def test_a_step_that_keeps_failing_puts_the_run_into_the_dlq(service: Service, s
     app, entry = failing_run(service, server, retries="2")
     assert app.ran == [("wfr_one", 0), ("wfr_one", 1), ("wfr_one", 1), ("wfr_one", 1)]
     assert set(entry) == {
-        "dlqId", "messageId", "workflowUrl", "workflowRunId", "workflowCreatedAt", "url", "method", "header", "body",
-        "bodyBase64", "maxRetries", "createdAt", "failureCallback", "callerIP", "label", "labels", "flowControlKey",
-        "failureFunctionState", "responseStatus", "responseHeader", "responseBody", "responseBodyBase64",
+        "dlqId", "messageId", "workflowUrl", "workflowRunId", "workflowCreatedAt", "url", "method", "header",
+        "body", "bodyBase64", "maxRetries", "createdAt", "failureCallback", "callerIP", "label", "labels",
+        "flowControlKey", "failureFunctionState", "responseStatus", "responseHeader", "responseBody", "responseBodyBase64",
     }  # fmt: skip
     assert entry["workflowRunId"] == "wfr_one"
     assert entry["workflowUrl"] == entry["url"] == entry["failureCallback"] == app.url
@@ -401,7 +406,7 @@ def test_the_run_log_lists_filters_and_pages(service: Service, server: Server) -
             if not (cursor := page["cursor"]):
                 return found
 
-    assert [run["workflowRunId"] for run in pages()][0] == "wfr_one"
+    assert pages()[0]["workflowRunId"] == "wfr_one"
     assert pages()[1:] == filled[::-1]
     assert pages(state="RUN_CANCELED") == filled[::-1][1::2]
     assert pages(label="old", fromDate=1_790_000_000_029) == filled[29:]

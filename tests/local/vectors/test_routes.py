@@ -415,7 +415,7 @@ def test_many_callers_at_once(http: httpx.Client) -> None:
                 rows = [{"id": f"{writer}-{turn}-{n}", "vector": [writer, n + 1]} for n in range(4)]
                 answers = [
                     client.post("/plain/upsert", json=rows),
-                    client.post("/plain/query", json={"vector": [1, 1], "filter": "n HAS NOT FIELD"}),
+                    client.post("/plain/query", json={"vector": [1, 1], "filter": "HAS NOT FIELD n"}),
                     client.post("/plain/range", json={"cursor": "0", "limit": 7}),
                     client.post("/plain/delete", json={"ids": [f"{writer}-{turn}-0"]}),
                 ]

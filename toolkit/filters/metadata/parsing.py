@@ -45,8 +45,8 @@ _GRAMMAR: Final = r"""
     | FIELD _NOT _CONTAINS value      -> not_contains
     | FIELD _GLOB TEXT                -> glob
     | FIELD _NOT _GLOB TEXT           -> not_glob
-    | FIELD _HAS _FIELD               -> has
-    | FIELD _HAS _NOT _FIELD          -> has_not
+    | _HAS _FIELD FIELD               -> has
+    | _HAS _NOT _FIELD FIELD          -> has_not
     | "(" any ")"
 values: "(" value ("," value)* ")"
 ?value: TEXT -> text | NUMBER -> number | TRUE -> true | FALSE -> false
@@ -61,7 +61,7 @@ _NOT.2: /not(?![a-z_0-9.\[\]#-])/i
 _IN.2: /in(?![a-z_0-9.\[\]#-])/i
 _CONTAINS.2: /contains(?![a-z_0-9.\[\]#-])/i
 _GLOB.2: /glob(?![a-z_0-9.\[\]#-])/i
-_HAS.2: /has(?![a-z_0-9.\[\]#-])/i
+_HAS.2: /has(?=[ \t\r\n\f]+(?:not[ \t\r\n\f]+)?field(?![a-z_0-9.\[\]#-]))/i
 _FIELD.2: /field(?![a-z_0-9.\[\]#-])/i
 TRUE.2: /true(?![a-z_0-9.\[\]#-])/i
 FALSE.2: /false(?![a-z_0-9.\[\]#-])/i

@@ -38,7 +38,7 @@ class MetadataFilter(ABC):
     --------
     >>> chosen = Comparison("city", "=", "Izmir") & (HasField("visits") | Comparison("age", ">", 3))
     >>> chosen.text()
-    "city = 'Izmir' AND (visits HAS FIELD OR age > 3)"
+    "city = 'Izmir' AND (HAS FIELD visits OR age > 3)"
     >>> chosen.matches({"city": "Izmir", "age": 4})
     True
     """
@@ -201,12 +201,12 @@ class Glob(_Condition):
 
 @dataclass(frozen=True)
 class HasField(_Condition):
-    """``field HAS FIELD`` or ``field HAS NOT FIELD``."""
+    """``HAS FIELD field`` or ``HAS NOT FIELD field``."""
 
     negated: bool = False
 
     def _text(self) -> str:
-        return f"{self.field} HAS {'NOT ' * self.negated}FIELD"
+        return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
     def _passes(self, metadata: Any) -> bool:
         return (resolve(metadata, self._path) is MISSING) == self.negated

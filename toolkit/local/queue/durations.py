@@ -20,8 +20,8 @@ _SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 def duration_ms(text: str) -> int | None:
     """Milliseconds of a duration, or of a bare number of seconds; None when it is neither.
 
-    >>> duration_ms("1d10h30m"), duration_ms("6m5s"), duration_ms("120ms"), duration_ms("90"), duration_ms("5x")
-    (124200000, 365000, 120, 90000, None)
+    >>> [duration_ms(text) for text in ("1d10h30m", "6m5s", "120ms", "90", "5x")]
+    [124200000, 365000, 120, 90000, None]
     """
     text = text.strip()
     if _SECONDS.fullmatch(text):
