@@ -102,7 +102,8 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     listed = lab.ask("GET", "/api/contents/").json()
     assert [item["name"] for item in listed["content"]] == ["story.ipynb"]
     assert lab.ask("POST", "/api/kernels", json={"name": "python3"}).status_code == 201
-    kernels = until(lambda: [found for found in lab.marked().values() if "JPY_PARENT_PID" in found])
+    until(lambda: lab.ask("GET", "/api/kernels").json()[0]["execution_state"] == "idle")
+    kernels = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
     service = kernels[0]
     assert service["TOOLKIT_QUEUE_URL"].startswith("http://127.0.0.1:")
     answer = requests.get(

@@ -56,7 +56,7 @@ def test_the_file_holds_the_whole_history(found: list[Occurrence], entries: list
 def test_a_row_with_an_unknown_name_is_refused() -> None:
     """A sample line that is not one says which names it may have."""
     with pytest.raises(InputError, match="expected names out of"):
-        Occurrence.from_row({"nmber": 3})
+        Occurrence.from_row({"colour": 3})
 
 
 def test_an_unknown_cause_is_refused() -> None:

@@ -129,15 +129,20 @@ def callback_states(failures: IntoFrame) -> pd.DataFrame:
     >>> callback_states(states)["state"].tolist()
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
-    counted = count_by(failures, "failure_function_state")
     known = list(CALLBACK_STATES)
-    rows = []
-    for state, count, share in counted.itertuples(index=False, name=None):
-        absent = not isinstance(state, str) or not state
-        rank = len(known) + 1 if absent else known.index(state) if state in known else len(known)
-        meaning = _ABSENT if absent else CALLBACK_STATES.get(state, _UNKNOWN)
-        rows.append((rank, state, count, share, meaning))
+    rows: list[tuple[int, str | None, int, float, str]] = []
+    absent, absent_share = 0, 0.0  # the service leaves the field out or sends it empty
+    for state, count, share in count_by(failures, "failure_function_state").itertuples(
+        index=False, name=None
+    ):
+        if isinstance(state, str) and state:
+            rank = known.index(state) if state in known else len(known)
+            rows.append((rank, state, count, share, CALLBACK_STATES.get(state, _UNKNOWN)))
+        else:
+            absent, absent_share = absent + count, absent_share + share
     rows.sort(key=lambda row: row[0])  # stable: unknown states stay by count
+    if absent:
+        rows.append((len(known) + 1, None, absent, absent_share, _ABSENT))
     return pd.DataFrame(
         {
             "state": pd.Series([row[1] for row in rows], dtype="str"),

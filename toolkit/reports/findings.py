@@ -55,7 +55,7 @@ from toolkit.redaction import Redactor
 from toolkit.reports.verdict import verdict
 
 SCHEMA: Final = "failure-report/1"
-CAPS: Final = {"workflows": 40, "labels": 25, "texts": 15, "ids": 200, "expiring": 10, "new_workflows": 25}
+CAPS: Final = {"workflows": 15, "labels": 25, "texts": 15, "ids": 200, "expiring": 10, "new_workflows": 25}
 _LONGEST: Final = 500  # characters of a text that is shown
 
 

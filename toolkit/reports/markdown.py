@@ -11,7 +11,9 @@ from toolkit.redaction import visible
 from toolkit.reports.verdict import read_time
 
 _SIGNS: Final = re.compile(r"([\\`*_{}\[\]|~#!$])")
-_LIST: Final = re.compile(r"^(\d*)([-+=.)])")  # what would begin a list or underline a heading
+# what would begin a list or underline a heading; not the sign in a number or date
+_LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
+_PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
 _ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
@@ -23,6 +25,17 @@ def escape_markdown(value: object) -> str:
     """
     line = " ".join(visible("" if value is None else str(value)).split())
     return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
+
+
+class _Code(str):
+    """A cell that is ready as it stands: an id in backticks, to be copied whole."""
+
+    __slots__ = ()
+
+
+def _code(identity: str) -> str:
+    """An id as it can be copied from the rendered page and from the source alike."""
+    return _Code(f"`{identity}`") if _PLAIN_ID.fullmatch(identity) else _Code(escape_markdown(identity))
 
 
 def render_markdown(found: Mapping[str, Any]) -> str:
@@ -73,7 +86,7 @@ def _body(found: Mapping[str, Any]) -> list[str]:
                     f"{'(new) ' if row['new'] else ''}{row['text']}",
                     f"{row['count']:,}",
                     percent(row["share"]),
-                    row["dlq_id"],
+                    _code(row["dlq_id"]),
                 )
                 for row in texts["rows"]
             ),
@@ -99,7 +112,7 @@ def _body(found: Mapping[str, Any]) -> list[str]:
 
 
 def _new(comparison: Mapping[str, Any]) -> list[str]:
-    lines = [f"- {escape_markdown(name)}" for name in comparison["ids"]]
+    lines = [f"- {_code(name)}" for name in comparison["ids"]]
     if comparison["ids_left_out"]:
         lines.append(f"- and {comparison['ids_left_out']:,} more")
     return [f"## New since the previous load ({comparison['new']:,})", "\n".join(lines)]
@@ -122,9 +135,13 @@ def _scope(completeness: Mapping[str, Any]) -> list[str]:
 
 def _table(names: tuple[str, ...], rows: Iterable[tuple[object, ...]], left_out: int = 0) -> str:
     lines = [f"| {' | '.join(names)} |", f"|{' --- |' * len(names)}"]
-    lines += [f"| {' | '.join(escape_markdown(cell) for cell in row)} |" for row in rows]
+    lines += [f"| {' | '.join(_cell(value) for value in row)} |" for row in rows]
     more = f"\n\nand {left_out:,} more rows" if left_out else ""
     return "\n".join(lines) + more
+
+
+def _cell(value: object) -> str:
+    return value if isinstance(value, _Code) else escape_markdown(value)
 
 
 def _none(value: object) -> object:

@@ -72,7 +72,7 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
 def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
     service: Service, server: Server
 ) -> None:
-    """Retried counts up to maxRetries; the failure callback has the same fields, and a DLQ id that leads there."""
+    """Retried counts up to maxRetries; the failure callback has the same fields and the id of the entry."""
     by_path(server, work=(500, b"oops"))
     service.publish(
         f"{server.url}/work",

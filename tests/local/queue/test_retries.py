@@ -30,7 +30,7 @@ def due_in(service: Service, message: str, retried: int) -> float:
 
 
 def test_the_default_schedule_is_the_documented_one(service: Service, server: Server) -> None:
-    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours in a moment."""
+    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours at once."""
     failing(server)
     message = service.publish(f"{server.url}/", Retries="5")["messageId"]
     waits = []

@@ -220,7 +220,8 @@ def test_a_step_that_keeps_failing_puts_the_run_into_the_dlq(service: Service, s
     assert set(entry) == {
         "dlqId", "messageId", "workflowUrl", "workflowRunId", "workflowCreatedAt", "url", "method", "header",
         "body", "bodyBase64", "maxRetries", "createdAt", "failureCallback", "callerIP", "label", "labels",
-        "flowControlKey", "failureFunctionState", "responseStatus", "responseHeader", "responseBody", "responseBodyBase64",
+        "flowControlKey", "failureFunctionState", "responseStatus", "responseHeader", "responseBody",
+        "responseBodyBase64",
     }  # fmt: skip
     assert entry["workflowRunId"] == "wfr_one"
     assert entry["workflowUrl"] == entry["url"] == entry["failureCallback"] == app.url

@@ -17,6 +17,8 @@ from toolkit.local.queue.message import DEFAULT_TIMEOUT_MS, Message
 from toolkit.local.queue.payloads import Answer, Sent
 from toolkit.local.queue.signatures import sign
 
+_ONE_CONNECTION: Final = httpx.Limits(max_connections=1, max_keepalive_connections=1)
+
 USER_AGENT: Final = "workflow-vector-toolkit-local/1"
 
 
@@ -41,17 +43,17 @@ class Sender:
         self._destinations = destinations
         self._signing_key = signing_key
         self._max_answer = max_answer
-        # no proxies, netrc or cookies from this machine; no redirects; time is limited as a whole, below
-        self._client = httpx.AsyncClient(
-            trust_env=False,
-            follow_redirects=False,
-            timeout=None,  # noqa: S113 - `deliver` limits the whole exchange
-            limits=httpx.Limits(max_connections=connections, max_keepalive_connections=connections),
-        )
+        # A transport is one connection here: choosing one is a look into a dict, where httpx's client compares
+        # every request with every connection. Proxies, cookies and redirects are the client's, so not ours.
+        self._most_idle = connections
+        self._idle: dict[str, list[httpx.AsyncHTTPTransport]] = {}
+        self._tls = httpx.create_ssl_context(trust_env=False)
 
     async def close(self) -> None:
         """Close all connections."""
-        await self._client.aclose()
+        for transport in [transport for idle in self._idle.values() for transport in idle]:
+            await transport.aclose()
+        self._idle.clear()
 
     async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> Answer:
         """Send one message and wait for its answer."""
@@ -84,15 +86,28 @@ class Sender:
             content=sent.body,
             extensions={"sni_hostname": url.host},
         )
-        answer = await self._client.send(request, stream=True)
+        return await self._send(request)
+
+    async def _send(self, request: httpx.Request) -> Answer:
+        origin = f"{request.url.scheme}://{request.headers['host']}@{request.url.netloc!r}"
+        idle = self._idle.setdefault(origin, [])
+        transport = idle.pop() if idle else httpx.AsyncHTTPTransport(verify=self._tls, limits=_ONE_CONNECTION)
+        whole = False
         try:
+            answer = await transport.handle_async_request(request)
             body = bytearray()
             async for piece in answer.aiter_raw():
                 body += piece
                 if len(body) >= self._max_answer:
                     break
+            else:
+                whole = True
         finally:
-            await answer.aclose()
+            # what was not read to its end cannot be used again
+            if whole and sum(map(len, self._idle.values())) < self._most_idle:
+                idle.append(transport)
+            else:
+                await transport.aclose()
         shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
         return Answer(answer.status_code, shown, bytes(body[: self._max_answer]))
 
