@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -51,6 +52,13 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     store.close()
 
 
+@pytest.fixture(scope="module")
+def http(url: str) -> Iterator[httpx.Client]:
+    """A client without a token."""
+    with httpx.Client(base_url=url, verify=ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)) as client:
+        yield client
+
+
 PATHS = ["/v2/workflows/dlq", "/v2/dlq", "/v2/keys", "/vector/plain/info", "/nowhere"]
 
 
@@ -65,9 +73,9 @@ PATHS = ["/v2/workflows/dlq", "/v2/dlq", "/v2/keys", "/vector/plain/info", "/now
         (BEARER, f"?queue_token={TOKEN}&qstash_token={TOKEN}"),
     ],
 )
-def test_either_scheme_lets_in(url: str, path: str, headers: dict[str, str], query: str) -> None:
+def test_either_scheme_lets_in(http: httpx.Client, path: str, headers: dict[str, str], query: str) -> None:
     """The header, either query parameter, and all of them when they agree."""
-    assert httpx.get(f"{url}{path}{query}", headers=headers).status_code == 200
+    assert http.get(f"{path}{query}", headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -88,10 +96,10 @@ def test_either_scheme_lets_in(url: str, path: str, headers: dict[str, str], que
     ],
 )
 def test_no_token_a_wrong_one_and_two_different_ones_are_401(
-    url: str, path: str, headers: dict[str, str], query: str
+    http: httpx.Client, path: str, headers: dict[str, str], query: str
 ) -> None:
     """On every path, known or not, with a JSON error that repeats no token; vectors repeat the status."""
-    answer = httpx.get(f"{url}{path}{query}", headers=headers)
+    answer = http.get(f"{path}{query}", headers=headers)
     assert answer.status_code == 401
     assert set(answer.json()) == ({"error", "status"} if path.startswith("/vector") else {"error"})
     assert "wrong-token" not in answer.text
@@ -111,19 +119,19 @@ def test_no_token_a_wrong_one_and_two_different_ones_are_401(
         {"Origin": "http://127.0.0.1.example.com"},
     ],
 )
-def test_foreign_hosts_and_origins_are_403(url: str, headers: dict[str, str]) -> None:
+def test_foreign_hosts_and_origins_are_403(http: httpx.Client, headers: dict[str, str]) -> None:
     """A page elsewhere cannot use a browser here, also under a name that it lets resolve to this machine."""
-    answer = httpx.get(f"{url}/v2/dlq", headers=BEARER | headers)
+    answer = http.get(f"/v2/dlq", headers=BEARER | headers)
     assert answer.status_code == 403
     assert answer.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
-def test_our_own_names_are_let_in(url: str, name: str) -> None:
+def test_our_own_names_are_let_in(http: httpx.Client, url: str, name: str) -> None:
     """With and without a port, as Host and as Origin."""
     port = url.rpartition(":")[2]
     for headers in ({"Host": name}, {"Host": f"{name}:{port}"}, {"Origin": f"http://{name}:8888"}):
-        assert httpx.get(f"{url}/v2/dlq", headers=BEARER | headers).status_code == 200
+        assert http.get(f"/v2/dlq", headers=BEARER | headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -138,30 +146,34 @@ def test_our_own_names_are_let_in(url: str, name: str) -> None:
         ("GET", "/vector/unknown/info", 404),
     ],
 )
-def test_wrong_paths_and_methods_are_json_errors(url: str, method: str, path: str, status: int) -> None:
+def test_wrong_paths_and_methods_are_json_errors(
+    http: httpx.Client, method: str, path: str, status: int
+) -> None:
     """404 and 405 in the form of their half; 405 names what is allowed."""
-    answer = httpx.request(method, f"{url}{path}", headers=BEARER)
+    answer = http.request(method, f"{path}", headers=BEARER)
     assert answer.status_code == status
     assert answer.json()["error"]
     assert ("status" in answer.json()) == path.startswith("/vector")
     assert ("allow" in answer.headers) == (status == 405)
 
 
-def test_a_failure_of_ours_tells_nothing_and_ends_nothing(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
+    http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
     """500 without a traceback; the log names type and place, not the message; the next request is served."""
     with caplog.at_level(logging.ERROR):
-        answer = httpx.get(f"{url}/broken", headers=BEARER)
+        answer = http.get(f"/broken", headers=BEARER)
     assert answer.status_code == 500
     assert set(answer.json()) == {"error"}
     assert "Traceback" not in answer.text
     assert "RuntimeError at " in caplog.text
     assert "a secret in a message" not in answer.text + caplog.text
-    assert httpx.get(f"{url}/v2/dlq", headers=BEARER).status_code == 200
+    assert http.get(f"/v2/dlq", headers=BEARER).status_code == 200
 
 
-def test_responses_are_json(url: str) -> None:
+def test_responses_are_json(http: httpx.Client) -> None:
     """Every answer says that it is JSON."""
     for path in PATHS:
-        answer = httpx.get(f"{url}{path}", headers=BEARER)
+        answer = http.get(f"{path}", headers=BEARER)
         assert answer.headers["content-type"] == "application/json"
         JSONResponse(answer.json())

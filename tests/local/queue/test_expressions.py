@@ -79,7 +79,8 @@ def test_any_text_gives_a_number_or_a_typed_error(text: str) -> None:
     "text",
     [
         "", " ", "__import__('os')", "retried.real", "lambda: 1", "1 if 1 else 2", "foo(1)", "pow(1)",
-        "min()", "1 2", "((1)", "1e5", "NaN", "inf", "0x10", "retried = 1", "9" * 30, "1" * 300, "(" * 1000, "\u0661",
+        "min()", "1 2", "((1)", "1e5", "NaN", "inf", "0x10", "retried = 1", "9" * 30, "1" * 300,
+        "(" * 1000, "\u0661",
     ],
 )  # fmt: skip
 def test_what_is_no_expression_is_refused(text: str) -> None:

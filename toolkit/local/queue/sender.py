@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
+import ssl
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
@@ -44,10 +45,10 @@ class Sender:
         self._signing_key = signing_key
         self._max_answer = max_answer
         # A transport is one connection here: choosing one is a look into a dict, where httpx's client compares
-        # every request with every connection. Proxies, cookies and redirects are the client's, so not ours.
+        # every request with every connection. Proxies, cookies and redirects are that client's, so not ours.
         self._most_idle = connections
         self._idle: dict[str, list[httpx.AsyncHTTPTransport]] = {}
-        self._tls = httpx.create_ssl_context(trust_env=False)
+        self._tls: ssl.SSLContext | None = None  # takes a while to make, and loopback seldom needs it
 
     async def close(self) -> None:
         """Close all connections."""
@@ -91,7 +92,7 @@ class Sender:
     async def _send(self, request: httpx.Request) -> Answer:
         origin = f"{request.url.scheme}://{request.headers['host']}@{request.url.netloc!r}"
         idle = self._idle.setdefault(origin, [])
-        transport = idle.pop() if idle else httpx.AsyncHTTPTransport(verify=self._tls, limits=_ONE_CONNECTION)
+        transport = idle.pop() if idle else self._connection(secure=request.url.scheme == "https")
         whole = False
         try:
             answer = await transport.handle_async_request(request)
@@ -110,6 +111,12 @@ class Sender:
                 await transport.aclose()
         shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
         return Answer(answer.status_code, shown, bytes(body[: self._max_answer]))
+
+    def _connection(self, *, secure: bool) -> httpx.AsyncHTTPTransport:
+        if secure and self._tls is None:
+            self._tls = httpx.create_ssl_context(trust_env=False)
+        tls = self._tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        return httpx.AsyncHTTPTransport(verify=tls, limits=_ONE_CONNECTION)
 
 
 def _sendable(text: str) -> bytes:

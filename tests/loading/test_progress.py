@@ -1,0 +1,67 @@
+"""Progress: a bar where someone looks, silence where nobody does, numbers for whoever asks."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+import termios
+
+import pytest
+
+from toolkit.loading.progress import Progress
+
+_LOAD = """
+import time
+from toolkit.loading.progress import Progress
+with Progress(None, title="failures", unit="entries", total=300) as progress:
+    for _ in range(3):
+        progress.add(100)
+        time.sleep(0.6)
+"""
+
+
+def test_a_script_stays_silent():
+    """Without a terminal nothing is written, neither to the output nor to the error stream."""
+    done = subprocess.run([sys.executable, "-c", _LOAD], capture_output=True, check=True)
+    assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_a_terminal_shows_a_bar_after_the_first_second():
+    """On a terminal the bar names what is read and how much, and is gone at the end."""
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 100))
+    with subprocess.Popen(
+        [sys.executable, "-c", _LOAD], stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        shown = b""
+        while True:
+            try:
+                piece = os.read(ours, 65536)
+            except OSError:  # the terminal is closed once the program has ended
+                break
+            shown += piece
+    os.close(ours)
+    assert process.returncode == 0
+    assert b"failures" in shown
+    assert b"/300" in shown
+
+
+def test_a_callable_gets_what_is_done_and_the_total():
+    """Whoever passes a function is told after every page."""
+    told = []
+    with Progress(lambda done, total: told.append((done, total)), title="x", unit="y", total=5) as progress:
+        progress.add(2)
+        progress.add(3)
+    assert told == [(2, 5), (5, 5)]
+
+
+@pytest.mark.parametrize("option", [False, True])
+def test_it_can_be_switched(option, capfd, monkeypatch):
+    """False never shows anything; True shows a bar also without a terminal."""
+    monkeypatch.setattr("toolkit.loading.progress._DELAY", 0.0)
+    with Progress(option, title="vectors", unit="vectors", total=10) as progress:
+        progress.add(10)
+    assert ("vectors" in capfd.readouterr().err) is option
