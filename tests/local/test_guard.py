@@ -121,7 +121,7 @@ def test_no_token_a_wrong_one_and_two_different_ones_are_401(
 )
 def test_foreign_hosts_and_origins_are_403(http: httpx.Client, headers: dict[str, str]) -> None:
     """A page elsewhere cannot use a browser here, also under a name that it lets resolve to this machine."""
-    answer = http.get(f"/v2/dlq", headers=BEARER | headers)
+    answer = http.get("/v2/dlq", headers=BEARER | headers)
     assert answer.status_code == 403
     assert answer.json()["error"]
 
@@ -131,7 +131,7 @@ def test_our_own_names_are_let_in(http: httpx.Client, url: str, name: str) -> No
     """With and without a port, as Host and as Origin."""
     port = url.rpartition(":")[2]
     for headers in ({"Host": name}, {"Host": f"{name}:{port}"}, {"Origin": f"http://{name}:8888"}):
-        assert http.get(f"/v2/dlq", headers=BEARER | headers).status_code == 200
+        assert http.get("/v2/dlq", headers=BEARER | headers).status_code == 200
 
 
 @pytest.mark.parametrize(
@@ -162,13 +162,13 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
 ) -> None:
     """500 without a traceback; the log names type and place, not the message; the next request is served."""
     with caplog.at_level(logging.ERROR):
-        answer = http.get(f"/broken", headers=BEARER)
+        answer = http.get("/broken", headers=BEARER)
     assert answer.status_code == 500
     assert set(answer.json()) == {"error"}
     assert "Traceback" not in answer.text
     assert "RuntimeError at " in caplog.text
     assert "a secret in a message" not in answer.text + caplog.text
-    assert http.get(f"/v2/dlq", headers=BEARER).status_code == 200
+    assert http.get("/v2/dlq", headers=BEARER).status_code == 200
 
 
 def test_responses_are_json(http: httpx.Client) -> None:

@@ -27,6 +27,7 @@ def test_numbers_by_hand(make, rows, options):
         "worst_count": 8,
         "worst_share": 0.666667,
         "fell_back": 0,
+        "gone": 0,
     }
     assert found["by_workflow"]["rows"][0] == {
         "workflow_url": "https://shop.example/pay", "response_status": 429, "count": 4, "share": 0.333333,
@@ -181,7 +182,7 @@ def test_the_shape_of_the_json(make, rows, options):
     assert found["schema"] == "failure-report/1"
     names = {name: " ".join(sorted(part)) for name, part in found.items() if isinstance(part, dict)}
     assert names == {
-        "overview": "count fell_back first_at last_at runs workflows worst_count worst_share worst_workflow",
+        "overview": "count fell_back first_at gone last_at runs workflows worst_count worst_share worst_workflow",
         "completeness": (
             "assumptions bytes limit pages read_at reasons requests retries scope sentence source state"
         ),
@@ -231,3 +232,17 @@ def test_now_defaults_to_the_clock():
     """Without `now`, the clock is asked."""
     made = datetime.fromisoformat(failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"])
     assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)
+
+
+def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, options):
+    """They count among the failures, are told apart, and are not said to expire soon."""
+    frame = make(rows)
+    frame["gone_between"] = pd.Series([{"last_seen": 1}] + [None] * (len(frame) - 1), dtype=object)
+    gone = frame["dlq_id"][0]
+    found = failure_report(frame, **options).to_dict()
+    whole = failure_report(make(rows), **options).to_dict()
+    assert (found["overview"]["count"], found["overview"]["gone"]) == (len(frame), 1)
+    assert "1 kept from earlier loads" in found["completeness"]["sentence"]
+    assert sum(row["count"] for row in found["expiry"]["summary"]) == len(frame) - 1
+    assert gone not in [row["dlq_id"] for row in found["expiry"]["next"]]
+    assert sum(row["count"] for row in whole["expiry"]["summary"]) == len(frame)

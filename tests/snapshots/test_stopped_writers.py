@@ -220,6 +220,24 @@ def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: Folder)
     assert (verified.rows, verified.unlisted) == (3, ())
 
 
+def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
+    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A commit between reading the manifest and opening its files is no damage: the reader begins again."""
+    sync(made.entries("a", "b", "c"))
+    opened, commits = Folder.open, []
+
+    def after_a_commit(self: Folder, name: str) -> Any:
+        if name.endswith(".parquet") and not commits:
+            commits.append(name)
+            sync_load(_second(made), Folder(folder.path))
+        return opened(self, name)
+
+    monkeypatch.setattr(Folder, "open", after_a_commit)
+    assert _state(folder.path) == _NEW
+    assert commits
+
+
 def test_a_reader_beside_a_writer_sees_whole_generations(
     made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
 ) -> None:

@@ -53,6 +53,15 @@ def select(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFr
     return lazy.select(names)
 
 
+def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
+    """The named columns of the rows that are still in the queue: a snapshot also keeps those that left it."""
+    names = list(columns)
+    if "gone_between" not in nw.from_native(frame).lazy().collect_schema().names():
+        return select(frame, names, doing=doing)
+    kept = select(frame, [*names, "gone_between"], doing=doing)
+    return kept.filter(nw.col("gone_between").is_null()).select(names)
+
+
 def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str) -> None:
     """Refuse to group by columns that hold lists, maps or bytes."""
     schema = lazy.collect_schema()

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.analysis.columns import collect, effective_time, select_retained
 from toolkit.analysis.durations import parse_duration
 
 _LIMITS: Final = (
@@ -30,7 +30,8 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
     Parameters
     ----------
     failures : frame
-        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`.
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue (`gone_between`) are passed over.
     retention : str or timedelta
         How long the queue keeps an entry: "3d", "7d", … by plan.
     now : datetime
@@ -54,7 +55,7 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
     span = parse_duration(retention, name="retention")
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
     table = collect(
-        select(failures, columns, doing="finding what expires").with_columns(
+        select_retained(failures, columns, doing="finding what expires").with_columns(
             when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
         )
     )

@@ -8,7 +8,7 @@ from datetime import datetime
 import narwhals as nw
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.analysis.columns import collect, effective_time, select, select_retained
 from toolkit.analysis.counts import count_by
 
 
@@ -30,6 +30,8 @@ class FailureOverview:
         Its failures.
     fell_back : int
         Failures without `failed_at`, placed at `created_at`.
+    gone : int
+        Failures of a snapshot that have left the queue since they were kept (`gone_between`).
     """
 
     count: int
@@ -40,6 +42,7 @@ class FailureOverview:
     worst_workflow: str | None
     worst_count: int
     fell_back: int
+    gone: int
 
 
 def failure_overview(failures: IntoFrame) -> FailureOverview:
@@ -76,6 +79,7 @@ def failure_overview(failures: IntoFrame) -> FailureOverview:
             fell_back_=nw.col("fell_back_").sum(),
         )
     ).to_pylist()[0]
+    retained = collect(select_retained(failures, ["failed_at"], doing="summing up failures")).num_rows
     by_workflow = [pair for pair in _counts(failures) if pair[0] is not None]
     worst, worst_count = by_workflow[0] if by_workflow else (None, 0)
     return FailureOverview(
@@ -87,6 +91,7 @@ def failure_overview(failures: IntoFrame) -> FailureOverview:
         worst_workflow=worst,
         worst_count=worst_count,
         fell_back=row["fell_back_"] or 0,
+        gone=row["count_"] - retained,
     )
 
 

@@ -7,22 +7,20 @@ null::
     title, verdict  texts
     generated_at    time that "within 24 hours" counts from
     overview        count, workflows, runs, first_at, last_at, worst_workflow, worst_count, worst_share,
-    fell_back
-                    (failures without failed_at, placed at created_at)
+                    fell_back (failures without failed_at, placed at created_at), gone (failures of a
+                    snapshot that have left the queue)
     completeness    state ("complete", "incomplete", "unknown"), sentence, reasons, assumptions, source,
-    scope (object),
-                    limit, read_at, pages, requests, retries, bytes
-    comparison      null without a previous frame; else previous_count, new, gone, new_workflows, ids (of the
-    new,
-                    latest first), ids_left_out, caution (null, or why new may not mean new)
+                    scope (object), limit, read_at, pages, requests, retries, bytes
+    comparison      null without a previous frame; else previous_count, new, gone, new_workflows, ids (of
+                    the new, latest first), ids_left_out, caution (null, or why new may not mean new)
     trend           by, step_seconds, starts, groups ([{name, counts}]), fell_back, undated
     by_workflow     rows ([{workflow_url, response_status, count, share}]), left_out (rows beyond the cap)
     by_label        rows ([{label, count, share}]), left_out
     callbacks       [{state, count, share, meaning}]
     expiry          retention, summary ([{when, count}]), next ([{dlq_id, workflow_url, expires_at,
-    hours_left, basis}]) error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example,
-    last_at, new}]), left_out; `new` is
-                    null without a previous frame
+                    hours_left, basis}])
+    error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example, last_at, new}]),
+                    left_out; `new` is null without a previous frame
     code            Python that loads the same and makes the report again
 """
 
@@ -37,6 +35,7 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis import (
+    FailureOverview,
     callback_states,
     count_by,
     count_labels,
@@ -120,7 +119,7 @@ def find(
         "verdict": "",
         "generated_at": clean.value(now),
         "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
-        "completeness": _completeness(receipt, overview.count, clean),
+        "completeness": _completeness(receipt, overview, clean),
         "comparison": _comparison(failures, previous, receipt, clean),
         "trend": {
             "by": "workflow_url",
@@ -157,7 +156,8 @@ def receipt_of(frame: IntoFrame | None) -> Receipt | None:
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 
 
-def _completeness(receipt: Receipt | None, count: int, clean: Cleaner) -> dict[str, Any]:
+def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cleaner) -> dict[str, Any]:
+    count = overview.count - overview.gone
     if receipt is None:
         return {
             "state": "unknown",
@@ -174,6 +174,8 @@ def _completeness(receipt: Receipt | None, count: int, clean: Cleaner) -> dict[s
             if count < receipt.rows
             else f" This report is on {count:,}."
         )
+    if overview.gone:
+        sentence += f" With them are {overview.gone:,} kept from earlier loads that have left the queue."
     return {
         "state": "complete" if receipt.complete else "incomplete",
         "sentence": clean.text(sentence),

@@ -90,10 +90,10 @@ def sync_failures(
 
     Examples
     --------
-    With a `service` from `connect`::
-
-        changes = sync_failures(service, "snapshots/failures")
-        changes.gone[["dlq_id", "gone_between"]]
+    >>> from tempfile import mkdtemp
+    >>> changes = sync_failures(service, mkdtemp() + "/failures")
+    >>> len(changes.added), len(changes.changed), len(changes.gone)
+    (5000, 0, 0)
     """
     changes = sync_load(open_failures(service, filter, kind=kind, progress=progress), Folder(path))
     if not changes.receipt.complete:

@@ -90,16 +90,16 @@ def test_retry_delay_expressions_set_the_wait(service: Service, server: Server) 
     ],
 )
 def test_the_destination_can_ask_for_a_wait(
-    service: Service, server: Server, headers: dict[str, str], seconds: float
+    shared: Service, server: Server, headers: dict[str, str], seconds: float
 ) -> None:
     """Seconds, durations and dates in any of four headers; nonsense and more than a day mean the formula."""
     server.json(b"{}", 429, **headers)
     server.always(b"{}")
-    message = service.publish(f"{server.url}/")["messageId"]
+    message = shared.publish(f"{server.url}/")["messageId"]
     if seconds:
-        assert due_in(service, message, 1) == pytest.approx(seconds, abs=0.001)
+        assert due_in(shared, message, 1) == pytest.approx(seconds, abs=0.001)
     else:
-        service.wait(lambda: service.events(message)[-1] == "DELIVERED")
+        shared.wait(lambda: shared.events(message)[-1] == "DELIVERED")
 
 
 def test_a_date_in_the_future_is_waited_for(service: Service, server: Server) -> None:

@@ -45,7 +45,9 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
 
     def where(self, *, after: Place | None, entered_since: int) -> tuple[str, list[int | str]]:
         """The condition in SQL, for entries behind `after` that have not expired."""
-        parts = ["workflow = ?", "entered_at >= ?"]
+        # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
+        few = "+" if self.ids or self.run_id is not None else ""
+        parts = [f"{few}workflow = ?", f"{few}entered_at >= ?"]
         values: list[int | str] = [int(self.workflow), entered_since]
         for condition, value in (
             ("created_at >= ?", self.since),
@@ -69,7 +71,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
                 parts.append(condition.format(",".join("?" * len(wanted))))
                 values.extend(wanted)
         if after is not None:
-            parts.append("(entered_at, seq) < (?, ?)")
+            parts.append(f"({few}entered_at, seq) < (?, ?)")
             values.extend(after)
         return " AND ".join(parts), values
 

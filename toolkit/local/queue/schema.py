@@ -59,8 +59,8 @@ CREATE TABLE IF NOT EXISTS dlq (
   entry TEXT NOT NULL,
   message BLOB
 );
-CREATE INDEX IF NOT EXISTS dlq_order ON dlq (workflow, entered_at, seq);
-CREATE INDEX IF NOT EXISTS dlq_created ON dlq (workflow, created_at);
+CREATE INDEX IF NOT EXISTS dlq_order ON dlq (workflow, entered_at, seq, created_at);
+CREATE INDEX IF NOT EXISTS dlq_run ON dlq (run_id) WHERE run_id IS NOT NULL;
 CREATE TABLE IF NOT EXISTS dlq_labels (
   dlq_seq INTEGER NOT NULL REFERENCES dlq (seq) ON DELETE CASCADE,
   label TEXT NOT NULL,

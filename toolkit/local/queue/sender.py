@@ -44,8 +44,8 @@ class Sender:
         self._destinations = destinations
         self._signing_key = signing_key
         self._max_answer = max_answer
-        # A transport is one connection here: choosing one is a look into a dict, where httpx's client compares
-        # every request with every connection. Proxies, cookies and redirects are that client's, so not ours.
+        # A transport is one connection here: choosing one is a look into a dict, where httpx's client
+        # compares every request with all connections. Proxies, cookies and redirects are that client's.
         self._most_idle = connections
         self._idle: dict[str, list[httpx.AsyncHTTPTransport]] = {}
         self._tls: ssl.SSLContext | None = None  # takes a while to make, and loopback seldom needs it
