@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -26,7 +27,7 @@ class Lab:
     """The command, running, and the processes that carry its mark."""
 
     def __init__(self, folder: Path) -> None:
-        self.mark, self.log = uuid.uuid4().hex, folder / "log"
+        self.mark, self.folder, self.log = uuid.uuid4().hex, folder, folder / "log"
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         names = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR", "TMPDIR")
@@ -59,6 +60,11 @@ class Lab:
         """The line with its address."""
         return re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", self.log.read_text())
 
+    def kernel_answers(self) -> bool:
+        """Whether its kernel has opened the ports that its connection file names."""
+        files = list((self.folder / "jupyter_runtime_dir").glob("kernel-*.json"))
+        return bool(files) and accepts(json.loads(files[0].read_text())["shell_port"])
+
     def marked(self) -> dict[int, dict[str, str]]:
         """Variables of each process that came from this lab, by process id."""
         found = {}
@@ -71,6 +77,12 @@ class Lab:
                 pairs = (line.split(b"=", 1) for line in raw.split(b"\0") if b"=" in line)
                 found[int(process.name)] = {name.decode(): value.decode() for name, value in pairs}
         return found
+
+
+def accepts(port: int) -> bool:
+    """Whether somebody listens."""
+    with socket.socket() as tried:
+        return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def until(found: Callable[[], Any], seconds: float = 60) -> Any:
@@ -88,6 +100,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
     running = Lab(tmp_path)
     try:
         running.url, running.token = until(running.ready).groups()
+        until(lambda: accepts(int(running.url.rpartition(":")[2])))  # it tells its address a little early
         yield running
     finally:
         for number in running.marked():
@@ -102,9 +115,8 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     listed = lab.ask("GET", "/api/contents/").json()
     assert [item["name"] for item in listed["content"]] == ["story.ipynb"]
     assert lab.ask("POST", "/api/kernels", json={"name": "python3"}).status_code == 201
-    until(lambda: lab.ask("GET", "/api/kernels").json()[0]["execution_state"] == "idle")
-    kernels = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
-    service = kernels[0]
+    until(lab.kernel_answers)
+    (service,) = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
     assert service["TOOLKIT_QUEUE_URL"].startswith("http://127.0.0.1:")
     answer = requests.get(
         f"{service['TOOLKIT_QUEUE_URL']}/v2/workflows/dlq?count=1",
@@ -119,6 +131,8 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     assert status == {signal.SIGINT: 0, signal.SIGTERM: 128 + 15, signal.SIGKILL: -9}[how]
     until(lambda: not lab.marked(), seconds=40)
     assert "Traceback" not in lab.log.read_text()
+    if how is not signal.SIGKILL:  # then nobody is left to clean up
+        assert list((lab.folder / "tmpdir").glob("toolkit-*")) == []
 
 
 @pytest.mark.slow

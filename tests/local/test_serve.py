@@ -190,7 +190,8 @@ def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Ser
     """Killed again and again while messages are published and delivered, everything accepted arrives."""
     server.always(b"{}")
     accepted: set[str] = set()
-    with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"]) as service:
+    # the small destination resets connections when many come at once; the factor makes such retries quick
+    with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=100) as service:
         for cycle in range(4):
             with client(service) as http:
                 for number in range(25):

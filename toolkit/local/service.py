@@ -70,8 +70,8 @@ class LocalService:
         allow_destinations: Sequence[str] = (),
         retention: str | None = None,
     ) -> None:
-        self._temporary = None if data_dir else Path(tempfile.mkdtemp(prefix="toolkit-local-"))
-        self.data_dir = Path(data_dir or self._temporary or "")
+        self._temporary = data_dir is None
+        self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
         self._port = port
         self._options = ["--time-factor", repr(time_factor)]
         self._options += [word for spec in indexes for word in ("--index", spec)]
@@ -162,8 +162,8 @@ class LocalService:
     def close(self) -> None:
         """End it, and remove its data folder when it was a temporary one."""
         self.stop()
-        if self._temporary is not None:
-            shutil.rmtree(self._temporary, ignore_errors=True)
+        if self._temporary:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
