@@ -49,7 +49,7 @@ lab: install ## open JupyterLab on the notebooks, connected to an embedded servi
 	@$(BIN)/python -m toolkit.demo.lab
 
 serve: install ## run the embedded service with sample data until Ctrl-C
-	@$(BIN)/toolkit serve --sample --data-dir $(OUT)/service
+	@$(BIN)/toolkit serve --sample
 
 bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done

@@ -152,6 +152,7 @@ def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[s
         "caller-ip",
         "flow-control-key",
         "run-id",
+        "kind",
     ):
         assert f"--{option} " in said
 
@@ -269,6 +270,13 @@ def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
     answer = run("report", "--snapshot", "kept", "--label", "a", folder=tmp_path)
     assert answer.returncode == 1
     assert "expected the snapshot alone" in answer.stderr
+
+
+def test_plain_messages_are_another_kind(command, tmp_path: Path) -> None:
+    """--kind messages reads the other DLQ, which the sample leaves empty."""
+    answer = command("snapshot", "failures", "kept", "--kind", "messages")
+    assert answer.returncode == 0, answer.stderr
+    assert pq.read_table(tmp_path / "kept").num_rows == 0
 
 
 def test_vectors_are_exported(command, tmp_path: Path) -> None:

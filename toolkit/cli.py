@@ -216,6 +216,12 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
     for option, shown in _SEVERAL.items():
         group.add_argument(option, action="append", default=[], metavar=shown, help="repeatable")
     group.add_argument("--run-id", metavar="ID", help="id of one workflow run")
+    group.add_argument(
+        "--kind",
+        choices=("workflows", "messages"),
+        default="workflows",
+        help="failed workflow runs, or failed plain messages (workflows)",
+    )
 
 
 _SEVERAL: Final = {
@@ -280,7 +286,7 @@ def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
 
 def _snapshot_failures(given: argparse.Namespace) -> int:
     with tk.connect() as service:
-        changes = tk.sync_failures(service, given.path, filter=_filter(given))
+        changes = tk.sync_failures(service, given.path, filter=_filter(given), kind=given.kind)
     _say(f"{given.path}: {changes.verdict}")
     return _status(changes.receipt)
 
@@ -295,19 +301,22 @@ def _snapshot_vectors(given: argparse.Namespace) -> int:
 def _report(given: argparse.Namespace) -> int:
     chosen = _filter(given)
     if given.snapshot is not None:
-        if given.limit is not None or not chosen.is_empty:
+        if given.limit is not None or not chosen.is_empty or given.kind != "workflows":
             raise InputError(
                 "reporting on a snapshot",
-                got="filters or a limit beside --snapshot",
+                got="filters, a kind or a limit beside --snapshot",
                 expected="the snapshot alone",
                 next_step="Leave them out, or report from the service without --snapshot.",
             )
-        failures = tk.read_snapshot(given.snapshot)
+        failures, redactor = tk.read_snapshot(given.snapshot), None
     else:
         with tk.connect() as service:
-            failures = tk.load_failures(service, chosen, limit=given.limit)
+            failures = tk.load_failures(service, chosen, kind=given.kind, limit=given.limit)
+            redactor = service.redactor
     previous = None if given.previous is None else tk.read_snapshot(given.previous)
-    report = tk.failure_report(failures, previous, retention=given.retention, title=given.title)
+    report = tk.failure_report(
+        failures, previous, retention=given.retention, title=given.title, redactor=redactor
+    )
     for path in given.output or ["failure-report.html"]:
         report.save(path)
         _say(f"wrote {path}")

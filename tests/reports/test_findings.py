@@ -182,7 +182,9 @@ def test_the_shape_of_the_json(make, rows, options):
     assert found["schema"] == "failure-report/1"
     names = {name: " ".join(sorted(part)) for name, part in found.items() if isinstance(part, dict)}
     assert names == {
-        "overview": "count fell_back first_at gone last_at runs workflows worst_count worst_share worst_workflow",
+        "overview": (
+            "count fell_back first_at gone last_at runs workflows worst_count worst_share worst_workflow"
+        ),
         "completeness": (
             "assumptions bytes limit pages read_at reasons requests retries scope sentence source state"
         ),

@@ -222,7 +222,7 @@ def _keep(service: Service, out: Path, say: Say) -> None:
     changes = tk.sync_failures(service, out / "snapshots" / "failures")
     tk.export_vectors(service, out / "snapshots" / "vectors", namespace="all")
     say(f"kept {len(changes.added):,} failures and {len(vectors):,} vectors under {out / 'snapshots'}")
-    report = tk.failure_report(failures, retention=RETENTION)
+    report = tk.failure_report(failures, retention=RETENTION, redactor=service.redactor)
     for suffix in ("html", "md", "json"):
         report.save(out / f"failure-report.{suffix}")
     say(f"wrote {out / 'failure-report.html'}, .md and .json")
