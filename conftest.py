@@ -20,5 +20,5 @@ def sample_service() -> Iterator[tk.Service]:
 @pytest.fixture(autouse=True)
 def examples_have_a_service(request: pytest.FixtureRequest, doctest_namespace: dict[str, Any]) -> None:
     """Examples in docstrings find ``service`` and ``tk``, as a notebook would have them."""
-    if isinstance(request.node, pytest.DoctestItem) and "service" in request.node.dtest.docstring:
+    if isinstance(request.node, pytest.DoctestItem) and "(service" in request.node.dtest.docstring:
         doctest_namespace |= {"service": request.getfixturevalue("sample_service"), "tk": tk}

@@ -18,7 +18,7 @@ from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.paging import walk
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.settings.service import Service
-from toolkit.tables.failures import decode_failures
+from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 
@@ -172,7 +172,8 @@ def load_failure(
     """
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)
-    return to_frame(decode_failures(b"[" + raw + b"]", redactor=None if reveal else service.redactor))
+    decoder = FailureDecoder(None if reveal else service.redactor)
+    return to_frame(decoder.decode(b"[" + raw + b"]"))
 
 
 def open_failures(
@@ -193,6 +194,7 @@ def open_failures(
     count = PAGE_LIMIT if limit is None else min(limit, PAGE_LIMIT)
 
     def tables(work: Work) -> Iterator[pa.Table]:
+        decoder = FailureDecoder(redactor, keep=_counting(keep, work))
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:
@@ -200,7 +202,7 @@ def open_failures(
 
             for page in walk(fetch, what=f"failed {kind}"):
                 work.count(page)
-                yield decode_failures(page.rows, redactor=redactor, keep=_counting(keep, work))
+                yield decoder.decode(page.rows)
 
     assumptions = _ASSUMPTIONS
     if not reveal:

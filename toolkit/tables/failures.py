@@ -1,122 +1,174 @@
-"""DLQ entries: from a page's bytes to the table ``FAILURES``."""
+"""DLQ entries: from a page's bytes to the table ``FAILURES``, strictly and without objects in between.
+
+A page whose entries are all as specified goes straight into typed records and from there into columns. Fields
+that the specification does not know are learnt from the first page that has them. A page with anything else
+in it (a value of another kind, bytes that are not UTF-8, a number that no column holds) is decoded by
+``odd_failures.py``, with the same result for what both can read.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from typing import Any, Final
 
+import msgspec
 import pyarrow as pa
 
 from toolkit.redaction import Redactor
-from toolkit.tables.headers import HeaderMap, HeaderMasker, first_value, header_column, header_map
+from toolkit.tables.failure_fields import BODIES, HEADERS, MOMENTS, NUMBERS, TEXTS, URLS
+from toolkit.tables.headers import HeaderMasker, first_value, header_column
+from toolkit.tables.odd_failures import Keep, decode_odd_failures
 from toolkit.tables.schemas import FAILURES
-from toolkit.tables.text import (
-    clean,
-    http_date,
-    is_clean,
-    masked_json,
-    moment,
-    parse_rows,
-    required_id,
-    text_and_bytes,
-    whole_number,
-)
+from toolkit.tables.text import http_date, masked_json, moment, text_and_bytes
 
-_WHAT: Final = "DLQ entries"
-_TEXTS: Final = {
-    "workflow_run_id": "workflowRunId",
-    "method": "method",
-    "caller_ip": "callerIP",
-    "label": "label",
-    "flow_control_key": "flowControlKey",
-    "failure_function_state": "failureFunctionState",
-}
-_URLS: Final = {"workflow_url": "workflowUrl", "url": "url", "failure_callback": "failureCallback"}
-_NUMBERS: Final = {"max_retries": "maxRetries", "response_status": "responseStatus"}
-_MOMENTS: Final = {"workflow_created_at": "workflowCreatedAt", "created_at": "createdAt"}
-_BODIES: Final = {"body": ("body", "bodyBase64"), "response_body": ("responseBody", "responseBodyBase64")}
-_HEADERS: Final = {"headers": "header", "response_headers": "responseHeader"}
-_KNOWN: Final = frozenset(
-    {
-        "dlqId",
-        "labels",
-        *_TEXTS.values(),
-        *_URLS.values(),
-        *_NUMBERS.values(),
-        *_MOMENTS.values(),
-        *_HEADERS.values(),
-        *(name for pair in _BODIES.values() for name in pair),
-    }
-)
+_ABSENT: Final = msgspec.Raw(b"")
+_UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
+_MOST_LEARNT: Final = 200
+_MOST_REMEMBERED: Final = 50_000  # distinct values whose mask or time is kept at hand
 
 
-def decode_failures(
-    rows: bytes, *, redactor: Redactor | None, keep: Callable[[dict[str, Any]], bool] | None = None
-) -> pa.Table:
-    """The entries of a page as a table of the schema ``FAILURES``.
+class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """An entry as specified. The names are the wire's."""
+
+    dlqId: str  # noqa: N815
+    workflowUrl: str | None = None  # noqa: N815
+    workflowRunId: str | None = None  # noqa: N815
+    workflowCreatedAt: int | None = None  # noqa: N815
+    url: str | None = None
+    method: str | None = None
+    header: dict[str, list[str]] | None = None
+    body: str | None = None
+    bodyBase64: str | None = None  # noqa: N815
+    maxRetries: int | None = None  # noqa: N815
+    createdAt: int | None = None  # noqa: N815
+    failureCallback: str | None = None  # noqa: N815
+    callerIP: str | None = None  # noqa: N815
+    label: str | None = None
+    labels: list[str] | None = None
+    flowControlKey: str | None = None  # noqa: N815
+    failureFunctionState: str | None = None  # noqa: N815
+    responseStatus: int | None = None  # noqa: N815
+    responseHeader: dict[str, list[str]] | None = None  # noqa: N815
+    responseBody: str | None = None  # noqa: N815
+    responseBodyBase64: str | None = None  # noqa: N815
+
+
+class _Misfit(Exception):  # noqa: N818 - a sign to take the other way, never seen outside
+    """A value that no column holds."""
+
+
+class FailureDecoder:
+    """Decodes the pages of one load; what repeats from page to page is worked out once.
 
     Parameters
     ----------
-    rows : bytes
-        A JSON array of DLQ entries.
     redactor : Redactor or None
         Masks header values and URLs; None keeps everything as it came.
     keep : callable, optional
         Given an entry with the service's own names; False leaves it out.
 
-    Returns
-    -------
-    pyarrow.Table
-        One row an entry, in the page's order. A value that does not fit its column is null there and stands
-        in ``extra``, with every field the schema does not know.
-
-    Raises
-    ------
-    ProtocolError
-        When the bytes are no array of objects, or an entry has no id.
+    Examples
+    --------
+    >>> page = b'[{"dlqId": "a", "responseStatus": 500, "cause": {"code": 7}}]'
+    >>> FailureDecoder(None).decode(page).select(["dlq_id", "response_status", "extra"]).to_pylist()
+    [{'dlq_id': 'a', 'response_status': 500, 'extra': '{"cause":{"code":7}}'}]
     """
-    entries = parse_rows(rows, what=_WHAT)
-    if keep is not None:
-        entries = [entry for entry in entries if keep(entry)]
-    page = _Page(entries, redactor, redactor is not None and redactor.page_may_hold_own(rows))
-    return page.table()
 
-
-class _Page:
-    """Builds one page's columns; what does not fit is collected per row on the way."""
-
-    def __init__(self, entries: list[dict[str, Any]], redactor: Redactor | None, own: bool) -> None:  # noqa: FBT001
-        self._entries = entries
+    def __init__(self, redactor: Redactor | None, *, keep: Keep | None = None) -> None:
         self._redactor = redactor
-        self._own = own
+        self._keep = keep
+        self._learnt: list[str] = []
+        self._decoder = msgspec.json.Decoder(list[_Entry])
         self._masker = HeaderMasker(redactor)
-        self._misfits: dict[int, dict[str, Any]] = {}
+        self._texts: dict[str, str] = {}
+        self._urls: dict[str, str] = {}
+        self._dates: dict[str, int | None] = {}
 
-    def table(self) -> pa.Table:
-        columns: dict[str, Any] = {
-            "dlq_id": [
-                required_id(entry, "dlqId", what=_WHAT, place=place)
-                for place, entry in enumerate(self._entries)
-            ]
-        }
-        for column, wire in _TEXTS.items():
-            columns[column] = self._masked(self._texts(wire), Redactor.text)
-        for column, wire in _URLS.items():
-            columns[column] = self._masked(self._texts(wire), Redactor.url)
-        for column, wire in _NUMBERS.items():
-            columns[column] = self._fitting(wire, whole_number)
-        for column, wire in _MOMENTS.items():
-            columns[column] = self._fitting(wire, moment)
-        for column, (plain, encoded) in _BODIES.items():
-            columns[column], columns[f"{column}_bytes"] = self._bodies(plain, encoded)
-        maps = {column: self._fitting(wire, header_map) for column, wire in _HEADERS.items()}
-        columns["failed_at"] = [self._failed_at(headers) for headers in maps["response_headers"]]
-        for column, found in maps.items():
-            columns[column] = header_column(
-                [None if item is None else self._masker.masked(item) for item in found]
+    def decode(self, rows: bytes) -> pa.Table:
+        """The entries of a page as a table of the schema ``FAILURES``.
+
+        Parameters
+        ----------
+        rows : bytes
+            A JSON array of DLQ entries.
+
+        Returns
+        -------
+        pyarrow.Table
+            One row an entry, in the page's order. A value that does not fit its column is null there and
+            stands in ``extra``, with every field the schema does not know.
+
+        Raises
+        ------
+        ProtocolError
+            When the bytes are no array of objects, or an entry has no id.
+        """
+        entries = None if self._keep is not None else self._strict(rows)
+        if entries is not None:
+            own = self._redactor is not None and self._redactor.page_may_hold_own(rows)
+            try:
+                return self._table(entries, own=own)
+            except (_Misfit, pa.ArrowInvalid, OverflowError):
+                pass
+        return decode_odd_failures(rows, redactor=self._redactor, keep=self._keep)
+
+    def _strict(self, rows: bytes) -> list[_Entry] | None:
+        """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
+        while True:
+            try:
+                return self._decoder.decode(rows)
+            except msgspec.ValidationError as error:
+                unknown = _UNKNOWN_FIELD.search(str(error))
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+                return None
+            if unknown is None or unknown[1] in self._learnt or len(self._learnt) >= _MOST_LEARNT:
+                return None
+            self._learn(unknown[1])
+
+    def _learn(self, name: str) -> None:
+        self._learnt.append(name)
+        names = {f"unknown_{place}": wire for place, wire in enumerate(self._learnt)}
+        kind = msgspec.defstruct(
+            "Entry",
+            [(field, msgspec.Raw, _ABSENT) for field in names],
+            bases=(_Entry,),
+            rename=names,
+            gc=False,
+        )
+        self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+
+    def _table(self, entries: list[_Entry], *, own: bool) -> pa.Table:
+        self._forget()
+        columns: dict[str, Any] = {"dlq_id": [entry.dlqId for entry in entries]}
+        if not all(columns["dlq_id"]):
+            raise _Misfit
+        for column, wire in TEXTS.items():
+            columns[column] = self._masked(
+                [getattr(entry, wire) for entry in entries], self._texts, Redactor.text
             )
-        columns["labels"] = self._labels(columns["label"])
-        columns["extra"] = self._extra()
+        for column, wire in URLS.items():
+            columns[column] = self._masked(
+                [getattr(entry, wire) for entry in entries], self._urls, Redactor.url
+            )
+        for column, wire in NUMBERS.items():
+            columns[column] = [getattr(entry, wire) for entry in entries]
+        for column, wire in MOMENTS.items():
+            columns[column] = [getattr(entry, wire) for entry in entries]
+            if any(moment(value) is None for value in set(columns[column]) if value is not None):
+                raise _Misfit
+        for column, (plain, encoded) in BODIES.items():
+            columns[column], columns[f"{column}_bytes"] = self._bodies(entries, plain, encoded, own=own)
+        for column, wire in HEADERS.items():
+            maps = [getattr(entry, wire) for entry in entries]
+            if wire == "responseHeader":
+                columns["failed_at"] = [None if found is None else self._date(found) for found in maps]
+            columns[column] = header_column(maps, self._masker)
+        columns["labels"] = [
+            entry.labels or ([entry.label] if entry.label else entry.labels) for entry in entries
+        ]
+        columns["extra"] = (
+            [self._extra(entry) for entry in entries] if self._learnt else [None] * len(entries)
+        )
         arrays = [
             columns[field.name]
             if isinstance(columns[field.name], pa.Array)
@@ -125,77 +177,49 @@ class _Page:
         ]
         return pa.Table.from_arrays(arrays, schema=FAILURES)
 
-    def _misfit(self, place: int, wire: str, value: Any) -> None:
-        self._misfits.setdefault(place, {})[wire] = value
-
-    def _texts(self, wire: str) -> list[str | None]:
-        values = [entry.get(wire) for entry in self._entries]
-        for place, value in enumerate(values):
-            if value is None:
-                continue
-            if not isinstance(value, str):
-                self._misfit(place, wire, value)
-                values[place] = None
-            elif not is_clean(value):
-                self._misfit(place, wire, value)
-                values[place] = clean(value)
-        return values
-
-    def _masked(self, values: list[str | None], mask: Callable[[Redactor, str], str]) -> list[str | None]:
-        """The values masked, each distinct one once: they repeat."""
-        redactor = self._redactor
-        if redactor is None:
+    def _masked(self, values: list[str | None], known: dict[str, str], mask: Any) -> list[str | None]:
+        """The values masked, each distinct one once: they repeat, on a page and from page to page."""
+        if self._redactor is None:
             return values
-        masked = {value: mask(redactor, value) for value in set(values) if value}
-        return [masked[value] if value else value for value in values]
+        for value in set(values).difference(known):
+            if value is not None:
+                known[value] = mask(self._redactor, value)
+        return [None if value is None else known[value] for value in values]
 
-    def _fitting(self, wire: str, fit: Callable[[Any], Any]) -> list[Any]:
-        found = []
-        for place, entry in enumerate(self._entries):
-            value = entry.get(wire)
-            fitting = None if value is None else fit(value)
-            if fitting is None and value is not None:
-                self._misfit(place, wire, value)
-            found.append(fitting)
-        return found
-
-    def _bodies(self, plain: str, encoded: str) -> tuple[list[str | None], list[bytes | None]]:
-        texts: list[str | None] = []
-        raws: list[bytes | None] = []
-        for place, entry in enumerate(self._entries):
-            text, raw, fits = text_and_bytes(entry.get(plain), entry.get(encoded))
-            if not fits:
-                self._misfit(place, plain, entry.get(plain))
-                self._misfit(place, encoded, entry.get(encoded))
-            if self._own and self._redactor is not None:
-                text = text and self._redactor.own(text)
-                raw = raw and self._redactor.own(raw.decode("latin-1")).encode("latin-1")
-            texts.append(text)
-            raws.append(raw)
+    def _bodies(
+        self, entries: list[_Entry], plain: str, encoded: str, *, own: bool
+    ) -> tuple[list[str | None], list[bytes | None]]:
+        texts: list[str | None] = [getattr(entry, plain) for entry in entries]
+        raws: list[bytes | None] = [None] * len(entries)
+        for place, code in enumerate([getattr(entry, encoded) for entry in entries]):
+            if code or texts[place] is None:
+                texts[place], raws[place], fits = text_and_bytes(texts[place], code)
+                if not fits:
+                    raise _Misfit
+        if own and self._redactor is not None:
+            mask = self._redactor.own
+            texts = [text and mask(text) for text in texts]
+            raws = [raw and mask(raw.decode("latin-1")).encode("latin-1") for raw in raws]
         return texts, raws
 
-    def _failed_at(self, headers: HeaderMap | None) -> int | None:
-        date = first_value(headers, "date")
-        return None if date is None else http_date(date)
+    def _date(self, headers: dict[str, list[str]]) -> int | None:
+        text = first_value(headers, "date")
+        if text is None:
+            return None
+        if text not in self._dates:
+            self._dates[text] = http_date(text)
+        return self._dates[text]
 
-    def _labels(self, single: list[str | None]) -> list[list[str] | None]:
-        """The labels; the deprecated single one where only it is there."""
-        found: list[list[str] | None] = []
-        for place, entry in enumerate(self._entries):
-            labels, alone = entry.get("labels"), single[place]
-            if isinstance(labels, list) and all(isinstance(item, str) and is_clean(item) for item in labels):
-                found.append(labels if labels or not alone else [alone])
-                continue
-            if labels is not None:
-                self._misfit(place, "labels", labels)
-            found.append([alone] if alone else None)
-        return found
+    def _extra(self, entry: _Entry) -> str | None:
+        found = {}
+        for place, name in enumerate(self._learnt):
+            raw = getattr(entry, f"unknown_{place}")
+            if raw is not _ABSENT and bytes(raw):
+                found[name] = msgspec.json.decode(raw)
+        return masked_json(found, self._redactor)
 
-    def _extra(self) -> list[str | None]:
-        found: list[str | None] = []
-        for place, entry in enumerate(self._entries):
-            fields = self._misfits.get(place, {})
-            if not _KNOWN.issuperset(entry):
-                fields = fields | {name: value for name, value in entry.items() if name not in _KNOWN}
-            found.append(masked_json(fields, self._redactor))
-        return found
+    def _forget(self) -> None:
+        """Keep memory bounded, however many pages there are."""
+        for known in (self._texts, self._urls, self._dates):
+            if len(known) > _MOST_REMEMBERED:
+                known.clear()

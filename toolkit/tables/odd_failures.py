@@ -1,0 +1,155 @@
+"""DLQ entries of any shape: the lenient way from a page's bytes to the table ``FAILURES``.
+
+Entries become plain objects first, and every value is looked at by itself: what does not fit its column is
+null there and stands in ``extra``. It is slower than the strict way, which hands on every page it refuses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pyarrow as pa
+
+from toolkit.redaction import Redactor
+from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS, WHAT
+from toolkit.tables.headers import HeaderMap, HeaderMasker, first_value, header_column, header_map
+from toolkit.tables.schemas import FAILURES
+from toolkit.tables.text import (
+    clean,
+    http_date,
+    is_clean,
+    masked_json,
+    moment,
+    parse_rows,
+    required_id,
+    text_and_bytes,
+    whole_number,
+)
+
+Keep = Callable[[dict[str, Any]], bool]
+
+
+def decode_odd_failures(rows: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
+    """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
+    entries = parse_rows(rows, what=WHAT)
+    if keep is not None:
+        entries = [entry for entry in entries if keep(entry)]
+    return _Page(entries, redactor, redactor is not None and redactor.page_may_hold_own(rows)).table()
+
+
+class _Page:
+    """Builds one page's columns; what does not fit is collected per row on the way."""
+
+    def __init__(self, entries: list[dict[str, Any]], redactor: Redactor | None, own: bool) -> None:  # noqa: FBT001
+        self._entries = entries
+        self._redactor = redactor
+        self._own = own
+        self._masker = HeaderMasker(redactor)
+        self._misfits: dict[int, dict[str, Any]] = {}
+
+    def table(self) -> pa.Table:
+        columns: dict[str, Any] = {
+            "dlq_id": [
+                required_id(entry, "dlqId", what=WHAT, place=place)
+                for place, entry in enumerate(self._entries)
+            ]
+        }
+        for column, wire in TEXTS.items():
+            columns[column] = self._masked(self._texts(wire), Redactor.text)
+        for column, wire in URLS.items():
+            columns[column] = self._masked(self._texts(wire), Redactor.url)
+        for column, wire in NUMBERS.items():
+            columns[column] = self._fitting(wire, whole_number)
+        for column, wire in MOMENTS.items():
+            columns[column] = self._fitting(wire, moment)
+        for column, (plain, encoded) in BODIES.items():
+            columns[column], columns[f"{column}_bytes"] = self._bodies(plain, encoded)
+        maps = {column: self._fitting(wire, header_map) for column, wire in HEADERS.items()}
+        columns["failed_at"] = [self._failed_at(headers) for headers in maps["response_headers"]]
+        for column, found in maps.items():
+            columns[column] = header_column(found, self._masker)
+        columns["labels"] = self._labels(columns["label"])
+        columns["extra"] = self._extra()
+        arrays = [
+            columns[field.name]
+            if isinstance(columns[field.name], pa.Array)
+            else pa.array(columns[field.name], field.type)
+            for field in FAILURES
+        ]
+        return pa.Table.from_arrays(arrays, schema=FAILURES)
+
+    def _misfit(self, place: int, wire: str, value: Any) -> None:
+        self._misfits.setdefault(place, {})[wire] = value
+
+    def _texts(self, wire: str) -> list[str | None]:
+        values = [entry.get(wire) for entry in self._entries]
+        for place, value in enumerate(values):
+            if value is None:
+                continue
+            if not isinstance(value, str):
+                self._misfit(place, wire, value)
+                values[place] = None
+            elif not is_clean(value):
+                self._misfit(place, wire, value)
+                values[place] = clean(value)
+        return values
+
+    def _masked(self, values: list[str | None], mask: Callable[[Redactor, str], str]) -> list[str | None]:
+        """The values masked, each distinct one once: they repeat."""
+        redactor = self._redactor
+        if redactor is None:
+            return values
+        masked = {value: mask(redactor, value) for value in set(values) if value}
+        return [masked[value] if value else value for value in values]
+
+    def _fitting(self, wire: str, fit: Callable[[Any], Any]) -> list[Any]:
+        found = []
+        for place, entry in enumerate(self._entries):
+            value = entry.get(wire)
+            fitting = None if value is None else fit(value)
+            if fitting is None and value is not None:
+                self._misfit(place, wire, value)
+            found.append(fitting)
+        return found
+
+    def _bodies(self, plain: str, encoded: str) -> tuple[list[str | None], list[bytes | None]]:
+        texts: list[str | None] = []
+        raws: list[bytes | None] = []
+        for place, entry in enumerate(self._entries):
+            text, raw, fits = text_and_bytes(entry.get(plain), entry.get(encoded))
+            if not fits:
+                self._misfit(place, plain, entry.get(plain))
+                self._misfit(place, encoded, entry.get(encoded))
+            if self._own and self._redactor is not None:
+                text = text and self._redactor.own(text)
+                raw = raw and self._redactor.own(raw.decode("latin-1")).encode("latin-1")
+            texts.append(text)
+            raws.append(raw)
+        return texts, raws
+
+    def _failed_at(self, headers: HeaderMap | None) -> int | None:
+        date = first_value(headers, "date")
+        return None if date is None else http_date(date)
+
+    def _labels(self, single: list[str | None]) -> list[list[str] | None]:
+        """The labels; the deprecated single one where only it is there."""
+        found: list[list[str] | None] = []
+        for place, entry in enumerate(self._entries):
+            labels, alone = entry.get("labels"), single[place]
+            if isinstance(labels, list) and all(isinstance(item, str) and is_clean(item) for item in labels):
+                found.append(labels if labels or not alone else [alone])
+                continue
+            if labels is not None:
+                self._misfit(place, "labels", labels)
+            found.append([alone] if alone else None)
+        return found
+
+    def _extra(self) -> list[str | None]:
+        found: list[str | None] = []
+        for place, entry in enumerate(self._entries):
+            fields = self._misfits.get(place, {})
+            if not KNOWN.issuperset(entry):
+                fields = fields | {name: value for name, value in entry.items() if name not in KNOWN}
+            found.append(masked_json(fields, self._redactor))
+        return found
