@@ -120,7 +120,11 @@ class Receipt:
 
 
 def _shown(value: Any) -> str:
-    return "; ".join(str(item) for item in value) if isinstance(value, list) else str(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name}: {_shown(item)}" for name, item in value.items())
+    if isinstance(value, list):
+        return "; ".join(map(_shown, value))
+    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
 
 
 class HasAttrs(Protocol):
