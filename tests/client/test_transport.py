@@ -231,6 +231,21 @@ def test_netrc_does_not_override_the_token(server, tmp_path, monkeypatch):
     assert [asked.headers.get("Authorization") for asked in server.asked] == [f"Bearer {TOKEN}", None]
 
 
+def test_this_machine_is_not_reached_through_a_proxy(server, monkeypatch):
+    """A proxy in the environment is left out for loopback addresses, and used for others."""
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    monkeypatch.delenv("no_proxy", raising=False)
+    server.always(b"{}")
+    with door_to(server) as door:
+        assert door.send(GET).body == b"{}"
+    policy = RetryPolicy(tries=1)
+    away = Transport("http://elsewhere.invalid", redactor=Redactor(key=b"test"), policy=policy)
+    with away, pytest.raises(errors.TransportError, match="refused"):
+        away.send(GET)
+
+
 @pytest.mark.parametrize("token_in", ["header", "query"])
 def test_the_token_reaches_no_log_error_cause_or_traceback(server, caplog, token_in):
     """Neither our errors, their causes and contexts, nor the HTTP library's debug log hold the token."""

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Final, Literal, NoReturn, Self
-from urllib.parse import quote, urlencode
+from typing import Any, Final, Literal, NoReturn, Self
+from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 import requests
@@ -40,7 +40,7 @@ from toolkit.errors import (
     UnprocessableError,
 )
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Half, Service
+from toolkit.settings.service import Half, Service, is_loopback
 from toolkit.version import __version__
 
 _PIECE: Final = 1 << 18
@@ -135,6 +135,9 @@ class Transport:
         self._session = requests.Session()
         self._session.headers["User-Agent"] = f"workflow-vector-toolkit/{__version__}"
         self._session.auth = _Token(half) if half else _NoToken()
+        # a proxy of the environment is for other machines, not for this one
+        own = is_loopback(urlsplit(base_url).hostname or "")
+        self._proxies: Any = dict.fromkeys(("http", "https", "all")) if own else None
         self._log_filter = _LogFilter(redactor)
         for name in _LOGGERS:
             logging.getLogger(name).addFilter(self._log_filter)
@@ -204,6 +207,7 @@ class Transport:
                 data=request.body,
                 stream=True,
                 allow_redirects=False,
+                proxies=self._proxies,
                 timeout=(_CONNECT_TIMEOUT, self.policy.deadline),
             ) as response:
                 body = self._read(request, response, until)

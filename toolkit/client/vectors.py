@@ -81,13 +81,16 @@ def read_info(transport: Transport) -> IndexInfo:
     value = _decoded(request, result_bytes(request, transport.send(request)))
     if not isinstance(value, dict):
         not_as_specified(request, got=repr(value)[:60], expected="an object under 'result'")
-    dense = value.get("denseIndex") or {}
+    dense, sparse = value.get("denseIndex") or {}, value.get("sparseIndex") or {}
+    kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
     spaces = value.get("namespaces") or {}
     return IndexInfo(
-        kind=str(value.get("indexType") or ("DENSE" if value.get("dimension") else "SPARSE")).upper(),
+        kind=str(value.get("indexType") or kind).upper(),
         dimension=int(value.get("dimension") or dense.get("dimension") or 0),
         similarity=str(value.get("similarityFunction") or dense.get("similarityFunction") or ""),
-        model=str(value.get("embeddingModel") or dense.get("embeddingModel") or ""),
+        model=str(
+            value.get("embeddingModel") or dense.get("embeddingModel") or sparse.get("embeddingModel") or ""
+        ),
         vector_count=int(value.get("vectorCount") or 0),
         pending_count=int(value.get("pendingVectorCount") or 0),
         namespaces={

@@ -86,7 +86,7 @@ def start_local(*options: str) -> Service:
             "starting the embedded service",
             got=said[-1] if said else f"no address (exit status {child.returncode})",
             expected="a line with its addresses on standard output",
-            next_step="Its parts are installed by: pip install 'workflow-vector-toolkit[local]'.",
+            next_step="Run `toolkit serve --sample` to see it by itself.",
         ) from None
     return local_service(address, token, DEFAULT_INDEX, keys, close)
 

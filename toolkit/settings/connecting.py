@@ -19,7 +19,6 @@ import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import replace
-from ipaddress import ip_address
 from secrets import token_bytes
 from typing import Final, Literal, cast
 from urllib.parse import urlsplit
@@ -40,6 +39,7 @@ from toolkit.settings.service import (
     Region,
     Service,
     TokenPlace,
+    is_loopback,
     make_service,
 )
 
@@ -232,7 +232,7 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
             expected="keys that cannot be guessed",
             next_step="Copy them again, whole.",
         )
-    if parts.scheme == "http" and not _is_loopback(host):
+    if parts.scheme == "http" and not is_loopback(host):
         warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=4)
     return replace(half, url=url, dialect=DIALECTS[dialect])
 
@@ -240,13 +240,6 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
 # No query, no fragment, nothing that no URL may hold, and no placeholder that was not filled in.
 _ADDRESS: Final = re.compile(r"""[^\s?#\\{}<>"^`|\x00-\x1f\x7f]+""")
 _TOKEN: Final = re.compile(r"[!-~]+")
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost" or host.endswith(".localhost")
 
 
 def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:

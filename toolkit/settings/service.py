@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Final, Literal, Self, get_args
 
 from toolkit.errors import SettingsError
@@ -150,3 +151,11 @@ def local_service(
     queue = Half("queue", address, secret, dialect, "local", signing_keys=tuple(Secret(key) for key in keys))
     vector = Half("vector", f"{address}/vector/{index}", secret, dialect, "local")
     return make_service(queue, vector, close)
+
+
+def is_loopback(host: str) -> bool:
+    """Whether a host is this machine itself."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost" or host.endswith(".localhost")
