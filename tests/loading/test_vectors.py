@@ -229,6 +229,13 @@ def test_info_and_namespaces(server):
     server.json(result(nested))
     info = tk.index_info(server.service())
     assert (info.kind, info.dimension, info.similarity) == ("HYBRID", 3, "EUCLIDEAN")
+    sparse = {"dimension": 0, "similarityFunction": "", "sparseIndex": {"embeddingModel": "bm25"}}
+    server.json(result(sparse))
+    info = tk.index_info(server.service())
+    assert (info.kind, info.dimension, info.model) == ("SPARSE", 0, "bm25")
+    server.json(result(sparse | {"denseIndex": {"dimension": 3, "embeddingModel": "dense-model"}}))
+    info = tk.index_info(server.service())
+    assert (info.kind, info.dimension, info.model) == ("HYBRID", 3, "dense-model")
     server.json(result(["", "b"]))
     assert tk.list_namespaces(server.service()) == ["", "b"]
     server.json(result({"a": 1}))

@@ -26,17 +26,19 @@ def test_json_is_read_exactly(value: object) -> None:
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"", "offset 0"),
-        (b'{"a": }', "offset 6"),
-        (b'{"a": 1} x', "offset 9"),
+        (b"", "its end at offset 0"),
+        (b'{"a": }', "'}' at offset 6"),
+        (b'{"a": 1} x', "'x' at offset 9"),
         (b'\xef\xbb\xbf{"a": 1}', "offset 0"),
-        (b'{"a": "\xff"}', "offset 7"),
-        (b"[" * 100_000, "offset"),
-        (b"9" * 5000, "5000 digits"),
-        (b"[NaN]", "NaN"),
-        (b"[-Infinity]", "Infinity"),
-        (b"[1e400]", "1e400"),
-        (b'{"a": 1, "a": 2}', "twice"),
+        (b'{"a": "\xff"}', "0xff at offset 7"),
+        (b"[" * 100_000, "at offset 200"),
+        (b'{"a": "]]]", "b": ' + b"[" * 100_000, "at offset 217"),
+        (b'["9", ' + b"9" * 5000, "5000 digits at offset 6"),
+        (b'["NaN", NaN]', "NaN at offset 8"),
+        (b"[-Infinity]", "-Infinity at offset 1"),
+        (b"[1e400]", "1e400 at offset 1"),
+        (b'{"a": 1, "a": 2}', "'a' a second time at offset 9"),
+        (b'[{"a": "a:"}, {"b": {"a": 1}, "a": 0, "\\u0062": 2}]', "'b' a second time at offset 38"),
     ],
 )
 def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
@@ -45,6 +47,8 @@ def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
         parse_json(body)
     assert refusal.value.status == 400
     assert words in refusal.value.message
+    assert "; got " in refusal.value.message
+    assert "; expected " in refusal.value.message
 
 
 def test_refusals_have_the_form_of_their_half() -> None:

@@ -39,7 +39,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     async def broken(_: Request) -> Response:
         raise RuntimeError("a secret in a message")
 
-    app._app.router.routes.append(Route("/broken", broken))
+    app._app._app.router.routes.append(Route("/broken", broken))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -137,7 +137,7 @@ def test_our_own_names_are_let_in(http: httpx.Client, url: str, name: str) -> No
 @pytest.mark.parametrize(
     ("method", "path", "status"),
     [
-        ("GET", "/", 404),
+        ("POST", "/", 405),
         ("GET", "/v2/unknown", 404),
         ("PATCH", "/v2/workflows/dlq", 405),
         ("GET", "/v2/batch", 405),
@@ -155,6 +155,27 @@ def test_wrong_paths_and_methods_are_json_errors(
     assert answer.json()["error"]
     assert ("status" in answer.json()) == path.startswith("/vector")
     assert ("allow" in answer.headers) == (status == 405)
+
+
+@pytest.mark.parametrize("path", ["/", "/openapi.json"])
+def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(http: httpx.Client, path: str) -> None:
+    """They are answered without a token and with the right one; a wrong one or a foreign Host is refused."""
+    for headers, status in (
+        ({}, 200),
+        (BEARER, 200),
+        ({"Authorization": "Bearer wrong-token"}, 401),
+        ({"Host": "example.com"}, 403),
+    ):
+        assert http.get(path, headers=headers).status_code == status
+    assert http.get(f"{path}x").status_code == 401
+
+
+def test_options_names_what_a_path_allows_over_all_its_routes(http: httpx.Client) -> None:
+    """204 with Allow where the path is served, 404 where it is not."""
+    answer = http.options("/v2/workflows/dlq/some-id", headers=BEARER)
+    assert (answer.status_code, answer.content) == (204, b"")
+    assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS"
+    assert http.options("/v2/unknown", headers=BEARER).status_code == 404
 
 
 def test_a_failure_of_ours_tells_nothing_and_ends_nothing(

@@ -14,7 +14,8 @@ MAX_BODY: Final = 64 * 1024 * 1024
 
 _MAX_DIGITS: Final = 400
 _MAX_DEPTH: Final = 200
-_TOKENS: Final = re.compile(rb'"(?:[^"\\]|\\.)*"|[\[\]{}]')
+_STRING: Final = r'"(?:[^"\\]|\\.)*+"'
+_TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
 class Refusal(Exception):  # noqa: N818 - an answer to the caller, not an error of this program
@@ -60,61 +61,81 @@ def parse_json(body: bytes) -> Any:
     try:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
-        raise Refusal(
-            400, f"body is not UTF-8; got byte {body[error.start]:#04x} at offset {error.start}"
-        ) from None
+        got = f"byte {body[error.start]:#04x} at offset {error.start}"
+        raise Refusal(400, f"body is not UTF-8; got {got}; expected JSON in UTF-8") from None
     if text.startswith("\ufeff"):
-        raise Refusal(400, "body starts with a byte order mark at offset 0; expected plain UTF-8 JSON")
+        raise Refusal(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
+
+    # offsets are looked for only once something is wrong: the parser's hooks are not told them
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) != len(pairs):
+            name, offset = _second_name(text)
+            raise Refusal(
+                400,
+                f"body is ambiguous; got {name[:80]!r} a second time at offset {offset}; expected it once",
+            )
+        return found
+
+    def whole(digits: str) -> int:
+        if len(digits) > _MAX_DIGITS:
+            raise _number(text, digits, f"{len(digits)} digits", f"whole numbers of at most {_MAX_DIGITS}")
+        return int(digits)
+
+    def finite(digits: str) -> float:
+        value = float(digits)
+        if value in (float("inf"), float("-inf")):
+            raise _number(text, digits, digits[:40], "64-bit numbers")
+        return value
+
+    def no_constant(name: str) -> NoReturn:
+        raise _number(text, name, name, "numbers that JSON knows")
+
     try:
         return json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_int=_whole,
-            parse_float=_finite,
-            parse_constant=_no_constant,
+            text, object_pairs_hook=unique, parse_int=whole, parse_float=finite, parse_constant=no_constant
         )
     except json.JSONDecodeError as error:
-        raise Refusal(400, f"body is not JSON; {error.msg} at offset {error.pos}") from None
-    except RecursionError:
+        got = repr(text[error.pos]) if error.pos < len(text) else "its end"
         raise Refusal(
-            400, f"body is nested more than {_MAX_DEPTH} deep at offset {_too_deep(body)}"
+            400, f"body is not JSON; got {got} at offset {error.pos}; expected JSON: {error.msg}"
+        ) from None
+    except RecursionError:
+        got = f"deeper nesting at offset {_too_deep(text)}"
+        raise Refusal(
+            400, f"body is nested too deep; got {got}; expected at most {_MAX_DEPTH} levels"
         ) from None
 
 
-def _too_deep(body: bytes) -> int:
+def _too_deep(text: str) -> int:
     """The offset at which nesting exceeds `_MAX_DEPTH`; only asked once the parser has given up."""
     depth = 0
-    for found in _TOKENS.finditer(body):
-        token = found[0]
-        depth += 1 if token in b"[{" else -1 if token in b"]}" else 0
+    for found in _TOKENS.finditer(text):
+        depth += 1 if found[0] in "[{" else -1 if found[0] in "]}" else 0
         if depth > _MAX_DEPTH:
             return found.start()
-    return len(body)
+    return len(text)
 
 
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise Refusal(400, f"body names {twice[:80]!r} twice in one object; expected unique names")
-    return found
+def _second_name(text: str) -> tuple[str, int]:
+    """The first name that comes twice in one object, and the offset of its second place."""
+    names: list[set[str]] = []
+    last: re.Match[str] | None = None
+    for found in _TOKENS.finditer(text):
+        if found[0] in "[{":
+            names.append(set())
+        elif found[0] in "]}":
+            names.pop()
+        elif found[0] == ":" and last is not None:
+            name = str(json.loads(last[0]))
+            if name in names[-1]:
+                return name, last.start()
+            names[-1].add(name)
+        last = found
+    return "", len(text)
 
 
-def _whole(digits: str) -> int:
-    if len(digits) > _MAX_DIGITS:
-        raise Refusal(
-            400, f"body holds a whole number of {len(digits)} digits; expected at most {_MAX_DIGITS}"
-        )
-    return int(digits)
-
-
-def _finite(digits: str) -> float:
-    value = float(digits)
-    if value in (float("inf"), float("-inf")):
-        raise Refusal(400, f"body holds {digits[:40]}, which is too large; expected a 64-bit number")
-    return value
-
-
-def _no_constant(name: str) -> NoReturn:
-    raise Refusal(400, f"body holds {name}, which JSON does not know; expected a number")
+def _number(text: str, literal: str, got: str, expected: str) -> Refusal:
+    found = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
+    offset = next((one.start() for one in found if not one[0].startswith('"')), len(text))
+    return Refusal(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")

@@ -9,21 +9,32 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp
 
 from toolkit.local.answers import Refusal, refusal_body
+from toolkit.local.faults.answering import Faults
+from toolkit.local.faults.routes import fault_routes
+from toolkit.local.faults.script import FaultScript
 from toolkit.local.guard import FAILED, Guard
+from toolkit.local.openapi.document import described
 from toolkit.local.queue.dlq_routes import dlq_routes
+from toolkit.local.queue.log_routes import log_routes
+from toolkit.local.queue.message_routes import message_routes
 from toolkit.local.queue.publish_routes import publish_routes
 from toolkit.local.queue.run_routes import run_routes
 from toolkit.local.queue.service import Queue
+from toolkit.local.status import status_page
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.routes import vector_routes
 from toolkit.redaction import Secret
 
+_METHODS = ("get", "post", "put", "patch", "delete")
 
-def build_app(queue: Queue, registry: IndexRegistry, token: Secret) -> ASGIApp:
+
+def build_app(
+    queue: Queue, registry: IndexRegistry, token: Secret, *, faults: FaultScript | None = None
+) -> ASGIApp:
     """The application. While it runs, messages are delivered.
 
     Parameters
@@ -34,6 +45,8 @@ def build_app(queue: Queue, registry: IndexRegistry, token: Secret) -> ASGIApp:
         Its indexes are served at ``/vector/<name>``.
     token : Secret
         The one token of both halves.
+    faults : FaultScript, optional
+        What goes wrong on purpose. Default: nothing, until it is said at ``/admin/faults``.
     """
 
     @asynccontextmanager
@@ -41,7 +54,18 @@ def build_app(queue: Queue, registry: IndexRegistry, token: Secret) -> ASGIApp:
         async with queue.running():
             yield
 
-    routes: list[BaseRoute] = [*publish_routes(), *dlq_routes(), *run_routes(), *vector_routes(registry)]
+    script = FaultScript() if faults is None else faults
+    routes: list[BaseRoute] = [
+        Route("/", status_page(queue, registry), methods=["GET"]),
+        Route("/openapi.json", described, methods=["GET"]),
+        *fault_routes(script),
+        *publish_routes(),
+        *dlq_routes(),
+        *run_routes(),
+        *log_routes(),
+        *message_routes(),
+        *vector_routes(registry),
+    ]
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -49,7 +73,7 @@ def build_app(queue: Queue, registry: IndexRegistry, token: Secret) -> ASGIApp:
     )
     app.router.redirect_slashes = False
     app.state.queue = queue
-    return Guard(app, token)
+    return Guard(Faults(app, script), token)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
@@ -65,13 +89,27 @@ async def _failed(request: Request, _: Exception) -> Response:
 async def _not_there(request: Request, error: Exception) -> Response:
     if not isinstance(error, HTTPException):
         raise error
+    allowed = _allowed(request)
+    if request.method == "OPTIONS" and allowed:
+        return Response(status_code=204, headers={"Allow": allowed})
     asked = f"{request.method} {request.url.path[:200]}"
     message = (
         f"{asked} is not served here; got {error.status_code} {error.detail}; expected a documented route"
     )
     answer = _answer(request, error.status_code, message)
-    answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 wants this header with it
+        answer.headers["Allow"] = allowed
     return answer
+
+
+def _allowed(request: Request) -> str:
+    """The methods of a path, over all routes that it matches: one route alone does not know the others'."""
+    found: set[str] = set()
+    for route in request.app.routes:
+        if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
+            named = route.methods or {name.upper() for name in _METHODS if hasattr(route.endpoint, name)}
+            found |= {*named, "OPTIONS"}
+    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
 
 
 def _answer(request: Request, status: int, message: str) -> Response:

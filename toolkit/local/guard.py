@@ -9,13 +9,21 @@ from typing import Final
 from urllib.parse import parse_qsl, urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolkit.local.answers import Refusal, refusal_body
+from toolkit.local.protocol import MAX_HEAD
 from toolkit.redaction import Secret
 
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may carry the token, beside the Authorization header."""
+
+OPEN_PATHS: Final = frozenset({"/", "/openapi.json"})
+"""What is answered without a token, too: nothing that anybody put into the service."""
+
+KNOWN: Final = "toolkit.known"
+"""Key of the ASGI scope that says whether the caller showed the token."""
 
 FAILED: Final = "the service failed; got an error of its own; expected an answer"
 """What callers are told of a failure of ours: nothing about its insides."""
@@ -58,6 +66,8 @@ class Guard:
             await self._app(scope, receive, watched)
         except Refusal as refusal:
             await _answer(scope, watched, refusal.status, refusal.message)
+        except ClientDisconnect:
+            return  # nobody is there to be answered
         except Exception as error:  # noqa: BLE001 - whatever it is, the service goes on
             # its type and place alone: messages may hold what was sent here
             place = _innermost(error)
@@ -68,12 +78,20 @@ class Guard:
                 await _answer(scope, watched, 500, FAILED)
 
     def _check(self, scope: Scope) -> None:
+        target = len(scope["raw_path"]) + len(scope["query_string"])
+        head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if head > MAX_HEAD:  # one that came in one piece is not measured before
+            raise Refusal(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
         headers = Headers(scope=scope)
         if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
-            raise Refusal(403, "Host is not this machine; expected 127.0.0.1 or localhost")
+            got = repr(headers.get("host", ""))[:80]
+            raise Refusal(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
         origin = headers.get("origin")
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
-            raise Refusal(403, "Origin is not this machine; expected none, or one of 127.0.0.1 or localhost")
+            got = repr(origin)[:80]
+            raise Refusal(
+                403, f"Origin is not this machine; got {got}; expected none, or 127.0.0.1 or localhost"
+            )
         tokens = [
             found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))
         ]
@@ -81,13 +99,15 @@ class Guard:
         tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
         # every one is compared, so that the time taken tells nothing
         right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
-        if not right:
+        scope[KNOWN] = bool(right)
+        if not right and scope["path"] not in OPEN_PATHS:
             raise Refusal(
-                401, "no token; expected 'Authorization: Bearer …' or the query parameter queue_token"
+                401,
+                "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token",
             )
         if not all(right):
             raise Refusal(
-                401, "token is not valid; expected the service's own, the same wherever it is given"
+                401, "token is not valid; got another one; expected the service's own, wherever it is given"
             )
 
 

@@ -20,11 +20,15 @@ from typing import Final, TypeAlias
 
 import platformdirs
 import uvicorn
+from starlette.types import ASGIApp
 
-from toolkit.errors import LocalServiceError, SettingsError, ToolkitError
+from toolkit.errors import InputError, LocalServiceError, SettingsError, ToolkitError
+from toolkit.local.answers import MAX_BODY, Refusal, parse_json
 from toolkit.local.app import build_app
+from toolkit.local.faults.script import FaultScript
+from toolkit.local.protocol import REQUEST_TIMEOUT, Http
 from toolkit.local.queue.durations import duration_ms
-from toolkit.local.queue.service import Queue
+from toolkit.local.queue.service import MAX_MESSAGE, Queue
 from toolkit.local.queue.store import RETENTION_MS, Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -39,6 +43,8 @@ KEY_VARIABLES: Final = ("TOOLKIT_SERVE_CURRENT_SIGNING_KEY", "TOOLKIT_SERVE_NEXT
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Puts sample history into a service that is about to start."""
 
+# seconds; a busy event loop lets the databases' threads wait this long at each statement (Python's own: 5 ms)
+_SWITCH_INTERVAL: Final = 0.0005
 _SHORTEST_TOKEN: Final = 8
 _SHORTEST_KEY: Final = 32  # bytes: RFC 7518 asks for as many as SHA-256 has
 _HIGHEST_PORT: Final = 65535
@@ -68,6 +74,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         f"({' and '.join(DEFAULT_INDEXES)})",
     )  # fmt: skip
     parser.add_argument(
+        "--approximate-above", type=int, metavar="N",
+        help="search namespaces of more than N vectors approximately; needs usearch (every search is exact)",
+    )  # fmt: skip
+    parser.add_argument(
         "--time-factor", type=_factor, default=1.0, metavar="X",
         help="divide all waits between retries, delays and sleeps by this (1)",
     )  # fmt: skip
@@ -78,6 +88,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--allow-destination", action="append", default=[], metavar="HOST",
         help="a host beyond this machine to which messages may go; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "--max-message", type=_size, default=MAX_MESSAGE, metavar="BYTES",
+        help=f"largest message; longer answers are cut off there, in callbacks, too ({MAX_MESSAGE})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--dialect", choices=("service", "upstash"), default="service",
+        help="prefix of the headers of those messages whose publish used none (service)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--request-timeout", type=_seconds, default=REQUEST_TIMEOUT, metavar="SECONDS",
+        help=f"within which a request must have arrived ({REQUEST_TIMEOUT:g})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--faults", type=Path, metavar="FILE",
+        help="JSON script of what goes wrong on purpose; see toolkit.local.faults",
     )  # fmt: skip
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     parser.add_argument("--sample", action="store_true", help="fill in sample history, once")
@@ -106,6 +132,8 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
         When it cannot start.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
+    sys.setswitchinterval(_SWITCH_INTERVAL)
+    faults = _faults(options.faults)
     folder = options.data_dir or Path(platformdirs.user_data_dir("workflow-vector-toolkit")) / "local"
     _make_folder(folder)
     with _locked(folder):
@@ -113,11 +141,18 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
         listening = _listen(options.port)
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=_signing_keys())
         try:
-            registry = IndexRegistry(folder / "vectors")
+            registry = IndexRegistry(folder / "vectors", approximate_above=options.approximate_above)
             try:
                 _prepare(folder, store, registry, options, fill)
-                queue = Queue(store, time_factor=options.time_factor, allowed=options.allow_destination)
-                _serve(queue, registry, token, listening, token_file, with_parent=options.with_parent)
+                queue = Queue(
+                    store,
+                    time_factor=options.time_factor,
+                    allowed=options.allow_destination,
+                    max_message=options.max_message,
+                    prefix=f"{options.dialect.title()}-",
+                )
+                app = build_app(queue, registry, token, faults=faults)
+                _serve(app, registry, listening, token_file, options)
             finally:
                 registry.close()
         finally:
@@ -166,17 +201,19 @@ def _prepare(
 
 
 def _serve(
-    queue: Queue,
+    app: ASGIApp,
     registry: IndexRegistry,
-    token: Secret,
     listening: socket.socket,
     token_file: Path | None,
-    *,
-    with_parent: bool,
+    options: argparse.Namespace,
 ) -> None:
+    class Connection(Http):
+        request_timeout = options.request_timeout
+
     server = uvicorn.Server(
         uvicorn.Config(
-            build_app(queue, registry, token),
+            app,
+            http=Connection,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -201,7 +238,7 @@ def _serve(
             }
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
-            if with_parent:
+            if options.with_parent:
                 threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
         await serving
 
@@ -222,6 +259,21 @@ def _end_with_parent(server: uvicorn.Server) -> None:
     while os.read(0, 4096):
         pass
     server.should_exit = True
+
+
+def _faults(file: Path | None) -> FaultScript:
+    script = FaultScript()
+    if file is None:
+        return script
+    try:
+        script.put(parse_json(file.read_bytes()))
+    except (OSError, Refusal, InputError) as error:
+        raise SettingsError(
+            f"reading the fault script {file.name!r}",
+            got=error.strerror if isinstance(error, OSError) else str(error),
+            expected="a JSON file as toolkit.local.faults describes it",
+        ) from None
+    return script
 
 
 def _listen(port: int) -> socket.socket:
@@ -334,6 +386,20 @@ def _factor(text: str) -> float:
     if not 1e-6 <= factor <= 1e9:  # noqa: PLR2004 - generous, and neither 0 nor NaN
         raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.000001 to 1000000000")
     return factor
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.01 <= seconds <= 86_400:  # noqa: PLR2004 - a day; neither 0 nor NaN
+        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.01 to 86400 seconds")
+    return seconds
+
+
+def _size(text: str) -> int:
+    size = int(text)
+    if not 1 <= size <= MAX_BODY:
+        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 1 to {MAX_BODY} bytes")
+    return size
 
 
 def _duration(text: str) -> int:

@@ -40,6 +40,14 @@ class LocalService:
         Hosts beyond loopback to which messages may go.
     retention : str, optional
         How long failures are kept, such as ``7d``.
+    max_message : int, optional
+        Largest message, in bytes; longer answers are cut off there.
+    dialect : str
+        ``service`` or ``upstash``: the prefix of the headers of messages whose publish used none.
+    request_timeout : float, optional
+        Seconds within which a request must have arrived.
+    faults : Path, optional
+        Script of what goes wrong on purpose, as for ``toolkit serve --faults``.
 
     Attributes
     ----------
@@ -69,6 +77,10 @@ class LocalService:
         sample: bool = False,
         allow_destinations: Sequence[str] = (),
         retention: str | None = None,
+        max_message: int | None = None,
+        dialect: str = "service",
+        request_timeout: float | None = None,
+        faults: Path | None = None,
     ) -> None:
         self._temporary = data_dir is None
         self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
@@ -77,6 +89,10 @@ class LocalService:
         self._options += [word for spec in indexes for word in ("--index", spec)]
         self._options += [word for host in allow_destinations for word in ("--allow-destination", host)]
         self._options += ["--retention", retention] if retention else []
+        self._options += ["--max-message", str(max_message)] if max_message else []
+        self._options += ["--dialect", dialect]
+        self._options += ["--request-timeout", repr(request_timeout)] if request_timeout else []
+        self._options += ["--faults", str(faults)] if faults else []
         self._module = ["toolkit", "serve", "--sample"] if sample else ["toolkit.local.serve"]
         self._token = Secret(secrets.token_urlsafe(32))
         self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))

@@ -7,7 +7,7 @@ import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -105,9 +105,11 @@ def _no_certificates() -> ssl.SSLContext:
 
 
 @contextmanager
-def serving(folder: Path, *, retention_ms: int = 90 * 86_400_000, **options: Any) -> Iterator[Service]:
+def serving(
+    folder: Path, *, retention_ms: int = 90 * 86_400_000, clock: ManualClock | None = None, **options: Any
+) -> Iterator[Service]:
     """A queue served by a thread of this process."""
-    clock = ManualClock()
+    clock = clock or ManualClock()
     store = Store(folder / "queue", clock=clock, retention_ms=retention_ms, signing_keys=KEYS)
     registry = IndexRegistry(folder / "vectors")
     app = build_app(Queue(store, **options), registry, Secret(TOKEN))
@@ -133,6 +135,12 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Service]]:
     """Start a queue with options of `Store` and `Queue`; ended after the test."""
     with ExitStack() as stack:
         yield lambda **options: stack.enter_context(serving(tmp_path, **options))
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Callable[..., AbstractContextManager[Service]]:
+    """Serve a queue inside a ``with`` block, each time on the same data; options of `Store` and `Queue`."""
+    return lambda **options: serving(tmp_path, **options)
 
 
 @pytest.fixture

@@ -30,6 +30,7 @@ class Application:
     broken: set[int] = field(default_factory=set)
     ran: list[tuple[str, int]] = field(default_factory=list)
     failures: list[Any] = field(default_factory=list)
+    takes_calls: bool = True
     failure_status: int = 200
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -80,6 +81,8 @@ class Application:
 
     def take_call(self, headers: dict[str, str], told: dict[str, Any]) -> Any:
         """A call's answer has come: hand it in as the step's result."""
+        if not self.takes_calls:
+            return self.reply(500, {}, b'{"message": "not now"}')
         out = {"status": told["status"], "body": base64.b64decode(told["body"]).decode()}
         run_id = headers["upstash-workflow-runid"]
         step = {"stepId": int(headers["upstash-workflow-stepid"]), "stepType": "Call", "out": json.dumps(out)}
@@ -181,6 +184,8 @@ def test_a_run_of_steps_with_a_sleep_comes_to_its_end(service: Service, server: 
     assert steps[0] == {"n": 1}
     assert json.loads(steps[3]["out"]) == [1, [2, None]]
     assert service.dlq("workflows/dlq") == []
+    canceled = {"workflowRunId": run_id, "state": "CANCELED"}
+    assert service.http.get("/v2/logs", params=canceled).json()["events"] == []
 
 
 def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: Server) -> None:
@@ -194,6 +199,20 @@ def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: 
     ]
     (called,) = [asked for asked in server.asked if asked.path == "/third-party"]
     assert called.body == b"to them"
+
+
+def test_a_call_whose_answer_cannot_be_taken_fails_the_run(service: Service, server: Server) -> None:
+    """The failure function is told; resumed, the run takes the answer that came, and asks nobody again."""
+    app = Application(service, server, [lambda *_: ("call",), lambda _, results: results], takes_calls=False)
+    run_id = app.begin("{}")
+    service.run_out(lambda: app.failures, step=60)
+    (entry,) = service.dlq("workflows/dlq", workflowRunId=run_id)
+    assert json.loads(entry["responseBody"]) == {"message": "not now"}
+    assert run_of(service, run_id)["workflowState"] == "RUN_FAILED"
+    app.takes_calls = True
+    resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
+    assert service.wait(ended(service, resumed))["workflowState"] == "RUN_SUCCESS"
+    assert len([asked for asked in server.asked if asked.path == "/third-party"]) == 1
 
 
 def failing_run(service: Service, server: Server, **options: Any) -> tuple[Application, dict[str, Any]]:

@@ -20,6 +20,10 @@ SPECS = (
     "near:dense:3:EUCLIDEAN",
     "dots:dense:3:DOT_PRODUCT",
     "docs:dense:256:COSINE:hashing",
+    "words:sparse",
+    "terms:sparse:bm25",
+    "mixed:hybrid:2:COSINE",
+    "notes:hybrid:64:COSINE:hashing+bm25",
 )
 
 
@@ -56,7 +60,8 @@ def http(registry: IndexRegistry, address: str) -> Iterator[httpx.Client]:
     """A client of the server, whose indexes are empty."""
     for spec in registry.specs():
         index = registry.get(spec.name)
-        index.reset(namespace=None)
+        if any(index.namespaces().values()):
+            index.reset(namespace=None)
         for name in index.namespaces():
             if name:
                 index.delete_namespace(name)

@@ -20,9 +20,10 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import Refusal
-from toolkit.local.vectors.bodies import Fetch, Include, Query, Range, Selection
+from toolkit.local.vectors.bodies import Fetch, Range, Selection
 from toolkit.local.vectors.database import IndexDatabase
-from toolkit.local.vectors.models import HashingModel, load_model
+from toolkit.local.vectors.models import HashingModel, load_models
+from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -205,13 +206,13 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
 
 
 def test_batches_do_not_slow_down(opened: Callable[[], IndexRegistry]) -> None:
-    """Rows go into room that doubles: after 3,000 rows the matrix was copied a few times, not once a row."""
+    """Rows go into room that doubles: after 3,000 rows it was copied a few times, not once a row."""
     index = opened().create(PLAIN)
     for batch in range(30):
         index.upsert([{"id": f"{batch}-{n}", "vector": [n, batch]} for n in range(100)])
     rows = index._namespaces[""].rows
     assert len(rows) == 3000
-    assert rows._matrix.shape == (4096, 2)
+    assert rows._norms.shape == (4096,)
 
 
 def test_random_is_seeded(tmp_path: Path) -> None:
@@ -250,6 +251,14 @@ def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
         ("../docs:dense:2:COSINE", "letters"),
         (":dense:2:COSINE", "letters"),
         ("docs:dense:2:COSINE:", "model"),
+        ("docs:dense:2:COSINE:hashing+bm25", "one model"),
+        ("docs:hybrid:2:COSINE:hashing", "two names"),
+        ("docs:hybrid:2", "NAME:hybrid"),
+        ("docs:hybrid:0:COSINE", "1 to 5376"),
+        ("words:sparse:", "model"),
+        ("words:sparse:256:COSINE", "no dimension"),
+        ("words:sparse::COSINE:bm25", "no dimension"),
+        ("words:sparse:::", "model"),
     ],
 )
 def test_specs_that_cannot_be_read_say_why(text: str, says: str) -> None:
@@ -262,6 +271,12 @@ def test_specs_that_cannot_be_read_say_why(text: str, says: str) -> None:
 def test_specs_are_read() -> None:
     """All parts of a spec are taken, the similarity in any case."""
     assert IndexSpec.parse("w:dense:5376:dot_product") == IndexSpec("w", 5376, "DOT_PRODUCT")
+    assert IndexSpec.parse("w:sparse") == IndexSpec("w", kind="sparse")
+    for text in ("w:sparse:bm25", "w:sparse:::bm25"):
+        assert IndexSpec.parse(text) == IndexSpec("w", model="bm25", kind="sparse")
+    both = IndexSpec.parse("docs:hybrid:256:cosine:hashing+bm25")
+    assert both == IndexSpec("docs", 256, "COSINE", "hashing+bm25", "hybrid")
+    assert IndexSpec.from_dict(both.to_dict()) == both
     spec = IndexSpec.parse("docs:dense:8:EUCLIDEAN:hashing")
     assert spec == IndexSpec("docs", 8, "EUCLIDEAN", "hashing")
     assert IndexSpec.from_dict(spec.to_dict()) == spec
@@ -269,7 +284,7 @@ def test_specs_are_read() -> None:
 
 def test_hashing_model_is_stable_and_near_for_similar_texts() -> None:
     """The model's numbers never change, vectors have length 1, and similar texts are nearer than others."""
-    model = load_model("hashing")
+    model = load_models(IndexSpec.parse("docs:dense:384:COSINE:hashing")).dense
     assert isinstance(model, HashingModel)
     texts = [
         "Connection refused by host",
@@ -290,6 +305,7 @@ def test_hashing_model_is_stable_and_near_for_similar_texts() -> None:
     )
 
 
+@settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 40))
 def test_hashing_model_takes_any_text(texts: list[str], dimension: int) -> None:
     """Whatever the text and the dimension, vectors are finite and of length 1."""

@@ -268,7 +268,7 @@ def test_indexes_are_listed_and_made(http: httpx.Client) -> None:
     """PUT makes an index once: the same again is fine, another under its name 409. GET shows them."""
     fields = {"kind": "dense", "dimension": 3, "similarity": "DOT_PRODUCT"}
     made = result(http.put("/fresh", json=fields))
-    assert made == fields | {"name": "fresh", "model": None}
+    assert made == fields | {"name": "fresh", "model": None, "rank_start": 1}
     assert result(http.put("/fresh", json=fields)) == made
     assert result(http.get("/fresh")) == made
     assert made in result(http.get(str(http.base_url).rstrip("/")))

@@ -27,9 +27,9 @@ def naive_score(vector: list[float], query: list[float], similarity: str) -> flo
 
 
 def filled(vectors: np.ndarray) -> NamespaceRows:
-    rows = NamespaceRows(vectors.shape[1])
-    for number, vector in enumerate(vectors):
-        rows.put(f"v{number}", number + 1, vector, None)
+    rows = NamespaceRows(lambda slots: vectors[:slots], lambda: ())
+    for number in range(len(vectors)):
+        rows.put(f"v{number}", number + 1, number, None)
     return rows
 
 
@@ -78,11 +78,57 @@ def test_nearest_is_what_a_plain_search_finds(
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
 def test_the_first_put_comes_first_among_equals(similarity: str) -> None:
-    """Equal vectors are ordered by when they were first put, wherever they lie in memory."""
-    rows = filled(np.ones((50, 7), dtype=np.float32))
-    rows.remove("v0")  # the last row moves to the front
+    """Equal vectors are ordered by when they were first put, wherever they lie in the file."""
+    rows = filled(np.ones((51, 7), dtype=np.float32))
+    for name in ("v50", "v0"):
+        rows.remove(name)
+    rows.put("v2", 3, 50, None)  # written again, it lies at the end
+    rows.put("late", 52, 0, None)  # and a new one in the hole at the front
     found = nearest(rows, np.ones(7), 5, similarity)
     assert [rows.ids[slot] for slot, _ in found] == ["v1", "v2", "v3", "v4", "v5"]
+
+
+@pytest.mark.parametrize("gone", [5, 260, 299])
+def test_what_lies_in_holes_is_not_found(gone: int) -> None:
+    """Rows that went are in no answer, however near what is left of them; few rows and many are searched."""
+    vectors = np.random.default_rng(9).standard_normal((300, 5)).astype(np.float32)
+    rows = filled(vectors)
+    order = np.argsort(-(vectors @ np.ones(5)))
+    for slot in order[:gone]:
+        rows.remove(f"v{slot}")
+    found = nearest(rows, np.ones(5), 4, "DOT_PRODUCT")
+    assert [slot for slot, _ in found] == order[gone : gone + 4].tolist()
+    vectors[order[:gone]] = np.inf  # whatever is there, even what is no vector
+    assert nearest(rows, np.ones(5), 4, "DOT_PRODUCT") == found
+
+
+@pytest.mark.parametrize("similarity", SIMILARITIES)
+@pytest.mark.parametrize("order", ["near first", "near last", "shuffled"])
+def test_the_best_are_found_wherever_they_lie(similarity: str, order: str) -> None:
+    """All of the best beside each other, or far apart: they are found, among all rows and among half."""
+    numbers = np.random.default_rng(11)
+    vectors = numbers.standard_normal((6000, 6)).astype(np.float32)
+    query = numbers.standard_normal(6)
+    naive = np.array([naive_score(one.tolist(), query.tolist(), similarity) for one in vectors])
+    turned = {"near first": np.argsort(-naive), "near last": np.argsort(naive), "shuffled": np.arange(6000)}
+    vectors, naive = vectors[turned[order]], naive[turned[order]]
+    rows = filled(vectors)
+    for passing in (None, np.arange(0, 6000, 2), np.arange(5000)):
+        among = np.arange(6000) if passing is None else passing
+        for top_k in (1, 10, 300):
+            best = among[np.argsort(-naive[among], kind="stable")[:top_k]]
+            found = nearest(rows, query, top_k, similarity, passing)
+            assert [slot for slot, _ in found] == best.tolist()
+
+
+def test_an_empty_namespace_finds_nothing() -> None:
+    """Without rows, or with none that pass, the answer is empty."""
+    rows = filled(np.ones((3, 2), dtype=np.float32))
+    assert nearest(rows, np.ones(2), 5, "COSINE", np.empty(0, dtype=np.intp)) == []
+    for name in ("v0", "v1", "v2"):
+        rows.remove(name)
+    assert nearest(rows, np.ones(2), 5, "COSINE") == []
+    assert nearest(filled(np.ones((0, 2), dtype=np.float32)), np.ones(2), 5, "EUCLIDEAN") == []
 
 
 def test_differences_below_single_precision_are_seen() -> None:
@@ -126,29 +172,3 @@ def test_large_random_search_equals_the_plain_one() -> None:
     exact = vectors.astype(np.float64) @ query
     found = nearest(rows, query, 10, "DOT_PRODUCT")
     assert [slot for slot, _ in found] == np.argsort(-exact)[:10].tolist()
-
-
-@given(st.lists(st.tuples(st.booleans(), st.integers(0, 9)), max_size=120))
-def test_rows_are_those_of_a_dictionary(steps: list[tuple[bool, int]]) -> None:
-    """Putting, replacing and removing in any order leaves what a dictionary holds, without holes."""
-    rows, plain = NamespaceRows(2), {}
-    for turn, (putting, number) in enumerate(steps):
-        name = f"r{number}"
-        if putting:
-            vector = np.array([turn, number], dtype=np.float32)
-            rows.put(name, turn, vector, {"turn": turn})
-            plain[name] = (turn, vector.tolist(), {"turn": turn})
-        elif name in rows:
-            rows.remove(name)
-            del plain[name]
-    assert (
-        dict(
-            zip(
-                rows.ids,
-                zip(rows.sequence.tolist(), rows.matrix.tolist(), rows.metadata, strict=True),
-                strict=True,
-            )
-        )
-        == plain
-    )
-    assert rows.norms.tolist() == pytest.approx([math.hypot(*plain[name][1]) for name in rows.ids])

@@ -80,7 +80,7 @@ class MetadataFilter(ABC):
 
 
 @dataclass(frozen=True)
-class _Condition(MetadataFilter):
+class Condition(MetadataFilter):
     """One condition on one field."""
 
     field: str
@@ -89,9 +89,15 @@ class _Condition(MetadataFilter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_path", parse_path(self.field))
 
-    def _passes(self, metadata: Any) -> bool:
-        found = resolve(metadata, self._path)
+    def accepts(self, found: Any) -> bool:
+        """Whether metadata passes that has this value in the field: a JSON value, or `MISSING`.
+
+        Nothing else of the metadata counts, so it need be asked once for each value that occurs.
+        """
         return found is not MISSING and found is not None and self._holds(found)
+
+    def _passes(self, metadata: Any) -> bool:
+        return self.accepts(resolve(metadata, self._path))
 
     @abstractmethod
     def _holds(self, found: Any) -> bool:
@@ -102,7 +108,7 @@ class _Condition(MetadataFilter):
 
 
 @dataclass(frozen=True)
-class Comparison(_Condition):
+class Comparison(Condition):
     """``field op value``.
 
     Parameters
@@ -138,7 +144,7 @@ class Comparison(_Condition):
 
 
 @dataclass(frozen=True)
-class Membership(_Condition):
+class Membership(Condition):
     """``field IN (values)`` or ``field NOT IN (values)``."""
 
     values: tuple[Value, ...]
@@ -160,7 +166,7 @@ class Membership(_Condition):
 
 
 @dataclass(frozen=True)
-class Contains(_Condition):
+class Contains(Condition):
     """``field CONTAINS value`` or ``field NOT CONTAINS value``: whether an array holds a value."""
 
     value: Value
@@ -179,7 +185,7 @@ class Contains(_Condition):
 
 
 @dataclass(frozen=True)
-class Glob(_Condition):
+class Glob(Condition):
     """``field GLOB pattern`` or ``field NOT GLOB pattern``; patterns as `GlobPattern` describes them."""
 
     pattern: str
@@ -200,7 +206,7 @@ class Glob(_Condition):
 
 
 @dataclass(frozen=True)
-class HasField(_Condition):
+class HasField(Condition):
     """``HAS FIELD field`` or ``HAS NOT FIELD field``."""
 
     negated: bool = False
@@ -208,11 +214,11 @@ class HasField(_Condition):
     def _text(self) -> str:
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
-    def _passes(self, metadata: Any) -> bool:
-        return (resolve(metadata, self._path) is MISSING) == self.negated
+    def accepts(self, found: Any) -> bool:
+        return (found is MISSING) == self.negated
 
     def _holds(self, found: Any) -> bool:
-        return self._passes(found)
+        return self.accepts(found)
 
 
 @dataclass(frozen=True)

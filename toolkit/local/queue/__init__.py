@@ -10,8 +10,20 @@ The specification leaves things open; this is what is assumed here:
 - A failing failure callback of a run shows in the state of the run's entry alone; other callbacks that fail
   have entries of their own.
 - A step's publish inherits from the run's first message what it does not say itself.
-- A run whose step is given up has failed as a whole: what else it had to deliver is dropped.
-- The time factor divides waits (retries, delays, sleeps, rate periods). Time-outs, deduplication, retention
-  and all timestamps are real.
-- Topics, schedules, parallel steps' bookkeeping, wait-for-event and notify are not there.
+- A step that is posted twice (an endpoint that is asked again answers again) counts once; the second is
+  answered as deduplicated. Every step comes with the history up to itself, not with later ones.
+- A run whose step is given up has failed as a whole: what else it had to deliver or wait for is dropped.
+  Resumed, it goes on with that, too, sleeps and waits until their own moments; restarted, it does not.
+- A wait's time-out says `waitTimeout` and has no `out`; the headers and the body that its endpoint named for
+  a time-out are shown, not used. Deadlines of waiters are Unix milliseconds. An event for one run is kept
+  until the run waits for it or ends; one for all is lost on those who do not wait yet.
+- Canceling runs or messages in bulk without ids and filters means all of them; there is no limit to how many.
+- A delivery counts against the rate of its key for one period from its start, also across a restart. What was
+  under way when the service was killed counts against no parallelism after it.
+- The time factor divides waits (retries, delays, sleeps, time-outs of waits, rate periods). Time-outs of
+  deliveries, deduplication, retention and all timestamps are real.
+- Filters by what is not there (URL groups, queues, schedules) find nothing.
+- A run that was invoked by another tells it how it ended, once; what is resumed or restarted later does not.
+- URL groups, queues (and `/v2/enqueue`), schedules, webhooks of runs, and pausing or pinning keys of flow
+  control are not there.
 """

@@ -34,7 +34,9 @@ def report_answer(
     callback = _report(source, source.callback, body, now_ms=now_ms, factor=factor)
     if source.run_id:
         # a run that cannot take its call's answer has failed, and its failure function is to know
-        callback = msgspec.structs.replace(callback, failure_callback=source.failure_callback)
+        first = runs.first_message(connection, source.run_id)
+        failure_callback = source.failure_callback or (first.failure_callback if first else None)
+        callback = msgspec.structs.replace(callback, failure_callback=failure_callback)
     enqueue(connection, callback, now_ms=now_ms)
 
 

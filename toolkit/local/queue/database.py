@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import queue
 import sqlite3
 import threading
+from collections import defaultdict
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from toolkit.errors import LocalServiceError
 from toolkit.local.queue.schema import TABLES, VERSION
 
 T = TypeVar("T")
-_Job = tuple[Callable[[sqlite3.Connection], Any], "Future[Any]"]
 _BATCH: Final = 256  # most writes in one transaction
+
+
+class _Job(NamedTuple):
+    """A write, and who is told of its end: a task of an event loop, or without a loop a thread."""
+
+    work: Callable[[sqlite3.Connection], Any]
+    done: Future[Any] | asyncio.Future[Any]
+    loop: asyncio.AbstractEventLoop | None = None
+
+
+class _Outcome(NamedTuple):
+    job: _Job
+    result: Any
+    problem: Exception | None
 
 
 class Database:
@@ -41,20 +56,22 @@ class Database:
         path.touch(mode=0o600)
         self._path = path
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        try:
-            self._writing = _open(path)
-            self._reading = _open(path)
-            self._prepare()
-        except sqlite3.Error as error:
-            raise LocalServiceError(
-                f"opening {path.name!r}", got=str(error), expected="a database of this service"
-            ) from None
+        with contextlib.ExitStack() as opened:
+            try:
+                self._writing = opened.enter_context(contextlib.closing(_open(path)))
+                self._reading = opened.enter_context(contextlib.closing(_open(path)))
+                self._prepare()
+            except sqlite3.Error as error:
+                raise LocalServiceError(
+                    f"opening {path.name!r}", got=str(error), expected="a database of this service"
+                ) from None
+            opened.pop_all()  # they stay open until `close`
         self._reader = ThreadPoolExecutor(max_workers=1, thread_name_prefix="queue-reader")
         self._writer = threading.Thread(target=self._write_all, name="queue-writer", daemon=True)
         self._writer.start()
 
     def _prepare(self) -> None:
-        self._writing.executescript(TABLES)
+        self._writing.executescript(f"BEGIN; {TABLES} COMMIT;")  # one flush instead of one a table
         self._writing.execute("INSERT OR IGNORE INTO kept VALUES ('version', ?)", (VERSION,))
         (found,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
         if found != VERSION:
@@ -68,12 +85,15 @@ class Database:
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
         """Hand over a write. Its future is done once the write is on disk."""
         done: Future[T] = Future()
-        self._jobs.put((work, done))
+        self._jobs.put(_Job(work, done))
         return done
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Write, and come back once it is on disk. A failing write leaves nothing behind and raises here."""
-        return await asyncio.wrap_future(self.submit(work))
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[T] = loop.create_future()
+        self._jobs.put(_Job(work, done, loop))
+        return await done
 
     async def read(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Read what has been committed."""
@@ -102,22 +122,24 @@ class Database:
                 self._commit(batch)
 
     def _commit(self, batch: list[_Job]) -> None:
-        outcomes: list[tuple[Future[Any], Any, Exception | None]] = []
         try:
             self._writing.execute("BEGIN IMMEDIATE")
-            outcomes = [(done, *self._try(work)) for work, done in batch]
+            outcomes = [_Outcome(job, *self._try(job.work)) for job in batch]
             self._writing.execute("COMMIT")
         except sqlite3.Error as error:  # a full disk, above all: nothing of this batch is kept
             if self._writing.in_transaction:
                 self._writing.execute("ROLLBACK")
-            outcomes = [(done, None, error) for _, done in batch]
-        for done, result, problem in outcomes:
-            if not done.set_running_or_notify_cancel():
-                continue
-            if problem is None:
-                done.set_result(result)
+            outcomes = [_Outcome(job, None, error) for job in batch]
+        # one call into the event loop for all of a batch: each wakes it, and costs as much as a write
+        by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = defaultdict(list)
+        for outcome in outcomes:
+            by_loop[outcome.job.loop].append(outcome)
+        for loop, told in by_loop.items():
+            if loop is None:
+                _tell(told)
             else:
-                done.set_exception(problem)
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
+                    loop.call_soon_threadsafe(_tell, told)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
         self._writing.execute("SAVEPOINT one")
@@ -132,10 +154,24 @@ class Database:
             self._writing.execute("RELEASE one")
 
 
+def _tell(outcomes: list[_Outcome]) -> None:
+    for job, result, problem in outcomes:
+        if job.done.done():
+            continue  # canceled meanwhile
+        if problem is None:
+            job.done.set_result(result)
+        else:
+            job.done.set_exception(problem)
+
+
 def _open(path: Path) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-    connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA foreign_keys = ON")
+    try:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    except sqlite3.Error:
+        connection.close()
+        raise
     connection.row_factory = sqlite3.Row
     return connection

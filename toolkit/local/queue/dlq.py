@@ -42,6 +42,7 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
     caller_ip: tuple[str, ...] = ()
     flow_key: tuple[str, ...] = ()
     ids: tuple[str, ...] = ()
+    fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
     def where(self, *, after: Place | None, entered_since: int) -> tuple[str, list[int | str]]:
         """The condition in SQL, for entries behind `after` that have not expired."""
@@ -70,6 +71,10 @@ class Conditions(msgspec.Struct, frozen=True, kw_only=True):
             if wanted:
                 parts.append(condition.format(",".join("?" * len(wanted))))
                 values.extend(wanted)
+        for field, wanted in self.fields:
+            marks = ",".join("?" * len(wanted))
+            parts.append(f"CAST(json_extract(entry, '$.{field}') AS TEXT) IN ({marks})")
+            values.extend(wanted)
         if after is not None:
             parts.append(f"({few}entered_at, seq) < (?, ?)")
             values.extend(after)

@@ -13,7 +13,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from toolkit.local.answers import Refusal
-from toolkit.local.queue import dlq, runs
+from toolkit.local.queue import dlq, restarting
 from toolkit.local.queue.callbacks import report_failure_again
 from toolkit.local.queue.dlq import Conditions
 from toolkit.local.queue.intake import enqueue
@@ -134,19 +134,21 @@ def _start_again(
     connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool
 ) -> dict[str, Any]:
     now = queue.store.clock.now_ms()
-    started = runs.start_again(connection, _message(row), from_failed_step=from_failed_step, now_ms=now)
+    started = restarting.start_again(
+        connection, _message(row, queue), from_failed_step=from_failed_step, now_ms=now
+    )
     dlq.delete(connection, [row])
     return started
 
 
 def _call_failure_function(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
-    return report_failure_again(connection, _message(row), row, now_ms=now, factor=factor)
+    return report_failure_again(connection, _message(row, queue), row, now_ms=now, factor=factor)
 
 
 def _retry(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     now = queue.store.clock.now_ms()
-    message = runs.again(_message(row), now_ms=now)
+    message = restarting.again(_message(row, queue), now_ms=now)
     enqueue(connection, message, now_ms=now)
     dlq.delete(connection, [row])
     return {"messageId": message.id}
@@ -157,10 +159,10 @@ def _delete(connection: sqlite3.Connection, row: sqlite3.Row, _: Queue) -> dict[
     return {}
 
 
-def _message(row: sqlite3.Row) -> Message:
-    return (
-        decode_message(row["message"]) if row["message"] else runs.message_of_entry(json.loads(row["entry"]))
-    )
+def _message(row: sqlite3.Row, queue: Queue) -> Message:
+    if row["message"]:
+        return decode_message(row["message"])
+    return restarting.message_of_entry(json.loads(row["entry"]), queue.prefix)
 
 
 def _no_entry(dlq_id: str) -> Refusal:

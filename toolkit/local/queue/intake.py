@@ -8,7 +8,9 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.local.answers import Refusal
+from toolkit.local.queue import steps
 from toolkit.local.queue.events import record
+from toolkit.local.queue.invoking import take_apart
 from toolkit.local.queue.message import Kind, Message, Settings, decode_message, new_id
 from toolkit.local.queue.publishing import Publish
 
@@ -46,10 +48,13 @@ def accept(
         redact=publish.redact,
     )
     if message.kind == "step":
-        started = _run_start(connection, message)
-        if started:
-            return {"messageId": started, "deduplicated": True}
-        message = _as_step(connection, message)
+        before = _run_start(connection, message) or _step_before(connection, message)
+        if before:
+            return {"messageId": before, "deduplicated": True}
+        message, invoker = take_apart(message)
+        message = as_step(connection, message)
+        if invoker:
+            connection.execute("UPDATE runs SET invoker = ? WHERE id = ?", (invoker.encode(), message.run_id))
     if publish.deduplication:
         connection.execute(
             "INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)",
@@ -65,13 +70,15 @@ def accept(
 def enqueue(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
     """Put a message where the scheduler finds it."""
     connection.execute(
-        "INSERT INTO messages (id, due_at, run_id, flow_key, about, spec) VALUES (?, ?, ?, ?, ?, ?)",
+        "INSERT INTO messages (id, due_at, run_id, flow_key, about, event_id, spec) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?)",
         (
             message.id,
             message.not_before,
             message.run_id,
-            message.settings.flow_key,
+            None if message.kind == "wait" else message.settings.flow_key,
             message.about,
+            message.waiting.event_id if message.waiting else None,
             message.encode(),
         ),
     )
@@ -105,22 +112,48 @@ def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
     return decode_message(row["first"]).id
 
 
-def _as_step(connection: sqlite3.Connection, message: Message) -> Message:
-    """Put the message into its run's history: as its start, or behind the steps that are already there."""
+def _step_before(connection: sqlite3.Connection, message: Message) -> str | None:
+    """The message that brought this step before: an endpoint that is asked twice answers twice."""
+    workflow = message.settings.workflow
+    if not workflow or workflow.init or run_state(connection, message) != "RUN_STARTED":
+        return None
+    return steps.posted_before(connection, message.run_id, message.body)
+
+
+def run_state(connection: sqlite3.Connection, message: Message) -> str | None:
+    """The state of the message's run; None when it is not known, or of the filled-in history."""
+    row = connection.execute("SELECT state, first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
+    return row["state"] if row and row["first"] else None
+
+
+def as_step(connection: sqlite3.Connection, message: Message) -> Message:
+    """Put the message into its run's history: as its start, or behind the steps that are already there.
+
+    Raises
+    ------
+    Refusal
+        404 when its run is not running (any more).
+    """
     workflow = message.settings.workflow
     if workflow and workflow.init:
         return start_run(connection, message)
-    run = connection.execute("SELECT state, first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    if run is None or run["state"] != "RUN_STARTED" or run["first"] is None:
+    return steps.append(connection, of_run(connection, message))
+
+
+def of_run(connection: sqlite3.Connection, message: Message) -> Message:
+    """The message with what its run's first message said and it does not say itself.
+
+    Raises
+    ------
+    Refusal
+        404 when its run is not running (any more).
+    """
+    if run_state(connection, message) != "RUN_STARTED":
         raise Refusal(
             404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
         )
-    (last,) = connection.execute(
-        "SELECT max(position) FROM steps WHERE run_id = ?", (message.run_id,)
-    ).fetchone()
-    message = _inherit(msgspec.structs.replace(message, step=last + 1), decode_message(run["first"]))
-    _add_step(connection, message)
-    return message
+    run = connection.execute("SELECT first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
+    return _inherit(message, decode_message(run["first"]))
 
 
 def start_run(connection: sqlite3.Connection, first: Message) -> Message:
@@ -128,24 +161,19 @@ def start_run(connection: sqlite3.Connection, first: Message) -> Message:
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow
     connection.execute(
-        "INSERT INTO runs (id, url, state, created_at, labels, first) VALUES (?, ?, 'RUN_STARTED', ?, ?, ?)",
+        "INSERT INTO runs (id, url, state, created_at, labels, caller_ip, flow_key, first) "
+        "VALUES (?, ?, 'RUN_STARTED', ?, ?, ?, ?, ?)",
         (
             first.run_id,
             workflow.url if workflow else first.settings.url,
             first.created_at,
             msgspec.json.encode(first.settings.labels).decode(),
+            first.caller_ip,
+            first.settings.flow_key,
             first.encode(),
         ),
     )
-    _add_step(connection, first)
-    return first
-
-
-def _add_step(connection: sqlite3.Connection, message: Message) -> None:
-    connection.execute(
-        "INSERT INTO steps (run_id, position, message_id, body) VALUES (?, ?, ?, ?)",
-        (message.run_id, message.step, message.id, message.body),
-    )
+    return steps.append(connection, first)
 
 
 def _inherit(message: Message, first: Message) -> Message:

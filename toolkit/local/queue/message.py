@@ -7,11 +7,12 @@ from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-Kind: TypeAlias = Literal["message", "step", "call", "callback", "failure_callback"]
+Kind: TypeAlias = Literal["message", "step", "call", "wait", "callback", "failure_callback"]
 """What a message is for.
 
 ``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a
-workflow's message to a third party. ``callback`` and ``failure_callback``: report on another message.
+workflow's message to a third party. ``wait``: becomes a step when its event comes, or in vain when it is due.
+``callback`` and ``failure_callback``: report on another message.
 """
 
 DEFAULT_RETRIES: Final = 3
@@ -32,6 +33,7 @@ class Workflow(msgspec.Struct, frozen=True, omit_defaults=True):
     run_id: str
     url: str = ""
     init: bool = False
+    invoke: bool = False
     call_type: str = ""
     features: tuple[str, ...] = ()
 
@@ -53,6 +55,15 @@ class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
     workflow: Workflow | None = None
 
 
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What a run waits for, and what its endpoint said about it; `timeout_headers` are only shown."""
+
+    event_id: str
+    timeout_url: str = ""
+    timeout_body: str = ""
+    timeout_headers: dict[str, list[str]] = {}
+
+
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     """One message.
 
@@ -72,6 +83,7 @@ class Message(msgspec.Struct, frozen=True, omit_defaults=True):
     redact: tuple[str, ...] = ()
     step: int | None = None
     about: str | None = None
+    waiting: Waiting | None = None
 
     @property
     def method(self) -> str:

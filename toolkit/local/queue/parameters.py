@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from starlette.requests import Request
 
 from toolkit.local.answers import Refusal, parse_json, read_body
-from toolkit.local.queue.dlq import Conditions
+from toolkit.local.queue.dlq import Conditions, Place
 
 MAX_COUNT: Final = 100
 _HIGHEST: Final = 2**63 - 1
@@ -21,7 +22,7 @@ def single(request: Request, name: str) -> str | None:
     """The value of a parameter that may come once; None when absent or empty."""
     given = request.query_params.getlist(name)
     if len(given) > 1:
-        raise Refusal(400, f"{name} is given {len(given)} times; expected it once")
+        raise Refusal(400, f"{name} is not clear; got it {len(given)} times; expected it once")
     return given[0] if given and given[0] else None
 
 
@@ -49,9 +50,9 @@ def whole(request: Request, name: str, low: int, high: int) -> int | None:
     return int(text)
 
 
-def count(request: Request) -> int:
+def count(request: Request, most: int = MAX_COUNT) -> int:
     """How many entries a page has at most."""
-    return whole(request, "count", 1, MAX_COUNT) or MAX_COUNT
+    return whole(request, "count", 1, most) or most
 
 
 def moment(request: Request, name: str) -> int | None:
@@ -77,6 +78,7 @@ def span(request: Request) -> tuple[int | None, int | None]:
 async def dlq_conditions(request: Request, *, workflow: bool) -> Conditions:
     """What entries a request is about: the filters of the list, ``dlqIds`` in the query or the body."""
     since, until = span(request)
+    in_body = () if request.method == "GET" else (await ids_in_body(request, "dlqIds"))["dlqIds"]
     return Conditions(
         workflow=workflow,
         since=since,
@@ -89,20 +91,100 @@ async def dlq_conditions(request: Request, *, workflow: bool) -> Conditions:
         state=several(request, "failureFunctionState", "failureCallbackState"),
         caller_ip=several(request, "callerIp"),
         flow_key=several(request, "flowControlKey"),
-        ids=(*several(request, "dlqIds"), *(await _ids_in_body(request) if request.method != "GET" else ())),
+        ids=(*several(request, "dlqIds"), *in_body),
+        fields=tuple(
+            (name, found)
+            for name in ("messageId", "responseStatus", "topicName", "queueName", "scheduleId")
+            if (found := several(request, name))
+        ),
     )
 
 
-async def _ids_in_body(request: Request) -> tuple[str, ...]:
+async def ids_in_body(request: Request, *names: str) -> dict[str, tuple[str, ...]]:
+    """What the body names: nothing, or an object with text or arrays of text under these names."""
     body = await read_body(request)
     given = parse_json(body) if body.strip() else {}
-    ids = given.get("dlqIds", []) if isinstance(given, dict) else None
-    if isinstance(ids, str):
-        ids = [ids]
-    if not isinstance(ids, list) or not all(isinstance(one, str) for one in ids):
+    if not isinstance(given, dict):
         raise Refusal(
-            400, "body is not understood; expected nothing, or an object with dlqIds, an array of text"
+            400,
+            f"body is not understood; got {type(given).__name__}; "
+            f"expected nothing, or an object with {' or '.join(names)}",
         )
-    if len(ids) > _MOST_IDS:
-        raise Refusal(400, f"dlqIds are too many; got {len(ids)}; expected at most {_MOST_IDS}")
-    return tuple(ids)
+    found = {}
+    for name in names:
+        ids = given.get(name, [])
+        ids = [ids] if isinstance(ids, str) else ids
+        if not isinstance(ids, list) or not all(map(is_text, ids)):
+            got = "an array with other values" if isinstance(ids, list) else type(ids).__name__
+            raise Refusal(400, f"{name} in the body is not understood; got {got}; expected an array of text")
+        if len(ids) > _MOST_IDS:
+            raise Refusal(400, f"{name} are too many; got {len(ids)}; expected at most {_MOST_IDS}")
+        found[name] = tuple(ids)
+    return found
+
+
+def is_text(value: Any) -> bool:
+    """Whether a value of a body is text that can be written down: JSON can hold halves of characters."""
+    return isinstance(value, str) and not any("\ud800" <= letter <= "\udfff" for letter in value)
+
+
+class Filter:
+    """Conditions of a listing, put together for SQL: names are of this package, values are bound.
+
+    A condition without values is none.
+
+    Examples
+    --------
+    >>> wanted = Filter()
+    >>> wanted.any_of("state", ("a", "b"))
+    >>> wanted.least("time", None)
+    >>> wanted.where, wanted.values
+    ('1 AND state IN (?,?)', ['a', 'b'])
+    """
+
+    def __init__(self) -> None:
+        self._parts = ["1"]
+        self.values: list[int | str] = []
+
+    @property
+    def where(self) -> str:
+        """The conditions in SQL."""
+        return " AND ".join(self._parts)
+
+    def least(self, column: str, value: int | None) -> None:
+        """At least this."""
+        self._add(f"{column} >= ?", () if value is None else (value,))
+
+    def most(self, column: str, value: int | None) -> None:
+        """At most this."""
+        self._add(f"{column} <= ?", () if value is None else (value,))
+
+    def any_of(self, column: str, values: Sequence[int | str]) -> None:
+        """One of these."""
+        self.named_in(f"{column} IN ({{}})", values)
+
+    def named_in(self, condition: str, values: Sequence[int | str]) -> None:
+        """A condition with ``{}`` where the values belong."""
+        self._add(condition.format(",".join("?" * len(values))), values)
+
+    def starts_with(self, column: str, values: Sequence[str]) -> None:
+        """Starts with one of these."""
+        each = " OR ".join([f"substr({column}, 1, length(?)) = ?"] * len(values))
+        self._add(f"({each})", [value for one in values for value in (one, one)])
+
+    def any_label(self, values: Sequence[str]) -> None:
+        """Has one of these labels, in the array in the column `labels`."""
+        self.named_in("EXISTS (SELECT 1 FROM json_each(labels) WHERE value IN ({}))", values)
+
+    def field_of(self, column: str, field: str, values: Sequence[str]) -> None:
+        """Has one of these in a field of its JSON; what has no such field never matches."""
+        self.named_in(f"CAST(json_extract({column}, '$.{field}') AS TEXT) IN ({{}})", values)
+
+    def behind(self, order: str, after: Place | None) -> None:
+        """Stands behind a place, newest first."""
+        self._add(f"({order}, seq) < (?, ?)", after or ())
+
+    def _add(self, condition: str, values: Sequence[int | str]) -> None:
+        if values:
+            self._parts.append(condition)
+            self.values.extend(values)

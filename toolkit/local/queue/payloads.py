@@ -86,18 +86,53 @@ def dlq_entry(
         "maxRetries": message.max_retries,
         "createdAt": message.created_at,
         "callerIP": message.caller_ip,
-        "labels": list(settings.labels),
         "responseStatus": answer.status,
         "responseHeader": header_lists(answer.headers),
         **body_fields("responseBody", answer.body),
     }
+    return entry | _wishes(message) | ({} if workflow else _plain(message))
+
+
+def message_entry(message: Message) -> dict[str, Any]:
+    """A message that still has to be delivered, as it may be shown."""
+    headers, body = redacted(message, Sent(message.settings.headers, message.body))
+    return {
+        "messageId": message.id,
+        "url": message.settings.url,
+        "method": message.method,
+        "header": header_lists(headers),
+        **body_fields("body", body),
+        "maxRetries": message.max_retries,
+        "createdAt": message.created_at,
+        "callerIP": message.caller_ip,
+        **_wishes(message),
+        **_plain(message),
+    }
+
+
+def _wishes(message: Message) -> dict[str, Any]:
+    """What the publish asked for, beyond what every message has."""
+    settings, found = message.settings, dict[str, Any]()
     if settings.labels:
-        entry["label"] = settings.labels[0]
+        found["label"] = settings.labels[0]
     if settings.flow_key:
-        entry["flowControlKey"] = settings.flow_key
+        found["flowControlKey"] = settings.flow_key
     if message.failure_callback:
-        entry["failureCallback"] = message.failure_callback.url
-    return entry
+        found["failureCallback"] = message.failure_callback.url
+    return found | {"labels": list(settings.labels)}
+
+
+def _plain(message: Message) -> dict[str, Any]:
+    """What entries of plain messages say, and those of runs do not."""
+    found: dict[str, Any] = {"notBefore": message.not_before}
+    if message.callback:
+        found["callback"] = message.callback.url
+    if message.settings.retry_delay:
+        found["retryDelayExpression"] = message.settings.retry_delay
+    if flow := message.settings.flow:
+        limits = {"parallelism": flow.parallelism, "rate": flow.rate, "period": flow.period_ms // 1000}
+        found |= {name: limit for name, limit in limits.items() if limit is not None}
+    return found
 
 
 def callback_body(
@@ -142,9 +177,10 @@ def callback_body(
 def redacted(message: Message, sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
     """What was sent as it may be shown: fields that the publish wanted redacted are ``REDACTED:<SHA256>``."""
     fields = {field.lower() for field in message.redact}
+    every = not fields.isdisjoint({"headers", "header"})
     names = {field[len("header[") : -1] for field in fields if field.startswith("header[")}
     headers = [
-        (name, _digest(value.encode("latin-1")) if "headers" in fields or name.lower() in names else value)
+        (name, _digest(value.encode("latin-1")) if every or name.lower() in names else value)
         for name, value in sent.headers
     ]
     return headers, _digest(sent.body).encode() if "body" in fields else sent.body

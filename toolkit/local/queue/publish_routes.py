@@ -1,4 +1,4 @@
-"""Routes that take messages in: publish, batch, trigger; and one message's own route."""
+"""Routes that take messages in: publish, batch, trigger."""
 
 from __future__ import annotations
 
@@ -15,11 +15,10 @@ from starlette.routing import BaseRoute, Route
 
 from toolkit.local.answers import Refusal, read_body, read_json
 from toolkit.local.guard import TOKEN_PARAMETERS
-from toolkit.local.queue import dlq
-from toolkit.local.queue.events import record
 from toolkit.local.queue.intake import accept
-from toolkit.local.queue.message import decode_message, new_id
+from toolkit.local.queue.message import new_id
 from toolkit.local.queue.publishing import PREFIXES, Publish, read_publish
+from toolkit.local.queue.requests import caller, header_pairs
 from toolkit.local.queue.service import Queue
 
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
@@ -31,7 +30,6 @@ def publish_routes() -> list[BaseRoute]:
         Route("/v2/publish/{destination:path}", PublishEndpoint),
         Route("/v2/batch", BatchEndpoint),
         Route("/v2/trigger/{destination:path}", TriggerEndpoint),
-        Route("/v2/messages/{message_id}", MessageEndpoint),
     ]
 
 
@@ -42,8 +40,9 @@ class PublishEndpoint(HTTPEndpoint):
         """Take one message in."""
         queue: Queue = request.app.state.queue
         url = _destination(request, "/v2/publish/")
-        publish = read_publish(url, _headers(request), await read_body(request, queue.max_message))
-        return JSONResponse((await _take(queue, [publish], _caller(request)))[0])
+        body = await read_body(request, queue.max_message)
+        publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
+        return JSONResponse((await _take(queue, [publish], caller(request)))[0])
 
 
 class BatchEndpoint(HTTPEndpoint):
@@ -60,10 +59,10 @@ class BatchEndpoint(HTTPEndpoint):
         publishes = []
         for position, item in enumerate(items):
             try:
-                publishes.append(_batch_item(item, queue.max_message))
+                publishes.append(_batch_item(item, queue))
             except Refusal as refusal:
                 raise Refusal(refusal.status, f"message {position}: {refusal.message}") from None
-        return JSONResponse(await _take(queue, publishes, _caller(request)))
+        return JSONResponse(await _take(queue, publishes, caller(request)))
 
 
 class TriggerEndpoint(HTTPEndpoint):
@@ -73,11 +72,11 @@ class TriggerEndpoint(HTTPEndpoint):
         """Start a workflow run without asking its endpoint first."""
         queue: Queue = request.app.state.queue
         url = _destination(request, "/v2/trigger/")
-        headers = _headers(request)
+        headers = header_pairs(request)
         names = {name.lower(): value for name, value in headers}
         prefix = next(
             (known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)),
-            PREFIXES[0],
+            queue.prefix,
         )
         for name, value in (
             ("Workflow-Init", "true"),
@@ -88,65 +87,11 @@ class TriggerEndpoint(HTTPEndpoint):
         ):
             if f"{prefix}{name}".lower() not in names:
                 headers.append((f"{prefix}{name}", value))
-        publish = read_publish(url, headers, await read_body(request, queue.max_message))
-        (taken,) = await _take(queue, [publish], _caller(request))
+        body = await read_body(request, queue.max_message)
+        publish = read_publish(url, headers, body, prefix=queue.prefix)
+        (taken,) = await _take(queue, [publish], caller(request))
         answer = {"workflowRunId": taken["workflowRunId"]} if "workflowRunId" in taken else taken
         return JSONResponse(answer)
-
-
-class MessageEndpoint(HTTPEndpoint):
-    """``/v2/messages/{id}``: a message that still has to be delivered."""
-
-    async def get(self, request: Request) -> Response:
-        """What is known about it."""
-        queue: Queue = request.app.state.queue
-        message_id = request.path_params["message_id"]
-        row = await queue.store.database.read(
-            lambda connection: connection.execute(
-                "SELECT spec, due_at, retried FROM messages WHERE id = ?", (message_id,)
-            ).fetchone()
-        )
-        if row is None:
-            raise _no_message(message_id)
-        message = decode_message(row["spec"])
-        return JSONResponse(
-            {
-                "messageId": message.id,
-                "url": message.settings.url,
-                "method": message.method,
-                "maxRetries": message.max_retries,
-                "retried": row["retried"],
-                "createdAt": message.created_at,
-                "notBefore": message.not_before,
-                "nextDeliveryTime": row["due_at"],
-                "callerIP": message.caller_ip,
-                "labels": list(message.settings.labels),
-            }
-        )
-
-    async def delete(self, request: Request) -> Response:
-        """Cancel it. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
-        queue: Queue = request.app.state.queue
-        message_id, now = request.path_params["message_id"], queue.store.clock.now_ms()
-
-        def work(connection: sqlite3.Connection) -> None:
-            row = connection.execute("SELECT spec FROM messages WHERE id = ?", (message_id,)).fetchone()
-            if row is None:
-                raise _no_message(message_id)
-            message = decode_message(row["spec"])
-            connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
-            record(connection, message, "CANCELED", now)
-            if message.kind == "failure_callback" and message.about:
-                dlq.set_state(connection, message.about, "CALLBACK_CANCELED")
-
-        await queue.store.database.write(work)
-        return Response(status_code=202)
-
-
-def _no_message(message_id: str) -> Refusal:
-    return Refusal(
-        404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered"
-    )
 
 
 async def _take(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[dict[str, Any]]:
@@ -178,17 +123,10 @@ def _destination(request: Request, route: str) -> str:
     return f"{url}?{'&'.join(own)}" if any(own) else url
 
 
-def _headers(request: Request) -> list[tuple[str, str]]:
-    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
-
-
-def _caller(request: Request) -> str:
-    return request.client.host if request.client else ""
-
-
-def _batch_item(item: Any, limit: int) -> Publish:
+def _batch_item(item: Any, queue: Queue) -> Publish:
     if not isinstance(item, dict) or not isinstance(item.get("destination"), str):
-        raise Refusal(400, "not a message; expected an object with a destination")
+        got = "none in it" if isinstance(item, dict) else type(item).__name__
+        raise Refusal(400, f"not a message; got {got}; expected an object with a destination")
     headers, body = item.get("headers") or {}, item.get("body")
     if not isinstance(headers, dict):
         raise Refusal(400, f"headers is no object; got {type(headers).__name__}; expected names and text")
@@ -196,14 +134,19 @@ def _batch_item(item: Any, limit: int) -> Publish:
     for name, values in headers.items():
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
-                raise Refusal(400, f"header {name[:80]!r} is not text; got {json.dumps(value)[:80]}")
+                raise Refusal(
+                    400, f"header {name[:80]!r} is not text; got {json.dumps(value)[:80]}; expected text"
+                )
             pairs.append((name, value))
     if body is not None and not isinstance(body, str):
         raise Refusal(400, f"body is not text; got {type(body).__name__}; expected text (JSON as text, too)")
     try:
         raw = (body or "").encode()
     except UnicodeEncodeError as error:
-        raise Refusal(400, f"body holds a lone surrogate at position {error.start}; expected text") from None
-    if len(raw) > limit:
-        raise Refusal(413, f"body too large; got {len(raw)} bytes; expected at most {limit}")
-    return read_publish(item["destination"], pairs, raw)
+        got = f"a lone surrogate at position {error.start}"
+        raise Refusal(400, f"body is not text; got {got}; expected text") from None
+    if len(raw) > queue.max_message:
+        raise Refusal(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
+    if item.get("queue"):
+        raise Refusal(400, "queue is given, and there are no queues here; expected none")
+    return read_publish(item["destination"], pairs, raw, prefix=queue.prefix)

@@ -23,7 +23,7 @@ _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 # what HTTP cannot carry in a header value: controls, and what is not Latin-1
 _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
-_REDACTABLE: Final = re.compile(r"body|headers|header\[[^\[\]]+\]", re.IGNORECASE)
+_REDACTABLE: Final = re.compile(r"body|headers?|header\[[^\[\]]+\]", re.IGNORECASE)
 # they belong to one connection, or would contradict the body that is sent
 _NOT_FORWARDED: Final = frozenset(
     {
@@ -52,7 +52,9 @@ class Publish(msgspec.Struct, frozen=True):
     deduplication: str | None
 
 
-def read_publish(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> Publish:
+def read_publish(
+    url: str, headers: Iterable[tuple[str, str]], body: bytes, *, prefix: str = PREFIXES[0]
+) -> Publish:
     """Read one publish.
 
     Parameters
@@ -62,6 +64,8 @@ def read_publish(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> P
     headers : iterable of (str, str)
         As received; those without a known prefix are ignored, but for Content-Type.
     body : bytes
+    prefix : str
+        The prefix to answer in when the headers use none.
 
     Raises
     ------
@@ -73,13 +77,14 @@ def read_publish(url: str, headers: Iterable[tuple[str, str]], body: bytes) -> P
     >>> read_publish("http://127.0.0.1/a", [("Service-Retries", "1")], b"").settings.retries
     1
     """
-    prefix, content_type = PREFIXES[0], ""
+    content_type = ""
     scopes: dict[str, list[tuple[str, str, str]]] = {"": [], "callback-": [], "failure-callback-": []}
     for name, value in headers:
         if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
             raise Refusal(
                 400,
-                f"header {name[:80]!r} is malformed; expected a plain name, and a value of Latin-1 text",
+                f"header {name[:80]!r} is malformed; got what HTTP cannot carry; "
+                "expected a plain name, and a value of Latin-1 text",
             )
         if name.lower() == "content-type":
             content_type = value
@@ -228,6 +233,7 @@ def _workflow(scope: _Scope, url: str) -> Workflow | None:
         run_id=run_id,
         url=scope.text("workflow-url") or url,
         init=scope.flag("workflow-init"),
+        invoke=scope.flag("workflow-invoke"),
         call_type=scope.text("workflow-calltype") or "",
         features=scope.words("feature-set"),
     )

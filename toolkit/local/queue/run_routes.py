@@ -1,22 +1,22 @@
-"""Routes of workflow runs, of the logs, and of the signing keys."""
+"""Routes of workflow runs: their history, their end, events they wait for; and of the signing keys."""
 
 from __future__ import annotations
 
 import base64
-import json
 import re
 import sqlite3
-from collections.abc import Sequence
-from typing import Final
+from typing import Any, Final
 
 from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import Refusal
-from toolkit.local.queue import runs
-from toolkit.local.queue.parameters import count, several, single, span
+from toolkit.local.answers import Refusal, read_body, read_json
+from toolkit.local.queue import runs, steps, waiting
+from toolkit.local.queue.parameters import Filter, ids_in_body, several, single, span
+from toolkit.local.queue.publishing import read_publish
+from toolkit.local.queue.requests import caller, header_pairs
 from toolkit.local.queue.service import Queue
 
 _FLAG: Final = re.compile(r"true|false")
@@ -25,12 +25,46 @@ _FLAG: Final = re.compile(r"true|false")
 def run_routes() -> list[BaseRoute]:
     """Routes under ``/v2``; they find the queue at ``app.state.queue``."""
     return [
+        Route("/v2/workflows/runs", Runs),
         Route("/v2/workflows/runs/{run_id}", RunEndpoint),
-        Route("/v2/workflows/logs", RunLog),
-        Route("/v2/logs", EventLog),
+        Route("/v2/wait/{event_id}", Wait),
+        Route("/v2/waiters/{event_id}", Waiters),
+        Route("/v2/notify/{event_id}", Notification),
+        Route("/v2/notify/{run_id}/{event_id}", RunNotification),
         Route("/v2/keys", Keys),
         Route("/v2/keys/rotate", KeyRotation),
     ]
+
+
+class Runs(HTTPEndpoint):
+    """``/v2/workflows/runs``."""
+
+    async def delete(self, request: Request) -> Response:
+        """Cancel the runs that are named or meet the filters, or all of them; gives how many were running.
+
+        ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true.
+        """
+        queue: Queue = request.app.state.queue
+        since, until = span(request)
+        body = await ids_in_body(request, "workflowRunIds", "workflowUrl")
+        urls = (*several(request, "workflowUrl"), *body["workflowUrl"])
+        conditions = Filter()
+        conditions.least("created_at", since)
+        conditions.most("created_at", until)
+        conditions.any_of("id", (*several(request, "workflowRunIds"), *body["workflowRunIds"]))
+        if _flag(request, "workflowUrlExactMatch", "false"):
+            conditions.any_of("url", urls)
+        else:
+            conditions.starts_with("url", urls)
+        conditions.any_of("caller_ip", several(request, "callerIp"))
+        conditions.any_of("flow_key", several(request, "flowControlKey"))
+        conditions.any_label(several(request, "label"))
+        where, values, now = conditions.where, conditions.values, queue.store.clock.now_ms()
+        canceled = await queue.store.database.write(
+            lambda connection: runs.cancel_all(connection, where, values, now_ms=now)
+        )
+        queue.scheduler.wake()
+        return JSONResponse({"cancelled": canceled})
 
 
 class RunEndpoint(HTTPEndpoint):
@@ -40,65 +74,94 @@ class RunEndpoint(HTTPEndpoint):
         """The run's history, for endpoints that fetch it instead of having it delivered."""
         queue: Queue = request.app.state.queue
         run_id = request.path_params["run_id"]
-        steps = await queue.store.database.read(lambda connection: runs.steps(connection, run_id))
-        if not steps:
+        found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
+        if not found:
             raise Refusal(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
         return JSONResponse(
             [
                 {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
-                for message_id, body in steps
+                for message_id, body in found
             ]
         )
 
     async def delete(self, request: Request) -> Response:
-        """End the run: ``cancel=false`` as its endpoint does when it is through, else by canceling it."""
+        """End the run: ``cancel=false`` as its endpoint does when it is through, else by canceling it.
+
+        The body is the run's result, for the run that invoked it.
+        """
         queue: Queue = request.app.state.queue
-        flag = single(request, "cancel") or "true"
-        if not _FLAG.fullmatch(flag):
-            raise Refusal(400, f"cancel is not understood; got {flag[:80]!r}; expected true or false")
+        cancel = _flag(request, "cancel", "true")
+        result = await read_body(request, queue.max_message)
         run_id, now = request.path_params["run_id"], queue.store.clock.now_ms()
         await queue.store.database.write(
-            lambda connection: runs.end(connection, run_id, cancel=flag == "true", now_ms=now)
+            lambda connection: runs.end(connection, run_id, cancel=cancel, now_ms=now, result=result)
         )
+        queue.scheduler.wake()
         return JSONResponse({"workflowRunId": run_id})
 
 
-class RunLog(HTTPEndpoint):
-    """``/v2/workflows/logs``."""
+class Wait(HTTPEndpoint):
+    """``/v2/wait/{eventId}``."""
+
+    async def post(self, request: Request) -> Response:
+        """Let the run of the headers wait for an event."""
+        queue: Queue = request.app.state.queue
+        event_id = waiting.checked_event_id(request.path_params["event_id"])
+        asked = waiting.read_wait(await read_json(request))
+        publish = read_publish(asked.url, header_pairs(request), b"", prefix=queue.prefix)
+        await queue.destinations.address(asked.url)
+        now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
+
+        def work(connection: sqlite3.Connection) -> dict[str, Any]:
+            return waiting.wait(
+                connection, publish, event_id, asked, now_ms=now, factor=factor, caller_ip=caller(request)
+            )
+
+        answer = await queue.store.database.write(work)
+        queue.scheduler.wake()
+        return JSONResponse(answer)
+
+
+class Waiters(HTTPEndpoint):
+    """``/v2/waiters/{eventId}``."""
 
     async def get(self, request: Request) -> Response:
-        """A page of runs, newest first."""
+        """Who waits for an event."""
         queue: Queue = request.app.state.queue
-        since, until = span(request)
-        conditions: list[tuple[str, Sequence[int | str]]] = [
-            ("created_at >= ?", () if since is None else (since,)),
-            ("created_at <= ?", () if until is None else (until,)),
-            ("id IN ({})", several(request, "workflowRunId")),
-            ("url IN ({})", several(request, "workflowUrl")),
-            ("state IN ({})", several(request, "state", "workflowState")),
-            ("EXISTS (SELECT 1 FROM json_each(labels) WHERE value IN ({}))", several(request, "label")),
-        ]
-        rows, cursor = await _page(queue, request, "runs", "created_at", conditions)
-        return JSONResponse({"cursor": cursor, "runs": [runs.shown(row) for row in rows]})
+        event_id = waiting.checked_event_id(request.path_params["event_id"])
+        found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
+        return JSONResponse([waiting.shown(message) for message in found])
 
 
-class EventLog(HTTPEndpoint):
-    """``/v2/logs``."""
+class Notification(HTTPEndpoint):
+    """``/v2/notify/{eventId}``."""
 
-    async def get(self, request: Request) -> Response:
-        """A page of message events, newest first."""
+    async def post(self, request: Request) -> Response:
+        """Tell all that wait for an event that it came; the body is handed to them."""
         queue: Queue = request.app.state.queue
-        since, until = span(request)
-        conditions: list[tuple[str, Sequence[int | str]]] = [
-            ("time >= ?", () if since is None else (since,)),
-            ("time <= ?", () if until is None else (until,)),
-            ("message_id IN ({})", several(request, "messageId")),
-            ("run_id IN ({})", several(request, "workflowRunId")),
-            ("state IN ({})", several(request, "state")),
-            ("url IN ({})", several(request, "url")),
-        ]
-        rows, cursor = await _page(queue, request, "events", "time", conditions)
-        return JSONResponse({"cursor": cursor, "events": [json.loads(row["entry"]) for row in rows]})
+        event_id = waiting.checked_event_id(request.path_params["event_id"])
+        body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
+        told = await queue.store.database.write(
+            lambda connection: waiting.notify(connection, event_id, body, now_ms=now)
+        )
+        queue.scheduler.wake()
+        return JSONResponse(told)
+
+
+class RunNotification(HTTPEndpoint):
+    """``/v2/notify/{runId}/{eventId}``."""
+
+    async def post(self, request: Request) -> Response:
+        """Tell one run that an event came, now or when it waits for it."""
+        queue: Queue = request.app.state.queue
+        run_id = request.path_params["run_id"]
+        event_id = waiting.checked_event_id(request.path_params["event_id"])
+        body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
+        told = await queue.store.database.write(
+            lambda connection: waiting.notify_run(connection, run_id, event_id, body, now_ms=now)
+        )
+        queue.scheduler.wake()
+        return JSONResponse(told)
 
 
 class Keys(HTTPEndpoint):
@@ -121,23 +184,8 @@ class KeyRotation(HTTPEndpoint):
         return JSONResponse({"current": current, "next": following})
 
 
-async def _page(
-    queue: Queue, request: Request, table: str, order: str, conditions: list[tuple[str, Sequence[int | str]]]
-) -> tuple[list[sqlite3.Row], str]:
-    """A page of a table, newest first, of rows that meet every condition that has values."""
-    parts, values = ["1"], list[int | str]()
-    for condition, wanted in conditions:
-        if wanted:
-            parts.append(condition.format(",".join("?" * len(wanted))))
-            values.extend(wanted)
-    after = queue.store.cursors.read(table, single(request, "cursor") or "")
-    if after is not None:
-        parts.append(f"({order}, seq) < (?, ?)")
-        values.extend(after)
-    most = count(request)
-    sql = f"SELECT * FROM {table} WHERE {' AND '.join(parts)} ORDER BY {order} DESC, seq DESC LIMIT ?"  # noqa: S608 - names from above, values bound
-    rows = await queue.store.database.read(
-        lambda connection: connection.execute(sql, (*values, most + 1)).fetchall()
-    )
-    place = (rows[most - 1][order], rows[most - 1]["seq"]) if len(rows) > most else None
-    return rows[:most], queue.store.cursors.make(table, place)
+def _flag(request: Request, name: str, default: str) -> bool:
+    text = single(request, name) or default
+    if not _FLAG.fullmatch(text):
+        raise Refusal(400, f"{name} is not understood; got {text[:80]!r}; expected true or false")
+    return text == "true"

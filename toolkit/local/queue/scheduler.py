@@ -7,7 +7,7 @@ import logging
 import sqlite3
 from typing import Final
 
-from toolkit.local.queue import runs
+from toolkit.local.queue import flow, steps, waiting
 from toolkit.local.queue.flow import FlowControl
 from toolkit.local.queue.message import Message, decode_message
 from toolkit.local.queue.sender import Sender, outgoing
@@ -53,12 +53,15 @@ class Scheduler:
 
     async def run(self) -> None:
         """Deliver until canceled."""
-        expired_at = 0
+        expired_at, restored = 0, False
         try:
             while True:
                 self._changed.clear()
                 now = self._store.clock.now_ms()
                 try:
+                    if not restored:
+                        self._flow.restore(await self._store.database.read(flow.counting))
+                        restored = True
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self._store.expire()
                         expired_at = now
@@ -74,17 +77,19 @@ class Scheduler:
 
     async def _start_due(self, now: int) -> int:
         """Start what is due, as far as there is room; gives when to look again at the latest."""
-        claimed, blocked = set(self._claimed), self._flow.blocked(now)
+        # also those that end while the read is under way: what it finds of them may be out of date
+        claimed, blocked = list(self._claimed), self._flow.blocked(now)
         room = self._concurrency - len(claimed)
         if room <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
         def read(connection: sqlite3.Connection) -> tuple[list[sqlite3.Row], int | None]:
+            other = f"seq NOT IN ({','.join('?' * len(claimed))})"
             free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
             rows = connection.execute(
-                f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {free} "  # noqa: S608 - marks only
+                f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {other} AND {free} "  # noqa: S608 - marks only
                 "ORDER BY due_at, seq LIMIT ?",
-                (now, *blocked, room + len(claimed)),
+                (now, *claimed, *blocked, room),
             ).fetchall()
             (later,) = connection.execute(
                 "SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)
@@ -92,22 +97,19 @@ class Scheduler:
             return rows, later
 
         rows, later = await self._store.database.read(read)
-        started = 0
         for row in rows:
-            # claimed when the read began: since then it may have ended, and the row be out of date
-            if row["seq"] in claimed or started == room:
-                continue
             message = decode_message(row["spec"])
             if not self._flow.admit(message, now):
                 self.wake()  # look again without this key
                 continue
-            started += 1
             task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
             self._claimed[row["seq"]] = task
         times = [moment for moment in (later, self._flow.next_release(now)) if moment is not None]
         return min(times, default=now + _EXPIRY_EVERY_MS)
 
     async def _pause(self, until_ms: int) -> None:
+        if self._changed.is_set():
+            return
         waits = [
             asyncio.ensure_future(self._changed.wait()),
             asyncio.ensure_future(self._store.clock.sleep_until(until_ms)),
@@ -121,10 +123,18 @@ class Scheduler:
     async def _deliver(self, seq: int, message: Message, retried: int) -> None:
         database, clock = self._store.database, self._store.clock
         try:
+            if message.kind == "wait":
+                due = clock.now_ms()
+                await database.write(lambda connection: waiting.time_out(connection, message, now_ms=due))
+                return
+            limit = flow.limits_of(message)
+            if limit and limit.rate:  # known before it is sent, so that a restart does not forget it
+                until = self._flow.counts_until(limit, clock.now_ms())
+                await database.write(lambda connection: flow.write_down(connection, message, until))
             history = (
                 []
                 if message.step is None
-                else await database.read(lambda connection: runs.history(connection, message))
+                else await database.read(lambda connection: steps.history(connection, message))
             )
             sent = outgoing(message, retried, history)
             answer = await self._sender.deliver(message, sent, now_ms=clock.now_ms())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Version of these tables, kept in the database; another version is refused."""
 
 TABLES: Final = """
@@ -17,11 +17,34 @@ CREATE TABLE IF NOT EXISTS messages (
   run_id TEXT,
   flow_key TEXT,
   about TEXT,
+  event_id TEXT,
   spec BLOB NOT NULL
 );
 CREATE INDEX IF NOT EXISTS messages_due ON messages (due_at, seq);
 CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
+CREATE INDEX IF NOT EXISTS messages_event ON messages (event_id) WHERE event_id IS NOT NULL;
+
+-- What else a run had to deliver when it failed: it goes on with it when it is resumed.
+CREATE TABLE IF NOT EXISTS parked (
+  run_id TEXT NOT NULL,
+  due_at INTEGER NOT NULL,
+  spec BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS parked_run ON parked (run_id);
+
+-- Deliveries that count against the rate of their key, until when.
+CREATE TABLE IF NOT EXISTS rates (flow_key TEXT NOT NULL, until INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS rates_until ON rates (until);
+
+-- Events that were told to a run before it waited for them.
+CREATE TABLE IF NOT EXISTS notifications (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id TEXT NOT NULL,
+  event_id TEXT NOT NULL,
+  body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS notifications_run ON notifications (run_id, event_id);
 
 CREATE TABLE IF NOT EXISTS deduplication (
   name TEXT PRIMARY KEY,
@@ -68,6 +91,7 @@ CREATE TABLE IF NOT EXISTS dlq_labels (
 ) WITHOUT ROWID;
 
 -- Workflow runs. `first` is the message that started it; null for those filled in, shown as `entry` is.
+-- `invoker` is the step that its end brings to the run that invoked it.
 CREATE TABLE IF NOT EXISTS runs (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -77,7 +101,10 @@ CREATE TABLE IF NOT EXISTS runs (
   completed_at INTEGER,
   dlq_id TEXT,
   labels TEXT NOT NULL DEFAULT '[]',
+  caller_ip TEXT,
+  flow_key TEXT,
   first BLOB,
+  invoker BLOB,
   entry TEXT
 );
 CREATE INDEX IF NOT EXISTS runs_order ON runs (created_at, seq);
@@ -85,9 +112,12 @@ CREATE TABLE IF NOT EXISTS steps (
   run_id TEXT NOT NULL,
   position INTEGER NOT NULL,
   message_id TEXT NOT NULL,
+  name TEXT,
   body BLOB NOT NULL,
   PRIMARY KEY (run_id, position)
 ) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS steps_name ON steps (run_id, name) WHERE name IS NOT NULL;
+CREATE INDEX IF NOT EXISTS steps_message ON steps (message_id);
 
 -- Small things that must outlive a restart: signing keys, the key of cursors, the version of these tables.
 CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;

@@ -5,20 +5,18 @@ from __future__ import annotations
 import asyncio
 import base64
 import json
-import ssl
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
-import httpx
+import h11
 
 from toolkit.local.answers import Refusal
+from toolkit.local.queue.connections import Connections, Target, Unreachable
 from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.message import DEFAULT_TIMEOUT_MS, Message
 from toolkit.local.queue.payloads import Answer, Sent
 from toolkit.local.queue.signatures import sign
-
-_ONE_CONNECTION: Final = httpx.Limits(max_connections=1, max_keepalive_connections=1)
 
 USER_AGENT: Final = "workflow-vector-toolkit-local/1"
 
@@ -35,7 +33,7 @@ class Sender:
     max_answer : int
         Bytes of an answer's body that are kept; the rest is cut off.
     connections : int
-        Most connections at once.
+        Most connections that are kept idle.
     """
 
     def __init__(
@@ -44,17 +42,11 @@ class Sender:
         self._destinations = destinations
         self._signing_key = signing_key
         self._max_answer = max_answer
-        # A transport is one connection here: choosing one is a look into a dict, where httpx's client
-        # compares every request with all connections. Proxies, cookies and redirects are that client's.
-        self._most_idle = connections
-        self._idle: dict[str, list[httpx.AsyncHTTPTransport]] = {}
-        self._tls: ssl.SSLContext | None = None  # takes a while to make, and loopback seldom needs it
+        self._connections = Connections(connections)
 
-    async def close(self) -> None:
-        """Close all connections."""
-        for transport in [transport for idle in self._idle.values() for transport in idle]:
-            await transport.aclose()
-        self._idle.clear()
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._connections.close()
 
     async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> Answer:
         """Send one message and wait for its answer."""
@@ -66,57 +58,26 @@ class Sender:
             return _no_answer(504, f"no answer within {limit:g} s", now_ms)
         except Refusal as refusal:
             return _no_answer(503, refusal.message, now_ms)
-        except httpx.ConnectError:
+        except Unreachable:
             return _no_answer(503, "the destination could not be reached", now_ms)
-        except (httpx.HTTPError, httpx.InvalidURL, httpx.StreamError) as error:
+        except (OSError, UnicodeError, h11.ProtocolError) as error:
             return _no_answer(502, f"the destination's answer was broken ({type(error).__name__})", now_ms)
 
     async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> Answer:
-        url = httpx.URL(message.settings.url)
-        address = await self._destinations.address(message.settings.url)
-        signature = sign(self._signing_key(), url=message.settings.url, body=sent.body, now_ms=now_ms)
-        headers = [
-            ("Host", url.netloc.decode("ascii")),
-            *sent.headers,
-            (f"{message.prefix}Signature", signature),
-        ]
-        request = httpx.Request(
+        url = message.settings.url
+        address = await self._destinations.address(url)
+        signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
+        headers = [*sent.headers, (f"{message.prefix}Signature", signature)]
+        received = await self._connections.exchange(
+            address,
             message.method,
-            url.copy_with(host=address),
-            headers=[(_sendable(name), _sendable(value)) for name, value in headers],
-            content=sent.body,
-            extensions={"sni_hostname": url.host},
+            Target.of(url),
+            [(_sendable(name), _sendable(value)) for name, value in headers],
+            sent.body,
+            most=self._max_answer,
         )
-        return await self._send(request)
-
-    async def _send(self, request: httpx.Request) -> Answer:
-        origin = f"{request.url.scheme}://{request.headers['host']}@{request.url.netloc!r}"
-        idle = self._idle.setdefault(origin, [])
-        transport = idle.pop() if idle else self._connection(secure=request.url.scheme == "https")
-        whole = False
-        try:
-            answer = await transport.handle_async_request(request)
-            body = bytearray()
-            async for piece in answer.aiter_raw():
-                body += piece
-                if len(body) >= self._max_answer:
-                    break
-            else:
-                whole = True
-        finally:
-            # what was not read to its end cannot be used again
-            if whole and sum(map(len, self._idle.values())) < self._most_idle:
-                idle.append(transport)
-            else:
-                await transport.aclose()
-        shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in answer.headers.raw)
-        return Answer(answer.status_code, shown, bytes(body[: self._max_answer]))
-
-    def _connection(self, *, secure: bool) -> httpx.AsyncHTTPTransport:
-        if secure and self._tls is None:
-            self._tls = httpx.create_ssl_context(trust_env=False)
-        tls = self._tls or ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        return httpx.AsyncHTTPTransport(verify=tls, limits=_ONE_CONNECTION)
+        shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in received.headers)
+        return Answer(received.status, shown, received.body)
 
 
 def _sendable(text: str) -> bytes:

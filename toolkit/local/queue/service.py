@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from typing import Final
 
 from toolkit.local.queue.destinations import Destinations
+from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.scheduler import CONCURRENCY, Scheduler
 from toolkit.local.queue.sender import Sender
 from toolkit.local.queue.store import Store
@@ -30,7 +31,9 @@ class Queue:
     concurrency : int
         Most deliveries at once.
     max_message : int
-        Largest body, in bytes.
+        Largest body, in bytes; longer answers are cut off there, in callbacks, too.
+    prefix : str
+        The prefix of the headers of those messages whose publish used none: ``Service-`` or ``Upstash-``.
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class Queue:
         allowed: Iterable[str] = (),
         concurrency: int = CONCURRENCY,
         max_message: int = MAX_MESSAGE,
+        prefix: str = PREFIXES[0],
     ) -> None:
         self.store = store
+        self.prefix = prefix
         self.max_message = max_message
         self.destinations = Destinations(allowed)
         self._sender = Sender(
@@ -63,4 +68,4 @@ class Queue:
             delivering.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await delivering
-            await self._sender.close()
+            self._sender.close()

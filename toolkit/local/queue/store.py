@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from toolkit.local.clock import Clock, SystemClock
-from toolkit.local.queue import dlq, runs
+from toolkit.local.queue import dlq, flow, runs
 from toolkit.local.queue.cursors import Cursors
 from toolkit.local.queue.database import Database
 from toolkit.local.queue.durations import DAY_MS
@@ -121,6 +121,7 @@ class Store:
             runs.expire(connection, before)
             connection.execute("DELETE FROM events WHERE time < ?", (before,))
             connection.execute("DELETE FROM deduplication WHERE expires_at <= ?", (now,))
+            flow.expire(connection, now)
 
         await self.database.write(work)
 

@@ -10,13 +10,10 @@ from typing import Any, Final, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.errors import InputError
-from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.filters.metadata import MetadataFilter
 from toolkit.local.answers import Refusal
 from toolkit.local.vectors.checks import (
-    MAX_BATCH,
     MAX_PAGE,
-    MAX_TOP_K,
     choice,
     json_object,
     metadata_text,
@@ -24,36 +21,21 @@ from toolkit.local.vectors.checks import (
     read_data,
     read_metadata,
     read_name,
+    read_sparse,
     read_vector,
     refusal,
     shown,
-    text_value,
+    unfit,
     whole_number,
 )
 from toolkit.local.vectors.database import NewRow
+from toolkit.local.vectors.queries import Include, read_filter, read_include
+from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.specs import IndexSpec
 
 _CURSOR: Final = re.compile(r"[0-9]{0,18}", re.ASCII)
 
 UpdateMode = Literal["OVERWRITE", "PATCH"]
-
-
-@dataclass(frozen=True)
-class Include:
-    """What an answer holds beside ids and scores."""
-
-    metadata: bool
-    vectors: bool
-    data: bool
-
-
-@dataclass(frozen=True)
-class Query:
-    """One query; `question` is a vector, or text for the index's model."""
-
-    question: NDArray[np.float64] | str
-    top_k: int
-    include: Include
-    filter: MetadataFilter | None
 
 
 @dataclass(frozen=True)
@@ -93,38 +75,7 @@ class Update:
     metadata: dict[str, Any] | None
     data: str | None
     mode: UpdateMode
-
-
-def read_queries(body: Any, dimension: int, *, text: bool) -> tuple[list[Query], bool]:
-    """The queries of a body, and whether the answer is a list of lists."""
-    bodies = body if isinstance(body, list) else [body]
-    if not 1 <= len(bodies) <= MAX_BATCH:
-        raise refusal("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
-    queries = [
-        _query(one, dimension, f"query {place}: " * (len(bodies) > 1), text=text)
-        for place, one in enumerate(bodies)
-    ]
-    return queries, len(bodies) > 1
-
-
-def _query(body: Any, dimension: int, where: str, *, text: bool) -> Query:
-    values = json_object(body, f"{where}query")
-    if not text and values.get("sparseVector") is not None:
-        raise refusal(f"{where}sparseVector", "one for a dense index", "a vector only", status=422)
-    choice(values, "weightingStrategy", ("IDF",), where)
-    choice(values, "fusionAlgorithm", ("RRF", "DBSF"), where)
-    choice(values, "queryMode", ("HYBRID", "DENSE", "SPARSE"), where)
-    question = (
-        read_data(values.get("data"), f"{where}data")
-        if text
-        else read_vector(values.get("vector"), dimension, f"{where}vector")
-    )
-    return Query(
-        question=question,
-        top_k=whole_number(values.get("topK"), f"{where}topK", MAX_TOP_K, default=10),
-        include=_include(values, where),
-        filter=_filter(values.get("filter"), f"{where}filter"),
-    )
+    sparse: SparseVector | None = None
 
 
 def read_range(body: Any, last_sequence: int) -> Range:
@@ -139,7 +90,7 @@ def read_range(body: Any, last_sequence: int) -> Range:
     if values.get("limit") is None:
         raise refusal("limit", "none", f"a whole number from 1 to {MAX_PAGE}")
     limit = whole_number(values["limit"], "limit", MAX_PAGE)
-    return Range(start, limit, optional_name(values.get("prefix"), "prefix"), _include(values))
+    return Range(start, limit, optional_name(values.get("prefix"), "prefix"), read_include(values))
 
 
 def read_fetch(body: Any) -> Fetch:
@@ -150,7 +101,7 @@ def read_fetch(body: Any) -> Fetch:
         raise refusal(
             "fetch", "both ids and prefix" if prefix else "neither ids nor prefix", "exactly one of them"
         )
-    return Fetch(None if ids is None else _ids(ids), prefix, _include(values))
+    return Fetch(None if ids is None else _ids(ids), prefix, read_include(values))
 
 
 def read_selection(body: Any) -> Selection:
@@ -168,48 +119,70 @@ def read_selection(body: Any) -> Selection:
         return Selection(ids=_ids([ids] if isinstance(ids, str) else ids))
     if given == ["prefix"]:
         return Selection(prefix=read_name(values["prefix"], "prefix"))
-    chosen = _filter(values["filter"], "filter")
+    chosen = read_filter(values["filter"], "filter")
     if chosen is None:
         raise refusal("filter", "an empty one", "at least one condition")
     return Selection(filter=chosen)
 
 
-def read_update(body: Any, dimension: int) -> Update:
+def read_update(body: Any, spec: IndexSpec) -> Update:
     """What to change in one row."""
     values = json_object(body, "update")
-    if values.get("sparseVector") is not None:
-        raise refusal("sparseVector", "one for a dense index", "a vector only", status=422)
-    names = ("vector", "metadata", "data")
+    vector, sparse = _given_vectors(values, spec, "")
+    names = ("vector", "sparseVector", "metadata", "data")
     if all(values.get(name) is None for name in names):
         raise refusal("update", "nothing to change", f"at least one of {', '.join(names)}")
-    vector = values.get("vector")
     mode = choice(values, "metadataUpdateMode", get_args(UpdateMode), "") or "OVERWRITE"
     return Update(
         id=read_name(values.get("id"), "id"),
-        vector=None if vector is None else read_vector(vector, dimension, "vector").astype(np.float32),
+        vector=vector,
+        sparse=sparse,
         metadata=read_metadata(values.get("metadata"), "metadata"),
         data=None if values.get("data") is None else read_data(values["data"], "data"),
         mode="PATCH" if mode == "PATCH" else "OVERWRITE",
     )
 
 
-def read_rows(body: Any, dimension: int) -> list[NewRow]:
-    """Rows with their vectors."""
+def read_rows(body: Any, spec: IndexSpec) -> list[NewRow]:
+    """Rows with the vectors that the index's kind has."""
     rows = []
     for where, values in _row_objects(body):
-        if values.get("sparseVector") is not None:
-            raise refusal(f"{where}sparseVector", "one for a dense index", "a vector only", status=422)
-        vector = read_vector(values.get("vector"), dimension, f"{where}vector").astype(np.float32)
+        vector, sparse = _given_vectors(values, spec, where)
+        if vector is None and spec.has_dense:
+            raise _missing(f"{where}vector", spec)
+        if sparse is None and spec.has_sparse:
+            raise _missing(f"{where}sparseVector", spec)
         data = values.get("data")
         rows.append(
             NewRow(
                 read_name(values.get("id"), f"{where}id"),
-                vector,
+                np.empty(0, np.float32) if vector is None else vector,
                 metadata_text(read_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),
                 None if data is None else read_data(data, f"{where}data"),
+                sparse,
             )
         )
     return rows
+
+
+def _given_vectors(
+    values: Mapping[str, Any], spec: IndexSpec, where: str
+) -> tuple[NDArray[np.float32] | None, SparseVector | None]:
+    dense, sparse = values.get("vector"), values.get("sparseVector")
+    if dense is not None and not spec.has_dense:
+        raise unfit(f"{where}vector", spec.kind, "sparseVector")
+    if sparse is not None and not spec.has_sparse:
+        raise unfit(f"{where}sparseVector", spec.kind, "vector")
+    return (
+        None if dense is None else read_vector(dense, spec.dimension, f"{where}vector").astype(np.float32),
+        None if sparse is None else read_sparse(sparse, f"{where}sparseVector"),
+    )
+
+
+def _missing(what: str, spec: IndexSpec) -> Refusal:
+    if spec.kind == "hybrid":
+        return refusal(what, "none", "both vectors: the index is hybrid", status=422)
+    return refusal(what, "none", "one")
 
 
 def read_texts(body: Any) -> list[tuple[str, str, str | None]]:
@@ -239,27 +212,6 @@ def _row_objects(body: Any) -> Iterator[tuple[str, Mapping[str, Any]]]:
     for place, row in enumerate(rows):
         where = f"row {place}: " if isinstance(body, list) else ""
         yield where, json_object(row, f"{where}row")
-
-
-def _include(values: Mapping[str, Any], where: str = "") -> Include:
-    names = ("includeMetadata", "includeVectors", "includeData")
-    flags = []
-    for name in names:
-        value = values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise refusal(f"{where}{name}", shown(value), "true or false")
-        flags.append(bool(value))
-    return Include(*flags)
-
-
-def _filter(value: Any, what: str) -> MetadataFilter | None:
-    text = "" if value is None else text_value(value, what)
-    if not text.strip():
-        return None
-    try:
-        return parse(text)
-    except InputError as error:
-        raise Refusal(400, f"{what}; {error}") from None
 
 
 def _ids(value: Any) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.local.answers import Refusal
+from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
 
 MAX_ID: Final = 1024
 """Longest id, prefix and namespace, in characters. Not known of the hosted service: an assumption."""
@@ -56,23 +58,57 @@ def read_data(value: Any, what: str) -> str:
 
 def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float64]:
     """A vector of finite numbers that fit single precision."""
+    numbers = _array(value, what, float)
+    if len(numbers) != dimension:
+        raise Refusal(422, f"Invalid vector dimension: {len(numbers)}, expected: {dimension}")
+    return _single_precision(numbers, what)
+
+
+def read_sparse(value: Any, what: str) -> SparseVector:
+    """A sparse vector: as many indices as values, at least one, each index once and not negative."""
+    given = json_object(value, what)
+    indices = _array(given.get("indices"), f"{what}.indices", int)
+    values = _array(given.get("values"), f"{what}.values", float)
+    if not indices or len(indices) != len(values):
+        expected = "as many of both, and at least one"
+        raise refusal(what, f"{len(indices)} indices and {len(values)} values", expected, status=422)
+    for place, index in enumerate(indices):
+        if not 0 <= index <= MAX_INDEX:
+            raise refusal(f"{what}.indices[{place}]", shown(index), f"0 to {MAX_INDEX}", status=422)
+    if len(set(indices)) != len(indices):
+        twice = Counter(indices).most_common(1)[0][0]
+        raise refusal(f"{what}.indices", f"{twice} twice", "each index once", status=422)
+    return SparseVector(np.array(indices, dtype=np.int64), _single_precision(values, f"{what}.values"))
+
+
+def unfit(what: str, kind: str, expected: str) -> Refusal:
+    """A refusal of what an index of this kind does not have."""
+    return refusal(what, f"one for a {kind} index", f"{expected} only", status=422)
+
+
+def _array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
+    """An array of numbers; of whole numbers when the kind is int."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple):
         raise refusal(what, shown(value), "an array of numbers")
-    if not {int, float}.issuperset(map(type, value)):
-        place = next(place for place, number in enumerate(value) if type(number) not in (int, float))
-        raise refusal(f"{what}[{place}]", shown(value[place]), "a number")
-    if len(value) != dimension:
-        raise Refusal(422, f"Invalid vector dimension: {len(value)}, expected: {dimension}")
+    allowed = {int, kind}
+    if not allowed.issuperset(map(type, value)):
+        place = next(place for place, number in enumerate(value) if type(number) not in allowed)
+        wanted = "a whole number" if kind is int else "a number"
+        raise refusal(f"{what}[{place}]", shown(value[place]), wanted)
+    return list(value)
+
+
+def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float64]:
     try:
-        vector = np.array(value, dtype=np.float64)
+        vector = np.array(numbers, dtype=np.float64)
         fits = bool((np.abs(vector) <= _LARGEST).all())
     except OverflowError:
         fits = False
     if not fits:
-        place = next(place for place, number in enumerate(value) if not abs(number) <= _LARGEST)
-        raise refusal(f"{what}[{place}]", shown(value[place]), "a finite number that fits single precision")
+        place = next(place for place, number in enumerate(numbers) if not abs(number) <= _LARGEST)
+        raise refusal(f"{what}[{place}]", shown(numbers[place]), "a finite number that fits single precision")
     return vector
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import json
 import random
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from toolkit.errors import LocalServiceError
-from toolkit.filters.metadata import MetadataFilter
 from toolkit.local.answers import Refusal
+from toolkit.local.vectors.approximate import ApproximateSearch
 from toolkit.local.vectors.bodies import (
     Fetch,
-    Query,
     Range,
     Selection,
     Update,
@@ -24,14 +25,22 @@ from toolkit.local.vectors.bodies import (
     read_texts,
 )
 from toolkit.local.vectors.checks import metadata_text
-from toolkit.local.vectors.database import IndexDatabase, NewRow, StoredRow
-from toolkit.local.vectors.models import Model, load_model
+from toolkit.local.vectors.database import Held, IndexDatabase, NewRow, StoredRow
+from toolkit.local.vectors.fusion import Ranking
+from toolkit.local.vectors.inverted import InvertedRows
+from toolkit.local.vectors.models import Models, load_models
+from toolkit.local.vectors.patching import merge
+from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.ranking import asks_both, ranked, with_vectors
+from toolkit.local.vectors.resumable import ResumableQueries
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import nearest
+from toolkit.local.vectors.search import Search, nearest
 from toolkit.local.vectors.specs import IndexSpec
 
 MAX_PREFIX_FETCH: Final = 1000
 """Most vectors that a fetch by prefix gives."""
+
+_NO_VECTOR: Final = np.empty(0, dtype=np.float32)
 
 
 class Hit(NamedTuple):
@@ -44,6 +53,7 @@ class Hit(NamedTuple):
 class _Namespace(NamedTuple):
     key: int
     rows: NamespaceRows
+    search: Search
 
 
 class Index:
@@ -55,23 +65,35 @@ class Index:
         Its file. The index closes it.
     seed : int, optional
         Seed of `random`.
+    clock : callable
+        Gives seconds that only grow, for resumable queries to expire by.
+    approximate_above : int, optional
+        Namespaces with more rows than this are searched approximately, see
+        `toolkit.local.vectors.approximate`. Default: every search is exact.
 
     Notes
     -----
     Refusals are `Refusal`, as over HTTP.
     """
 
-    def __init__(self, database: IndexDatabase, *, seed: int | None = None) -> None:
+    def __init__(
+        self,
+        database: IndexDatabase,
+        *,
+        seed: int | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        approximate_above: int | None = None,
+    ) -> None:
         self._database = database
+        self._approximate_above = approximate_above
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
-        self._model: Model | None = None if self.spec.model is None else load_model(self.spec.model)
+        self._models = load_models(self.spec)
+        self._inverted: dict[int, InvertedRows] = {}  # by the namespaces' keys, as they are first asked
+        self._resumable = ResumableQueries(clock=clock)
         self._namespaces: dict[str, _Namespace] = {}
         for name, key in database.namespaces().items():
-            rows = NamespaceRows(self.spec.dimension)
-            for row in database.rows(key):
-                rows.put(row.id, row.sequence, row.vector, _parsed(row.metadata))
-            self._namespaces[name] = _Namespace(key, rows)
+            self._namespaces[name] = self._opened(key, database.held(key))
 
     @property
     def spec(self) -> IndexSpec:
@@ -89,9 +111,10 @@ class Index:
         Parameters
         ----------
         rows : iterable of mapping
-            Each with ``id``, ``vector`` (a sequence or numpy array of numbers) and, where wanted,
-            ``metadata`` (a dict) and ``data`` (text), as in the service's requests. A row with a known id
-            replaces that row and keeps its place in `range`.
+            Each with ``id``, the vectors that the index's kind has, and, where wanted, ``metadata`` (a dict)
+            and ``data`` (text), as in the service's requests: ``vector`` (a sequence or numpy array of
+            numbers), ``sparseVector`` (a dict of ``indices`` and ``values``). A row with a known id replaces
+            that row and keeps its place in `range`.
         namespace : str
             Made when it is not there.
 
@@ -100,7 +123,7 @@ class Index:
         Refusal
             With the place of what is wrong.
         """
-        self._put(namespace, read_rows(list(rows), self.spec.dimension))
+        self._put(namespace, read_rows(list(rows), self.spec))
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with text, which the index's model embeds.
@@ -117,29 +140,85 @@ class Index:
         Refusal
             422 when the index has no model.
         """
-        self.need_model()
-        texts = read_texts(list(rows))
-        vectors = self._embed([text for _, text, _ in texts])
+        models = self.need_models()
+        rows_of_text = read_texts(list(rows))
+        texts = [text for _, text, _ in rows_of_text]
+        dense = models.embed_dense(texts, self.spec.dimension)
+        sparse = models.embed_sparse(texts, question=False)
         new = [
-            NewRow(row_id, vector, metadata, text)
-            for (row_id, text, metadata), vector in zip(texts, vectors, strict=True)
+            NewRow(row_id, _NO_VECTOR if vector is None else vector, metadata, text, other)
+            for (row_id, text, metadata), vector, other in zip(rows_of_text, dense, sparse, strict=True)
         ]
         self._put(namespace, new)
 
     def query(self, queries: Sequence[Query], *, namespace: str = "") -> list[list[Hit]]:
         """The results of each query, best first. A namespace that is not there has none."""
-        texts = [query.question for query in queries if isinstance(query.question, str)]
-        embedded = iter(self._embed(texts) if texts else ())
+        asked = self._asked(queries)
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
-                return [[] for _ in queries]
+                return [[] for _ in asked]
             return [
-                self._answer(
-                    found, query, next(embedded) if isinstance(query.question, str) else query.question
-                )
-                for query in queries
+                [
+                    Hit(self._row(found, row_id), score)
+                    for row_id, score in self._ranked(found, query)[: query.top_k]
+                ]
+                for query in asked
             ]
+
+    def begin_query(self, query: Query, *, max_idle: int, namespace: str = "") -> tuple[str, list[Hit]]:
+        """Begin a resumable query: the id to go on with, and the first results.
+
+        What it ranks is what is there now. Rows that go before they are handed out are left out; rows that
+        change come with their new values and the score they had. Where two rankings are fused, it ends with
+        what a query fuses: see `DEPTH`.
+
+        Raises
+        ------
+        Refusal
+            400 when too many are open.
+        """
+        (asked,) = self._asked([query])
+        with self._lock:
+            found = self._namespaces.get(namespace)
+            ranking: Ranking = []
+            if found is not None and len(found.rows):
+                # two fused lists are whole as they are; one goes on to its last row
+                whole = asked if asks_both(asked) else replace(asked, top_k=len(found.rows))
+                ranking = self._ranked(found, whole)
+            key = found.key if found else 0
+            opened = self._resumable.begin(key, ranking, query.include, max_idle=max_idle)
+            return opened, self.next_hits(opened, query.top_k)[0]
+
+    def next_hits(self, opened: str, count: int) -> tuple[list[Hit], Include]:
+        """At most so many further results of a resumable query, and what they are to come with.
+
+        Raises
+        ------
+        Refusal
+            404 when there is no such query, or not any more.
+        """
+        with self._lock:
+            query = self._resumable.get(opened)
+            hits: list[Hit] = []
+            for row_id, score in query.rest:
+                row = self._database.find(query.namespace, row_id)
+                if row is not None:
+                    hits.append(Hit(row, score))
+                    if len(hits) == count:
+                        break
+            return hits, query.include
+
+    def end_query(self, opened: str) -> None:
+        """Forget a resumable query.
+
+        Raises
+        ------
+        Refusal
+            404 when there is no such query, or not any more.
+        """
+        with self._lock:
+            self._resumable.end(opened)
 
     def range(self, wanted: Range, *, namespace: str = "") -> tuple[str, list[StoredRow]]:
         """The next cursor ("" at the end) and one page, in the order in which the ids were first written."""
@@ -165,11 +244,14 @@ class Index:
     def update(self, wanted: Update, *, namespace: str = "") -> int:
         """Change one row; gives how many were changed, 0 or 1.
 
-        New text on an index with a model is embedded, unless a vector comes with it.
+        New text on an index with models is embedded, but for the vectors that come with it.
         """
-        vector = wanted.vector
-        if vector is None and wanted.data is not None and self._model is not None:
-            vector = self._embed([wanted.data])[0]
+        vector, sparse = wanted.vector, wanted.sparse
+        if wanted.data is not None:
+            if vector is None:
+                vector = self._models.embed_dense([wanted.data], self.spec.dimension)[0]
+            if sparse is None:
+                sparse = self._models.embed_sparse([wanted.data], question=False)[0]
         with self._lock:
             found = self._namespaces.get(namespace)
             row = self._database.find(found.key, wanted.id) if found else None
@@ -181,7 +263,14 @@ class Index:
                 merged = merge(_parsed(metadata), wanted.metadata) if patched else wanted.metadata
                 metadata = metadata_text(merged, "metadata")
             data = row.data if wanted.data is None else wanted.data
-            self._put(namespace, [NewRow(row.id, row.vector if vector is None else vector, metadata, data)])
+            changed = NewRow(
+                row.id,
+                row.vector if vector is None else vector,
+                metadata,
+                data,
+                row.sparse if sparse is None else sparse,
+            )
+            self._put(namespace, [changed])
             return 1
 
     def delete(self, wanted: Selection, *, namespace: str = "") -> int:
@@ -193,8 +282,11 @@ class Index:
             ids = _selected(found.rows, wanted)
             with self._database.changing():
                 self._database.remove(found.key, ids)
+            inverted = self._inverted.get(found.key)
             for row_id in ids:
                 found.rows.remove(row_id)
+                if inverted is not None:
+                    inverted.remove(row_id)
             return len(ids)
 
     def reset(self, *, namespace: str | None = "") -> None:
@@ -206,7 +298,8 @@ class Index:
                 for key in chosen.values():
                     self._database.clear(key)
             for name, key in chosen.items():
-                self._namespaces[name] = _Namespace(key, NamespaceRows(self.spec.dimension))
+                self._namespaces[name] = self._opened(key)
+                self._inverted.pop(key, None)
 
     def namespaces(self) -> dict[str, int]:
         """The namespaces and how many rows each holds. The default one, "", is always there."""
@@ -220,6 +313,7 @@ class Index:
             with self._database.changing():
                 self._database.drop_namespace(found.key)
             del self._namespaces[name]
+            self._inverted.pop(found.key, None)
 
     def rename_namespace(self, name: str, new_name: str) -> None:
         """Give a namespace a name that no other has."""
@@ -237,7 +331,10 @@ class Index:
             found = self._namespaces.get(namespace)
             if found is None or not len(found.rows):
                 return None
-            return self._row(found, self._random.choice(found.rows.ids))
+            number = self._random.randrange(len(found.rows))
+            occupied = found.rows.occupied()
+            slot = number if occupied is None else int(occupied[number])
+            return self._row(found, found.rows.ids[slot])
 
     def last_sequence(self) -> int:
         """The largest sequence number that a row of this index ever had."""
@@ -249,48 +346,54 @@ class Index:
         with self._lock:
             return self._database.size()
 
-    def need_model(self) -> Model:
-        """The embedding model; a refusal with 422 when the index has none."""
-        if self._model is None:
+    def need_models(self) -> Models:
+        """The models for text; a refusal with 422 when the index has none."""
+        if self.spec.model is None:
             raise Refusal(
                 422,
                 f"text for the index {self.spec.name}; got no embedding model; expected an index with one",
             )
-        return self._model
+        return self._models
+
+    def _asked(self, queries: Sequence[Query]) -> list[Query]:
+        if any(isinstance(query.question, str) for query in queries):
+            self.need_models()
+        return with_vectors(queries, self.spec, self._models)
 
     def _existing(self, name: str) -> _Namespace:
         if name == "" or name not in self._namespaces:
             raise Refusal(404, f"Namespace {name} for the index {self.spec.name} does not exist")
         return self._namespaces[name]
 
-    def _embed(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        vectors = self.need_model().embed(texts, self.spec.dimension)
-        if vectors.shape != (len(texts), self.spec.dimension) or not np.isfinite(vectors).all():
-            raise LocalServiceError(
-                f"embedding {len(texts)} texts with the model {self.spec.model!r}",
-                got=f"an array of shape {vectors.shape}",
-                expected=f"finite numbers of shape {(len(texts), self.spec.dimension)}",
-                next_step="This is a fault of the model; use another.",
-            )
-        return vectors
-
     def _put(self, namespace: str, rows: Sequence[NewRow]) -> None:
         with self._lock:
             found = self._namespaces.get(namespace)
             with self._database.changing():
                 key = found.key if found else self._database.add_namespace(namespace)
-                sequences = self._database.put(key, rows)
+                kept = self._database.put(key, rows)
             if found is None:
-                found = self._namespaces[namespace] = _Namespace(key, NamespaceRows(self.spec.dimension))
-            for row, sequence in zip(rows, sequences, strict=True):
-                found.rows.put(row.id, sequence, row.vector, _parsed(row.metadata))
+                found = self._namespaces[namespace] = self._opened(key)
+            for row, (sequence, place) in zip(rows, kept, strict=True):
+                found.rows.put(row.id, sequence, place, row.metadata)
+            inverted = self._inverted.get(found.key)
+            if inverted is not None:
+                for row, (sequence, _) in zip(rows, kept, strict=True):
+                    if row.sparse is not None:
+                        inverted.put(sequence, row.id, row.sparse)
 
-    def _answer(self, found: _Namespace, query: Query, vector: NDArray[Any]) -> list[Hit]:
-        if not len(found.rows):
-            return []
-        passing = None if query.filter is None else _passing(found.rows, query.filter)
-        best = nearest(found.rows, vector.astype(np.float64), query.top_k, self.spec.similarity, passing)
-        return [Hit(self._row(found, found.rows.ids[slot]), score) for slot, score in best]
+    def _opened(self, key: int, held: Held | None = None) -> _Namespace:
+        rows = NamespaceRows(partial(self._database.matrix, key), partial(self._database.metadata, key), held)
+        above = self._approximate_above
+        return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
+
+    def _ranked(self, found: _Namespace, query: Query) -> Ranking:
+        inverted = partial(self._inverted_rows, found.key)
+        return ranked(query, self.spec, found.rows, inverted, search=found.search)
+
+    def _inverted_rows(self, key: int) -> InvertedRows:
+        if key not in self._inverted:
+            self._inverted[key] = InvertedRows(self._database.sparse_rows(key))
+        return self._inverted[key]
 
     def _row(self, found: _Namespace, row_id: str) -> StoredRow:
         row = self._database.find(found.key, row_id)
@@ -304,35 +407,13 @@ class Index:
         return row
 
 
-def merge(target: Any, patch: Any) -> Any:
-    """A JSON merge patch (RFC 7396): null takes a field out, objects merge, everything else replaces.
-
-    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
-    {'b': {'c': 4, 'd': 3}}
-    """
-    if not isinstance(patch, dict):
-        return patch
-    merged = dict(target) if isinstance(target, dict) else {}
-    for name, value in patch.items():
-        if value is None:
-            merged.pop(name, None)
-        else:
-            merged[name] = merge(merged.get(name), value)
-    return merged
-
-
-def _passing(rows: NamespaceRows, chosen: MetadataFilter) -> NDArray[np.intp]:
-    passes = np.fromiter(map(chosen.matches, rows.metadata), dtype=np.bool_, count=len(rows))
-    return np.flatnonzero(passes)
-
-
 def _selected(rows: NamespaceRows, wanted: Selection) -> list[str]:
     if wanted.ids is not None:
         return [row_id for row_id in dict.fromkeys(wanted.ids) if row_id in rows]
     if wanted.prefix is not None:
-        return [row_id for row_id in rows.ids if row_id.startswith(wanted.prefix)]
+        return [row_id for row_id in rows.ids if row_id and row_id.startswith(wanted.prefix)]
     chosen = wanted.filter
-    return [rows.ids[slot] for slot in _passing(rows, chosen)] if chosen else []
+    return [rows.ids[slot] for slot in rows.passing(chosen)] if chosen else []
 
 
 def _parsed(metadata: str | None) -> Any:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import Refusal
+from toolkit.local.vectors.approximate import check_approximate
 from toolkit.local.vectors.database import IndexDatabase
 from toolkit.local.vectors.index import Index
-from toolkit.local.vectors.models import load_model
+from toolkit.local.vectors.models import load_models
 from toolkit.local.vectors.specs import IndexSpec
 
 
@@ -22,13 +23,17 @@ class IndexRegistry:
         Made when it is not there, for this user only. Every index in it is opened.
     seed : int, optional
         Seed for what the indexes choose at random.
+    approximate_above : int, optional
+        Namespaces with more rows than this are searched approximately (`toolkit.local.vectors.approximate`),
+        which needs the package usearch. Default: every search is exact.
 
     Raises
     ------
     LocalServiceError
         When a file cannot be used, or another process has it open.
     InputError
-        When an index needs an embedding model that is not installed.
+        When an index needs an embedding model that is not installed, or approximate search is asked for
+        without usearch.
 
     Examples
     --------
@@ -42,8 +47,13 @@ class IndexRegistry:
     >>> registry.close(); folder.cleanup()
     """
 
-    def __init__(self, folder: Path, *, seed: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, seed: int | None = None, approximate_above: int | None = None
+    ) -> None:
+        if approximate_above is not None:
+            check_approximate(approximate_above)
         self._folder = folder
+        self._approximate_above = approximate_above
         self._seed = seed
         self._lock = threading.Lock()
         self._indexes: dict[str, Index] = {}
@@ -74,8 +84,7 @@ class IndexRegistry:
         with self._lock:
             found = self._indexes.get(spec.name)
             if found is None:
-                if spec.model is not None:
-                    load_model(spec.model)
+                load_models(spec)
                 path = self._folder / f"{spec.name}.sqlite"
                 IndexDatabase.make(path, spec)
                 return self._open(path)
@@ -118,7 +127,7 @@ class IndexRegistry:
     def _open(self, path: Path) -> Index:
         database = IndexDatabase(path)
         try:
-            index = Index(database, seed=self._seed)
+            index = Index(database, seed=self._seed, approximate_above=self._approximate_above)
         except BaseException:
             database.close()
             raise

@@ -17,9 +17,7 @@ from starlette.routing import BaseRoute, Route
 from toolkit.errors import InputError
 from toolkit.local.answers import Refusal, parse_json, read_body, read_json
 from toolkit.local.vectors.bodies import (
-    Include,
     read_fetch,
-    read_queries,
     read_range,
     read_renaming,
     read_selection,
@@ -28,6 +26,14 @@ from toolkit.local.vectors.bodies import (
 from toolkit.local.vectors.checks import read_name
 from toolkit.local.vectors.database import StoredRow
 from toolkit.local.vectors.index import Hit, Index
+from toolkit.local.vectors.queries import (
+    Include,
+    read_end,
+    read_max_idle,
+    read_next,
+    read_queries,
+    read_query,
+)
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -138,17 +144,42 @@ def _query(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
 
 
 def _query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
-    index.need_model()
+    index.need_models()
     return _hits(index, namespace, body, text=True)
 
 
 def _hits(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
-    queries, several = read_queries(body, index.spec.dimension, text=text)
+    queries, several = read_queries(body, index.spec, text=text)
     answers = [
         [_hit(hit, query.include) for hit in hits]
         for query, hits in zip(queries, index.query(queries, namespace=namespace), strict=True)
     ]
     return answers if several else answers[0]
+
+
+def _resumable_query(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    return _begun(index, namespace, body, text=False)
+
+
+def _resumable_query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+    index.need_models()
+    return _begun(index, namespace, body, text=True)
+
+
+def _begun(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
+    query = read_query(body, index.spec, text=text)
+    opened, hits = index.begin_query(query, max_idle=read_max_idle(body), namespace=namespace)
+    return {"uuid": opened, "scores": [_hit(hit, query.include) for hit in hits]}
+
+
+def _resumable_query_next(index: Index, _: str, body: Any, __: frozenset[str]) -> Any:
+    hits, include = index.next_hits(*read_next(body))
+    return [_hit(hit, include) for hit in hits]
+
+
+def _resumable_query_end(index: Index, _: str, body: Any, __: frozenset[str]) -> str:
+    index.end_query(read_end(body))
+    return "Success"
 
 
 def _range(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
@@ -163,7 +194,7 @@ def _fetch(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
 
 
 def _update(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
-    return {"updated": index.update(read_update(body, index.spec.dimension), namespace=namespace)}
+    return {"updated": index.update(read_update(body, index.spec), namespace=namespace)}
 
 
 def _delete(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
@@ -181,23 +212,27 @@ def _random(index: Index, namespace: str, _: Any, __: frozenset[str]) -> Any:
 
 
 def _info(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
-    spec, counts = index.spec, index.namespaces()
-    return {
+    spec, models, counts = index.spec, index.spec.models, index.namespaces()
+    info: dict[str, Any] = {
         "vectorCount": sum(counts.values()),
         "pendingVectorCount": 0,
         "indexSize": index.size(),
         "dimension": spec.dimension,
-        "similarityFunction": spec.similarity,
+        "similarityFunction": spec.similarity or "",
         "indexType": spec.kind.upper(),
-        "denseIndex": {
+    }
+    if spec.has_dense:
+        info["denseIndex"] = {
             "dimension": spec.dimension,
             "similarityFunction": spec.similarity,
-            "embeddingModel": spec.model or "",
-        },
-        "namespaces": {
-            name: {"vectorCount": count, "pendingVectorCount": 0} for name, count in counts.items()
-        },
+            "embeddingModel": models.dense or "",
+        }
+    if spec.has_sparse:
+        info["sparseIndex"] = {"embeddingModel": models.sparse or ""}
+    info["namespaces"] = {
+        name: {"vectorCount": count, "pendingVectorCount": 0} for name, count in counts.items()
     }
+    return info
 
 
 def _list_namespaces(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
@@ -219,6 +254,10 @@ OPERATIONS: Final = {
     "upsert-data": Operation(_upsert_data, ("POST",)),
     "query": Operation(_query, ("POST",)),
     "query-data": Operation(_query_data, ("POST",)),
+    "resumable-query": Operation(_resumable_query, ("POST",)),
+    "resumable-query-data": Operation(_resumable_query_data, ("POST",)),
+    "resumable-query-next": Operation(_resumable_query_next, ("POST",), namespaced=False),
+    "resumable-query-end": Operation(_resumable_query_end, ("POST",), namespaced=False),
     "range": Operation(_range, ("GET", "POST")),
     "fetch": Operation(_fetch, ("GET", "POST")),
     "update": Operation(_update, ("POST",)),
@@ -236,7 +275,13 @@ OPERATIONS: Final = {
 def _vector(row: StoredRow, include: Include) -> dict[str, Any]:
     wire: dict[str, Any] = {"id": row.id}
     if include.vectors:
-        wire["vector"] = row.vector.tolist()
+        if row.vector.size:
+            wire["vector"] = row.vector.tolist()
+        if row.sparse is not None:
+            wire["sparseVector"] = {
+                "indices": row.sparse.indices.tolist(),
+                "values": row.sparse.values.tolist(),
+            }
     if include.metadata and row.metadata is not None:
         wire["metadata"] = msgspec.Raw(row.metadata.encode())  # as it lies there: numbers keep their digits
     if include.data and row.data is not None:

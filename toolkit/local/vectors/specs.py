@@ -1,24 +1,37 @@
-"""What an index is: its name, dimension, similarity and, where it has one, its embedding model."""
+"""What an index is: its name and kind, dimension and similarity, and its models for text, if any."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Final, Literal, get_args
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Final, Literal, NamedTuple, get_args
 
 from toolkit.errors import InputError
 
-Kind = Literal["dense"]
+Kind = Literal["dense", "sparse", "hybrid"]
 Similarity = Literal["COSINE", "EUCLIDEAN", "DOT_PRODUCT"]
 
 MAX_DIMENSION: Final = 5376
 """Most dimensions, as publicly documented."""
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
-_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.+-]{0,63}", re.ASCII)
-_FORM: Final = "NAME:dense:DIMENSION:SIMILARITY or NAME:dense:DIMENSION:SIMILARITY:MODEL"
-_EXAMPLE: Final = "For example docs:dense:256:COSINE:hashing, or plain:dense:2:COSINE."
+_MODEL: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}", re.ASCII)
+_FORM: Final = (
+    "NAME:dense:DIMENSION:SIMILARITY[:MODEL], NAME:hybrid:DIMENSION:SIMILARITY[:MODEL+MODEL] or "
+    "NAME:sparse[:MODEL]"
+)
+_EXAMPLE: Final = (
+    "For example docs:dense:256:COSINE:hashing, docs:hybrid:256:COSINE:hashing+bm25, plain:dense:2:COSINE, "
+    "words:sparse or words:sparse:bm25."
+)
+
+
+class ModelNames(NamedTuple):
+    """The models of an index; None where it has none."""
+
+    dense: str | None
+    sparse: str | None
 
 
 @dataclass(frozen=True)
@@ -30,11 +43,16 @@ class IndexSpec:
     name : str
         1 to 64 letters, digits, ``_`` and ``-``; part of the index's address.
     dimension : int
-        1 to `MAX_DIMENSION`.
-    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}
+        Of its dense vectors, 1 to `MAX_DIMENSION`; 0 on a sparse index.
+    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
+        Of its dense vectors; None on a sparse index.
     model : str, optional
-        Name of the embedding model; an index without one answers no text queries.
-    kind : {"dense"}
+        Name of the model that embeds text; on a hybrid index two, such as ``hashing+bm25``, for the dense
+        and the sparse vectors. An index without answers no text queries.
+    kind : {"dense", "sparse", "hybrid"}
+    rank_start : {0, 1}
+        The rank of the best result in reciprocal rank fusion. The public documentation does not say which;
+        1 is what the method's authors use (Cormack, Clarke, Büttcher, 2009).
 
     Raises
     ------
@@ -43,21 +61,34 @@ class IndexSpec:
 
     Examples
     --------
-    >>> IndexSpec.parse("docs:dense:256:COSINE:hashing")
-    IndexSpec(name='docs', dimension=256, similarity='COSINE', model='hashing', kind='dense')
+    >>> IndexSpec.parse("docs:hybrid:256:COSINE:hashing+bm25").models
+    ModelNames(dense='hashing', sparse='bm25')
+    >>> IndexSpec.parse("words:sparse").dimension
+    0
     """
 
     name: str
-    dimension: int
-    similarity: Similarity
+    dimension: int = 0
+    similarity: Similarity | None = None
     model: str | None = None
     kind: Kind = "dense"
+    rank_start: int = 1
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
             raise _refusal(f"the name {_shown(self.name)}", "1 to 64 letters, digits, '_' and '-'")
         if self.kind not in get_args(Kind):
-            raise _refusal(f"the kind {_shown(self.kind)}", "dense")
+            raise _refusal(f"the kind {_shown(self.kind)}", f"one of {', '.join(get_args(Kind))}")
+        if self.has_dense:
+            self._check_dense()
+        elif type(self.dimension) is not int or self.dimension != 0 or self.similarity is not None:
+            got = f"the dimension {_shown(self.dimension)} and the similarity {_shown(self.similarity)}"
+            raise _refusal(f"{got} of a sparse index", "neither: a sparse index has none")
+        self._check_models()
+        if type(self.rank_start) is not int or self.rank_start not in {0, 1}:
+            raise _refusal(f"the rank_start {_shown(self.rank_start)}", "0 or 1")
+
+    def _check_dense(self) -> None:
         if type(self.dimension) is not int or not 1 <= self.dimension <= MAX_DIMENSION:
             raise _refusal(
                 f"the dimension {_shown(self.dimension)}", f"a whole number from 1 to {MAX_DIMENSION}"
@@ -66,8 +97,34 @@ class IndexSpec:
             raise _refusal(
                 f"the similarity {_shown(self.similarity)}", f"one of {', '.join(get_args(Similarity))}"
             )
-        if self.model is not None and not (isinstance(self.model, str) and _MODEL.fullmatch(self.model)):
-            raise _refusal(f"the model {_shown(self.model)}", "the name of an embedding model, or none")
+
+    def _check_models(self) -> None:
+        if self.model is None:
+            return
+        names = self.model.split("+") if isinstance(self.model, str) else []
+        expected = 2 if self.kind == "hybrid" else 1
+        if len(names) != expected or not all(map(_MODEL.fullmatch, names)):
+            wanted = "two names of models, such as hashing+bm25" if expected > 1 else "the name of one model"
+            raise _refusal(f"the model {_shown(self.model)} on a {self.kind} index", f"{wanted}, or none")
+
+    @property
+    def has_dense(self) -> bool:
+        """Whether its rows have dense vectors."""
+        return self.kind != "sparse"
+
+    @property
+    def has_sparse(self) -> bool:
+        """Whether its rows have sparse vectors."""
+        return self.kind != "dense"
+
+    @property
+    def models(self) -> ModelNames:
+        """The names of its models."""
+        if self.model is None:
+            return ModelNames(None, None)
+        if self.kind == "hybrid":
+            return ModelNames(*self.model.split("+"))
+        return ModelNames(self.model, None) if self.has_dense else ModelNames(None, self.model)
 
     @classmethod
     def parse(cls, text: str) -> IndexSpec:
@@ -76,36 +133,43 @@ class IndexSpec:
         Parameters
         ----------
         text : str
-            ``NAME:KIND:DIMENSION:SIMILARITY`` or ``NAME:KIND:DIMENSION:SIMILARITY:MODEL``; the similarity in
-            any case.
+            ``NAME:dense:DIMENSION:SIMILARITY``, ``NAME:hybrid:DIMENSION:SIMILARITY`` or ``NAME:sparse``, each
+            with ``:MODEL`` where text is to be embedded; the similarity in any case. Dimension and similarity
+            of a sparse index may also be there and empty: ``words:sparse:::bm25``.
 
         Raises
         ------
         InputError
         """
-        parts = text.split(":")
-        if len(parts) not in {4, 5}:
-            raise InputError("reading an index", got=f"{text[:120]!r}", expected=_FORM, next_step=_EXAMPLE)
-        name, kind, dimension, similarity, *model = parts
-        size = int(dimension) if re.fullmatch(r"[0-9]{1,9}", dimension, re.ASCII) else dimension
-        return cls.from_dict(
-            {
-                "name": name,
-                "kind": kind,
-                "dimension": size,
-                "similarity": similarity.upper(),
-                "model": model[0] if model else None,
-            }
-        )
+        name, *parts = text.split(":")
+        values: dict[str, Any] = {"name": name}
+        if parts[:1] == ["sparse"]:
+            spare = parts[1:3] == ["", ""]
+            rest = parts[3:] if spare else parts[1:]
+            if len(rest) > 1:
+                raise _unreadable(text, "NAME:sparse or NAME:sparse:MODEL: it has no dimension or similarity")
+        else:
+            rest = parts[3:]
+            if not 3 <= len(parts) <= 4:  # noqa: PLR2004 - kind, dimension, similarity and perhaps a model
+                raise _unreadable(text, _FORM)
+            size, similarity = parts[1], parts[2].upper()
+            values["dimension"] = int(size) if re.fullmatch(r"[0-9]{1,9}", size, re.ASCII) else size
+            values["similarity"] = similarity
+        return cls.from_dict(values | {"kind": parts[0], "model": rest[0] if rest else None})
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSpec:
-        """The spec from JSON values under the names of its fields; `kind` and `model` may be left out."""
-        known = {"name", "kind", "dimension", "similarity", "model"}
-        if unknown := sorted(set(values) - known):
+        """The spec from JSON values under the names of its fields.
+
+        `kind`, `model` and `rank_start` may be left out; of a sparse index also `dimension` and `similarity`,
+        or they are 0 and null.
+        """
+        known = [field.name for field in fields(cls)]
+        if unknown := sorted(set(values) - set(known)):
             raise _refusal(f"the unknown field {_shown(unknown[0])}", ", ".join(sorted(known)))
-        if missing := sorted({"name", "dimension", "similarity"} - set(values)):
-            raise _refusal(f"no {missing[0]}", "name, dimension and similarity")
+        needed = {"name"} if values.get("kind") == "sparse" else {"name", "dimension", "similarity"}
+        if missing := sorted(needed - set(values)):
+            raise _refusal(f"no {missing[0]}", ", ".join(sorted(needed)))
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -114,7 +178,12 @@ class IndexSpec:
 
 
 def _shown(value: object) -> str:
-    return repr(value)[:80] if isinstance(value, str | int | float) else type(value).__name__
+    shown = isinstance(value, str | int | float) or value is None
+    return repr(value)[:80] if shown else type(value).__name__
+
+
+def _unreadable(text: str, expected: str) -> InputError:
+    return InputError("reading an index", got=f"{text[:120]!r}", expected=expected, next_step=_EXAMPLE)
 
 
 def _refusal(got: str, expected: str) -> InputError:

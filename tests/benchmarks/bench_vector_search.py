@@ -1,0 +1,197 @@
+"""Queries of the embedded vector index, in process, beside numpy's bare matrix product of the same size.
+
+    .venv/bin/python tests/benchmarks/bench_vector_search.py [--sizes 10000 100000] [--rounds 7]
+
+Each round asks every kind of query in turn, a few times each; medians of the rounds count. "Over the product"
+is what a query takes beyond the product `matrix @ query` in single precision, which exact search cannot do
+without; a filter that leaves few rows needs less than that. At the end: what approximate search finds of the
+exact answer, and how fast. On a machine that does other things too, `--clock cpu` counts seconds of the
+processor instead; set OPENBLAS_NUM_THREADS=1 for it, as waiting threads count there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from clusters import clustered
+
+from toolkit.filters.metadata import parse
+from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.specs import IndexSpec
+
+DIMENSION = 384
+TOP_K = 10
+QUERIES = 10
+"""Queries of each kind in a round."""
+WORDS = 30_000
+FILTERS = {
+    "filtered, half pass": "n >= 50",
+    "filtered, one in ten": "kind = 'k3'",
+    "filtered, one in a hundred": "n = 7",
+    "filtered, three conditions": "kind != 'k1' AND (tags CONTAINS 't2' OR n < 60) AND name GLOB 'row-*'",
+}
+NOTHING = Include(metadata=False, vectors=False, data=False)
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--sizes", type=int, nargs="+", default=[10_000, 100_000])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--clock", choices=("wall", "cpu"), default="wall")
+    options = parser.parse_args()
+    clock = time.perf_counter if options.clock == "wall" else time.process_time
+    medians: dict[int, dict[str, float]] = {}
+    for size in options.sizes:
+        with tempfile.TemporaryDirectory() as folder:
+            vectors = clustered(size, DIMENSION, seed=1)
+            fill(Path(folder), vectors)
+            medians[size] = exact_search(Path(folder), vectors, options.rounds, clock)
+            approximate_search(Path(folder), size, clock)
+    if len(medians) > 1:
+        small, large = medians[options.sizes[0]], medians[options.sizes[-1]]
+        print(f"\ncost at {options.sizes[-1]:,} over cost at {options.sizes[0]:,}")
+        for name, took in large.items():
+            print(f"  {name:<28}{took / small[name]:8.1f}")
+
+
+def fill(folder: Path, vectors: np.ndarray) -> None:
+    """One hybrid index with metadata."""
+    registry = IndexRegistry(folder)
+    index = registry.create(IndexSpec.parse(f"all:hybrid:{DIMENSION}:COSINE"))
+    numbers = np.random.default_rng(2)
+    for start in range(0, len(vectors), 1000):
+        index.upsert(
+            {
+                "id": f"row-{place}",
+                "vector": vectors[place],
+                "sparseVector": sparse(numbers, 30),
+                "metadata": {
+                    "n": place % 100,
+                    "kind": f"k{place % 10}",
+                    "name": f"row-{place}",
+                    "tags": [f"t{place % 3}", "all"],
+                },
+            }
+            for place in range(start, min(start + 1000, len(vectors)))
+        )
+    registry.close()
+
+
+def sparse(numbers: np.random.Generator, count: int) -> dict[str, Any]:
+    """A vector of words, some of which are far more frequent than others."""
+    words = np.unique(np.minimum(numbers.zipf(1.3, size=count), WORDS))
+    return {"indices": words.tolist(), "values": numbers.uniform(0.2, 2, len(words)).tolist()}
+
+
+def exact_search(
+    folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], float]
+) -> dict[str, float]:
+    """Seconds a query of each kind takes, by name."""
+    start = clock()
+    registry = IndexRegistry(folder)
+    opened = clock() - start
+    index = registry.get("all")
+    asked = clustered(QUERIES, DIMENSION, seed=3)
+    numbers = np.random.default_rng(4)
+    words = [sparse(numbers, 8) for _ in asked]
+    ways: dict[str, Callable[[int], Any]] = {
+        "bare product": lambda place: vectors @ asked[place],
+        "dense": lambda place: ask(index, dense=asked[place]),
+        **{
+            name: lambda place, text=text: ask(index, dense=asked[place], filtered=text)
+            for name, text in FILTERS.items()
+        },
+        "sparse": lambda place: ask(index, words=words[place]),
+        "sparse, IDF": lambda place: ask(index, words=words[place], idf=True),
+        "hybrid, RRF": lambda place: ask(index, dense=asked[place], words=words[place]),
+    }
+    first: dict[str, float] = {}
+    taken: dict[str, list[float]] = {name: [] for name in ways}
+    for name, way in ways.items():
+        start = clock()
+        way(0)
+        first[name] = clock() - start
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = clock()
+            for place in range(QUERIES):
+                way(place)
+            taken[name].append((clock() - start) / QUERIES)
+    registry.close()
+    medians = {name: statistics.median(times) for name, times in taken.items()}
+    product = medians["bare product"]
+    print(f"\n{len(vectors):,} x {DIMENSION}, top {TOP_K}, {rounds} rounds; opened in {1e3 * opened:,.0f} ms")
+    print(f"  {'':<28}{'ms':>8}{'queries/s':>11}{'over the product':>18}{'ratio':>8}{'first, ms':>11}")
+    for name, median in medians.items():
+        print(
+            f"  {name:<28}{1e3 * median:8.2f}{1 / median:11.0f}{1e3 * (median - product):+15.2f} ms"
+            f"{median / product:8.2f}{1e3 * first[name]:11.1f}"
+        )
+    return medians
+
+
+def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> None:
+    """What approximate search finds of the exact answer."""
+    asked = clustered(100, DIMENSION, seed=5)
+    found: list[list[set[str]]] = []
+    took: list[float] = []
+    for above in (None, 1000):
+        registry = IndexRegistry(folder, approximate_above=above)
+        index = registry.get("all")
+        start = clock()
+        for _ in range(size // 1000 + 1 if above else 1):  # until the graph has every row
+            ask(index, dense=asked[0])
+        prepared = clock() - start
+        answers, times = [], []
+        for query in asked:
+            start = clock()
+            hits = ask(index, dense=query)
+            times.append(clock() - start)
+            answers.append({hit.row.id for hit in hits})
+        found.append(answers)
+        took.append(statistics.median(times))
+        registry.close()
+    exact, approximate = found
+    shares = [len(one & other) / TOP_K for one, other in zip(exact, approximate, strict=True)]
+    print(
+        f"  approximate: recall {statistics.mean(shares):.3f} (worst query {min(shares):.1f}), "
+        f"{1e3 * took[1]:.2f} ms a query, {took[0] / took[1]:.1f} times as fast as exact; "
+        f"graph made in {prepared:.0f} s"
+    )
+
+
+def ask(
+    index: Index,
+    *,
+    dense: np.ndarray | None = None,
+    words: dict[str, Any] | None = None,
+    filtered: str = "",
+    idf: bool = False,
+) -> list[Any]:
+    """The hits of one query, the filter parsed each time as it is for a request."""
+    query = Query(
+        question=None if dense is None else dense.astype(np.float64),
+        top_k=TOP_K,
+        include=NOTHING,
+        filter=parse(filtered) if filtered else None,
+        sparse=words and SparseVector(np.array(words["indices"]), np.array(words["values"])),
+        idf=idf,
+    )
+    return index.query([query])[0]
+
+
+if __name__ == "__main__":
+    main()

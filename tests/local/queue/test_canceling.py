@@ -1,0 +1,111 @@
+"""Canceling messages and runs, one, some or all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+Service = Any
+Server = Any
+
+
+def wait_long(service: Service, server: Server, number: int, **headers: str) -> str:
+    """A message that is due tomorrow."""
+    service.clock.advance(seconds=1)
+    message: str = service.publish(f"{server.url}/{number}", Delay="1d", **headers)["messageId"]
+    return message
+
+
+def test_messages_are_canceled_by_what_they_are(service: Service, server: Server) -> None:
+    """By ids in the query or the body, by URL, label, key, caller and date; without anything, all of them."""
+    began = service.clock.now_ms()
+    sent = [wait_long(service, server, n, Label=f"l{n % 2}", Flow_Control_Key=f"k{n % 3}") for n in range(12)]
+
+    def cancel(body: Any = None, **wanted: Any) -> int:
+        answer = service.http.request("DELETE", "/v2/messages", params=wanted, json=body)
+        assert answer.status_code == 200, answer.text
+        canceled: int = answer.json()["cancelled"]
+        return canceled
+
+    assert cancel(messageIds=f"{sent[0]},{sent[1]}") == 2
+    assert cancel({"messageIds": [sent[2], "msg_unknown"]}) == 1
+    assert cancel(url=f"{server.url}/3") == 1
+    assert cancel(callerIp="10.0.0.1") == 0
+    assert cancel(label="l0", flowControlKey="k1") == 2
+    assert cancel(fromDate=began + 12_000, callerIp="127.0.0.1") == 1
+    assert cancel(toDate=began + 6_000) == 1
+    assert service.http.get(f"/v2/messages/{sent[7]}").status_code == 200
+    assert cancel() == 4
+    assert service.events(sent[7]) == ["CREATED", "CANCELED"]
+    service.clock.advance(seconds=2 * 86_400)
+    service.http.get("/v2/keys")
+    assert server.asked == []
+
+
+def begin(service: Service, run_id: str, url: str, **more: str) -> None:
+    """A run whose first delivery is due tomorrow."""
+    headers = {
+        "Upstash-Workflow-Init": "true",
+        "Upstash-Workflow-RunId": run_id,
+        "Upstash-Workflow-Url": url,
+        "Upstash-Delay": "1d",
+        **{f"Upstash-{name.replace('_', '-')}": value for name, value in more.items()},
+    }
+    service.clock.advance(seconds=1)
+    assert service.http.post(f"/v2/publish/{url}", headers=headers).status_code == 200
+
+
+def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) -> None:
+    """By ids, by URL as a prefix or exactly, by label, key and date; without anything, all of them."""
+    for number in range(10):
+        begin(
+            service, f"wfr_{number}", f"{server.url}/flow/{number}", Label=f"l{number}", Flow_Control_Key="k"
+        )
+
+    def cancel(body: Any = None, **wanted: Any) -> int:
+        answer = service.http.request("DELETE", "/v2/workflows/runs", params=wanted, json=body)
+        assert answer.status_code == 200, answer.text
+        canceled: int = answer.json()["cancelled"]
+        return canceled
+
+    def state(run_id: str) -> str:
+        (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+        found: str = run["workflowState"]
+        return found
+
+    created = service.http.get("/v2/workflows/logs", params={"workflowRunId": "wfr_9"}).json()["runs"][0]
+    assert cancel(workflowRunIds="wfr_0,wfr_1") == 2
+    assert cancel({"workflowRunIds": ["wfr_1", "wfr_2"]}) == 1
+    assert (state("wfr_2"), state("wfr_3")) == ("RUN_CANCELED", "RUN_STARTED")
+    assert cancel(workflowUrl=f"{server.url}/flow", workflowUrlExactMatch="true") == 0
+    assert cancel(workflowUrl=f"{server.url}/flow/3", workflowUrlExactMatch="true") == 1
+    assert cancel({"workflowUrl": f"{server.url}/flow/4"}) == 1
+    assert cancel(label="l5", flowControlKey="k", callerIp="127.0.0.1") == 1
+    assert cancel(fromDate=created["workflowRunCreatedAt"]) == 1
+    assert cancel(workflowUrl=f"{server.url}/flow/") == 3
+    assert cancel() == 0
+    assert service.http.delete("/v2/workflows/runs/wfr_4").status_code == 404
+    service.clock.advance(seconds=2 * 86_400)
+    service.http.get("/v2/keys")
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("path", ["messages", "workflows/runs"])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"[]",
+        b"nonsense",
+        b'{"messageIds": 5, "workflowRunIds": 5}',
+        b'{"messageIds": [5], "workflowRunIds": [5]}',
+        b'{"messageIds": ["\\ud800"], "workflowRunIds": ["\\ud800"]}',
+    ],
+)
+def test_bodies_that_are_not_understood_cancel_nothing(shared: Service, path: str, body: bytes) -> None:
+    """They are refused, for what is not understood must not mean all."""
+    begin(shared, f"wfr_{abs(hash((path, body)))}", "http://127.0.0.1:9/")
+    answer = shared.http.request("DELETE", f"/v2/{path}", content=body)
+    assert answer.status_code == 400, answer.text
+    running = shared.http.get("/v2/workflows/logs", params={"state": "RUN_STARTED"}).json()["runs"]
+    assert running

@@ -1,0 +1,411 @@
+"""Faults on demand: each really happens on the wire, to the requests it was meant for and to no others."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import http.client
+import json
+import socket
+import time
+import zlib
+from collections.abc import Iterator
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.errors import InputError, LocalServiceError
+from toolkit.local.faults.script import FaultScript
+from toolkit.local.service import LocalService
+
+KEYS = "/v2/keys"
+DLQ = "/v2/dlq"
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[LocalService]:
+    """A service with 25 failed messages and 25 vectors."""
+    with LocalService(indexes=["plain:dense:2:COSINE"]) as running, client(running) as http_client:
+        item = {"destination": "http://127.0.0.1:9/x", "headers": {"Service-Retries": "0"}}
+        http_client.post("/v2/batch", json=[item | {"body": str(number)} for number in range(25)])
+        rows = [{"id": f"v{number}", "vector": [1, number]} for number in range(25)]
+        http_client.post("/vector/plain/upsert", json=rows)
+        deadline = time.monotonic() + 20
+        while len(http_client.get(DLQ).json()["messages"]) < 25:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        yield running
+
+
+def client(service: LocalService) -> httpx.Client:
+    return httpx.Client(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, timeout=10
+    )
+
+
+@pytest.fixture
+def asked(service: LocalService) -> Iterator[httpx.Client]:
+    """A client; the script is cleared behind each test."""
+    with client(service) as found:
+        yield found
+        found.delete("/admin/faults")
+
+
+def script(asked: httpx.Client, *faults: dict[str, Any]) -> None:
+    answer = asked.put("/admin/faults", json={"faults": faults})
+    assert answer.status_code == 200, answer.text
+
+
+def raw(service: LocalService, path: str = KEYS, method: str = "GET") -> tuple[bytes, bool]:
+    """All bytes of an answer, and whether the connection ended with a reset."""
+    parts = urlsplit(service.url)
+    found = bytearray()
+    with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
+        connection.sendall(
+            f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {service.token}\r\n"
+            "Connection: close\r\n\r\n".encode()
+        )
+        try:
+            while piece := connection.recv(65536):
+                found += piece
+        except ConnectionResetError:
+            return bytes(found), True
+    return bytes(found), False
+
+
+def body_of(answer: bytes) -> bytes:
+    return answer.partition(b"\r\n\r\n")[2]
+
+
+def ids(page: dict[str, Any]) -> list[str]:
+    return [row["dlqId"] for row in page["messages"]]
+
+
+def walk(asked: httpx.Client, *, most: int = 20) -> list[dict[str, Any]]:
+    """The pages of the DLQ, ten entries each, until the end or `most` pages."""
+    found: list[dict[str, Any]] = []
+    cursor = ""
+    while len(found) < most:
+        found.append(asked.get(DLQ, params={"count": 10, "cursor": cursor}).json())
+        cursor = found[-1].get("cursor") or ""
+        if not cursor:
+            break
+    return found
+
+
+def test_a_script_strikes_the_requests_it_names_and_no_others(asked: httpx.Client) -> None:
+    """By route, method, first and times; the first fault that is due wins; counts are shown."""
+    script(
+        asked,
+        {"route": KEYS, "first": 2, "times": 2, "status": 503},
+        {"route": "/v2/*", "method": "GET", "first": 3, "times": None, "status": 429},
+    )
+    assert [asked.get(KEYS).status_code for _ in range(5)] == [200, 503, 503, 429, 429]
+    assert asked.post(KEYS).status_code == 405
+    assert asked.get("/vector/plain").status_code == 200
+    counts = [(one["requests"], one["struck"]) for one in asked.get("/admin/faults").json()["faults"]]
+    assert counts == [(6, 2), (5, 2)]
+    assert asked.delete("/admin/faults").json() == {"faults": []}
+    assert asked.get(KEYS).status_code == 200
+
+
+def test_the_script_is_behind_the_token(service: LocalService) -> None:
+    """Nobody without the token sees it or changes it."""
+    for method in ("GET", "PUT", "DELETE"):
+        assert httpx.request(method, f"{service.url}/admin/faults").status_code == 401
+
+
+def test_a_script_in_a_file_is_there_from_the_start(tmp_path: Path) -> None:
+    """``--faults FILE``; and one that is not understood ends the start in one line."""
+    file = tmp_path / "faults.json"
+    file.write_text('{"faults": [{"route": "/v2/keys", "status": 500, "body": "broken"}]}')
+    with LocalService(indexes=["plain:dense:2:COSINE"], faults=file) as running, client(running) as http:
+        assert (http.get(KEYS).status_code, http.get(KEYS).status_code) == (500, 200)
+    for wrong in ('{"faults": [{"route": "/x", "first": 0}]}', "[", '{"faults": {}}'):
+        file.write_text(wrong)
+        with pytest.raises(LocalServiceError, match=r"reading the fault script 'faults\.json'"):
+            LocalService(tmp_path / "data", faults=file).start()
+
+
+def test_statuses_and_headers_are_as_scripted(asked: httpx.Client) -> None:
+    """Any status; headers with moments counted from now; null takes one away."""
+    headers = {"Retry-After": "{date+120}", "Burst-RateLimit-Reset": "{now-7}", "Date": "{date-3600}"}
+    script(asked, {"route": KEYS, "status": 429, "headers": headers | {"Content-Type": None}})
+    answer = asked.get(KEYS)
+    now = time.time()
+    assert answer.status_code == 429
+    assert abs(parsedate_to_datetime(answer.headers["retry-after"]).timestamp() - now - 120) < 5
+    assert abs(int(answer.headers["burst-ratelimit-reset"]) - now + 7) < 5
+    assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - now + 3600) < 5
+    assert "content-type" not in answer.headers
+    assert answer.json()["error"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "status", "body"),
+    [
+        (
+            {"body": "<html>hello</html>", "headers": {"Content-Type": "text/html"}},
+            200,
+            b"<html>hello</html>",
+        ),
+        ({"body": ""}, 200, b""),
+        ({"json": {}}, 200, b"{}"),
+        ({"json": None}, 200, b"null"),
+        ({"body_base64": base64.b64encode(b"\xff\x00").decode()}, 200, b"\xff\x00"),
+        ({"status": 302, "headers": {"Location": "http://127.0.0.1:9/"}, "body": ""}, 302, b""),
+        ({"status": 599, "body": "x"}, 599, b"x"),
+    ],
+)
+def test_bodies_are_as_scripted(asked: httpx.Client, fault: dict[str, Any], status: int, body: bytes) -> None:
+    """HTML with 200, nothing, an empty object, odd bytes, a redirect."""
+    script(asked, {"route": KEYS, **fault})
+    answer = asked.get(KEYS)
+    assert (answer.status_code, answer.content) == (status, body)
+    assert asked.get(KEYS).json()["current"]
+
+
+def test_the_services_own_answer_can_be_changed(asked: httpx.Client) -> None:
+    """Fields left out, text replaced by other bytes; all else as the service said it."""
+    whole = asked.get(KEYS).json()
+    script(
+        asked,
+        {"route": KEYS, "drop": ["next"]},
+        {"route": KEYS, "first": 2, "replace": [{"text": '"next"', "by_base64": "/w=="}]},
+    )
+    assert asked.get(KEYS).json() == {"current": whole["current"]}
+    assert b"\xff" in asked.get(KEYS).content
+
+
+@pytest.mark.parametrize("how", ["cut", "reset"])
+@pytest.mark.parametrize("byte", [0, 1, 20, 60])
+def test_an_answer_ends_inside_its_head(
+    service: LocalService, asked: httpx.Client, how: str, byte: int
+) -> None:
+    """At this very byte: in an orderly way, or with a reset."""
+    script(asked, {"route": KEYS, how: {"byte": byte}})
+    found, was_reset = raw(service)
+    assert len(found) == byte
+    assert was_reset == (how == "reset")
+    assert b"HTTP/1.1 200 OK\r\n".startswith(found[:17])
+
+
+@pytest.mark.parametrize("how", ["cut", "reset"])
+def test_an_answer_ends_at_each_sixteenth_of_its_body(
+    service: LocalService, asked: httpx.Client, how: str
+) -> None:
+    """The head promises the whole, and a part comes."""
+    whole = asked.get(DLQ).content
+    faults = [{"route": DLQ, "first": part + 1, how: {"share": part / 16}} for part in range(16)]
+    script(asked, *faults)
+    for part in range(16):
+        found, was_reset = raw(service, DLQ)
+        assert f"content-length: {len(whole)}\r\n".encode() in found
+        assert body_of(found) == whole[: len(whole) * part // 16]
+        assert was_reset == (how == "reset")
+
+
+@settings(max_examples=25, deadline=None)
+@given(byte=st.integers(0, 400), chunked=st.booleans())
+def test_what_comes_before_a_cut_is_the_answers_own_start(
+    service: LocalService, *, byte: int, chunked: bool
+) -> None:
+    """Wherever the cut is, what came is what the whole answer starts with."""
+    fault = {"route": KEYS, "chunked": chunked, "headers": {"Date": None}}
+    with client(service) as asked:
+        script(asked, fault, {**fault, "first": 2, "cut": {"byte": byte}})
+        whole, _ = raw(service)
+        part, _ = raw(service)
+        script(asked)
+    assert part == whole[:byte]
+
+
+def test_a_chunked_answer_is_whole_or_cut_inside_a_chunk(service: LocalService, asked: httpx.Client) -> None:
+    """Clients read the whole one, and see that the cut one is short."""
+    whole = asked.get(DLQ).json()
+    script(
+        asked,
+        {"route": DLQ, "chunked": True},
+        {"route": DLQ, "first": 2, "chunked": True, "cut": {"share": 0.5}},
+    )
+    answer = asked.get(DLQ)
+    assert answer.headers["transfer-encoding"] == "chunked"
+    assert answer.json() == whole
+    with pytest.raises(httpx.RemoteProtocolError):
+        asked.get(DLQ)
+
+
+@pytest.mark.parametrize("off", [-5, 5])
+def test_the_stated_length_can_be_wrong(service: LocalService, asked: httpx.Client, off: int) -> None:
+    """Content-Length says more or less than what comes."""
+    script(asked, {"route": KEYS, "length_off": off})
+    found, _ = raw(service)
+    stated = int(found.partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    assert stated == len(body_of(found)) + off
+
+
+def test_compressed_answers_can_be_damaged_in_three_ways(service: LocalService, asked: httpx.Client) -> None:
+    """Whole, with corrupt data, with a wrong checksum, without the trailer."""
+    ways = ("whole", "corrupt", "wrong_crc", "no_trailer")
+    script(asked, *({"route": DLQ, "first": n, "gzip": way} for n, way in enumerate(ways, 1)))
+    bodies = {way: body_of(raw(service, DLQ)[0]) for way in ways}
+    whole = gzip.decompress(bodies["whole"])
+    assert len(json.loads(whole)["messages"]) == 25
+    with pytest.raises((zlib.error, gzip.BadGzipFile, EOFError)):
+        gzip.decompress(bodies["corrupt"])
+    with pytest.raises(gzip.BadGzipFile, match="CRC"):
+        gzip.decompress(bodies["wrong_crc"])
+    with pytest.raises(EOFError):
+        gzip.decompress(bodies["no_trailer"])
+    assert zlib.decompressobj(wbits=31).decompress(bodies["no_trailer"]) == whole
+
+
+def test_a_small_answer_can_decompress_to_a_large_one(service: LocalService, asked: httpx.Client) -> None:
+    """A thousand times as large, and still the same JSON."""
+    script(asked, {"route": KEYS, "gzip": "whole", "pad": 20_000_000})
+    small = body_of(raw(service)[0])
+    assert len(small) < 50_000
+    assert len(large := gzip.decompress(small)) > 20_000_000
+    assert json.loads(large)["current"]
+
+
+def test_an_answer_can_be_late_and_slow(service: LocalService, asked: httpx.Client) -> None:
+    """Seconds before the first byte; then so many bytes a second, while others are served."""
+    size = len(asked.get(KEYS).content)
+    script(
+        asked,
+        {"route": KEYS, "delay": 0.3},
+        {"route": KEYS, "first": 2, "bytes_per_second": size * 2},
+    )
+    begun = time.monotonic()
+    asked.get(KEYS)
+    assert 0.3 <= time.monotonic() - begun < 2
+    begun = time.monotonic()
+    with asked.stream("GET", KEYS) as slow:
+        assert time.monotonic() - begun < 0.3
+        with client(service) as other:
+            assert other.get(KEYS).status_code == 200
+        assert time.monotonic() - begun < 0.45
+        slow.read()
+    assert 0.4 <= time.monotonic() - begun < 2
+
+
+def test_a_reply_can_be_lost_after_the_work_was_done(service: LocalService, asked: httpx.Client) -> None:
+    """The publish was taken in, though its caller saw a reset."""
+    script(asked, {"route": "/v2/publish/*", "reset": {"byte": 0}})
+    headers = {"Service-Deduplication-Id": "lost-reply", "Service-Delay": "1h"}
+    url = "/v2/publish/http://127.0.0.1:9/lost"
+    with pytest.raises(httpx.TransportError):
+        asked.post(url, headers=headers)
+    again = asked.post(url, headers=headers).json()
+    assert again["deduplicated"] is True
+    assert asked.delete(f"/v2/messages/{again['messageId']}").status_code == 202
+
+
+def test_pages_can_be_inserted_and_the_listing_stays_whole(asked: httpx.Client) -> None:
+    """An empty page with a cursor, and the previous page again: made-up cursors lead back."""
+    whole = ids({"messages": [row for page in walk(asked) for row in page["messages"]]})
+    script(
+        asked,
+        {"route": DLQ, "first": 1, "page": {"insert": "empty"}},
+        {"route": DLQ, "first": 3, "page": {"insert": "previous"}},
+    )
+    pages = [ids(page) for page in walk(asked)]
+    assert [len(page) for page in pages] == [0, 10, 10, 10, 5]
+    assert pages[1] == pages[2]
+    assert pages[1] + pages[3] + pages[4] == whole
+
+
+def test_pages_can_overlap_come_twice_reversed_and_with_more_rows(asked: httpx.Client) -> None:
+    """The rows of one page in every disorder; cursors are the listing's own."""
+    first, second, _ = [ids(page) for page in walk(asked)]
+    for fault, expected in (
+        ({"overlap": 3}, first[-3:] + second),
+        ({"twice": True}, [row for row in second for _ in range(2)]),
+        ({"order": "reversed"}, second[::-1]),
+        ({"extra": 2}, [*second, f"{second[-1]}-extra-1", f"{second[-1]}-extra-2"]),
+    ):
+        script(asked, {"route": DLQ, "first": 2, "page": fault})
+        assert ids(walk(asked)[1]) == expected
+    script(asked, {"route": DLQ, "first": 2, "page": {"order": "shuffled"}})
+    shuffled = ids(walk(asked)[1])
+    assert shuffled != second
+    assert sorted(shuffled) == sorted(second)
+
+
+def test_cursors_can_repeat_go_round_and_never_end(asked: httpx.Client) -> None:
+    """The same one again, A to B to A, and a new one instead of every end."""
+    script(asked, {"route": DLQ, "times": None, "page": {"cursor": "repeated"}})
+    repeated = [page["cursor"] for page in walk(asked, most=4)]
+    assert len(repeated) == 4
+    assert len(set(repeated)) == 1
+    script(asked, {"route": DLQ, "times": None, "first": 2, "page": {"cursor": "first"}})
+    assert len({page["cursor"] for page in walk(asked, most=6)}) == 1
+    script(asked, {"route": DLQ, "times": None, "page": {"cursor": "endless"}})
+    endless = walk(asked, most=9)
+    assert len({page["cursor"] for page in endless}) == 9
+    assert {len(page["messages"]) for page in endless[2:]} == {5}
+
+
+@pytest.mark.parametrize(("end", "shown"), [("absent", "missing"), ("null", None), ("empty", "")])
+def test_the_end_can_be_said_in_three_ways(asked: httpx.Client, end: str, shown: Any) -> None:
+    """Without the cursor, with null, with empty text; pages before it keep theirs."""
+    script(asked, {"route": DLQ, "times": None, "page": {"end": end}})
+    pages = walk(asked)
+    assert len(pages) == 3
+    assert pages[-1].get("cursor", "missing") == shown
+
+
+def test_pages_of_vectors_go_wrong_the_same_way(asked: httpx.Client) -> None:
+    """Their cursor stands in the request's body, their rows below ``result``."""
+
+    def page(cursor: str) -> dict[str, Any]:
+        return asked.post("/vector/plain/range", json={"cursor": cursor, "limit": 20}).json()["result"]
+
+    script(
+        asked,
+        {"route": "/vector/*/range", "first": 2, "page": {"insert": "previous"}},
+        {"route": "/vector/*/range", "first": 3, "page": {"cursor": "endless"}},
+    )
+    first = page("0")
+    again = page(first["nextCursor"])
+    last = page(again["nextCursor"])
+    assert again["vectors"] == first["vectors"]
+    assert [row["id"] for row in last["vectors"]] == [f"v{number}" for number in range(20, 25)]
+    assert page(last["nextCursor"])["vectors"] == last["vectors"]
+
+
+def test_head_meets_faults_without_a_body(service: LocalService, asked: httpx.Client) -> None:
+    """Status and headers as scripted, and nothing behind them."""
+    script(asked, {"route": KEYS, "status": 503})
+    found, _ = raw(service, method="HEAD")
+    assert found.startswith(b"HTTP/1.1 503 ")
+    assert body_of(found) == b""
+
+
+def test_a_large_request_is_read_before_it_is_answered(service: LocalService, asked: httpx.Client) -> None:
+    """Its sender reads the scripted answer, and no reset."""
+    script(asked, {"route": "/v2/batch", "status": 429, "times": 3})
+    for _ in range(3):
+        connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=10)
+        connection.request(
+            "POST", "/v2/batch", b" " * 5_000_000, {"Authorization": f"Bearer {service.token}"}
+        )
+        assert connection.getresponse().status == 429
+        connection.close()
+
+
+def test_a_script_that_is_refused_changes_nothing() -> None:
+    """The faults before it stay, with their counts."""
+    found = FaultScript()
+    found.put({"faults": [{"route": "*", "status": 503}]})
+    found.strike("GET", "/a")
+    with pytest.raises(InputError, match="fault 1"):
+        found.put({"faults": [{"route": "*"}, {"route": "*", "gzip": "zip"}]})
+    assert found.shown()["faults"] == [{"fault": {"route": "*", "status": 503}, "requests": 1, "struck": 1}]

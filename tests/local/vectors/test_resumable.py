@@ -1,0 +1,198 @@
+"""Queries that go on: their pieces, what happens meanwhile, and how they end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolkit.local.answers import Refusal
+from toolkit.local.vectors.bodies import Selection
+from toolkit.local.vectors.database import IndexDatabase
+from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.resumable import MAX_OPEN
+from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.specs import IndexSpec
+
+NOTHING = Include(metadata=False, vectors=False, data=False)
+
+
+def result(answer: httpx.Response) -> Any:
+    assert answer.status_code == 200, answer.text
+    return answer.json()["result"]
+
+
+def refused(answer: httpx.Response, status: int) -> str:
+    assert answer.status_code == status, answer.text
+    return answer.json()["error"]
+
+
+@dataclass
+class Clock:
+    """Seconds that a test moves."""
+
+    now: float = 0.0
+
+
+@pytest.fixture(scope="module")
+def clock() -> Clock:
+    """The clock of the index."""
+    return Clock()
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Index]:
+    """A hybrid index with a clock of the test's own."""
+    path: Path = tmp_path_factory.mktemp("resumable") / "mixed.sqlite"
+    IndexDatabase.make(path, IndexSpec.parse("mixed:hybrid:2:EUCLIDEAN"))
+    index = Index(IndexDatabase(path), clock=lambda: clock.now)
+    yield index
+    index.close()
+
+
+@pytest.fixture
+def index(made: Index) -> Index:
+    """The index with thirty rows."""
+    made.reset()
+    made.upsert(
+        {
+            "id": str(number),
+            "vector": [number, 0],
+            "sparseVector": {"indices": [number % 5], "values": [number + 1]},
+            "metadata": {"even": number % 2 == 0},
+        }
+        for number in range(30)
+    )
+    return made
+
+
+DENSE = Query(np.zeros(2), 4, NOTHING)
+ONLY_SPARSE = Query(None, 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.ones(2)))
+BOTH = Query(np.zeros(2), 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.ones(2)), fusion="DBSF")
+
+
+def whole(index: Index, query: Query) -> list[tuple[str, float]]:
+    (hits,) = index.query([Query(**{**vars(query), "top_k": 1000})])
+    return [(hit.row.id, hit.score) for hit in hits]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from([DENSE, ONLY_SPARSE, BOTH]), st.lists(st.integers(1, 9), min_size=8, max_size=8))
+def test_pieces_make_the_whole(index: Index, query: Query, sizes: list[int]) -> None:
+    """However it is cut, a resumable query gives what a query gives, in its order, nothing twice."""
+    opened, hits = index.begin_query(query, max_idle=60)
+    assert len(hits) == 4
+    pieces = [(hit.row.id, hit.score) for hit in hits]
+    for size in sizes:
+        more, _ = index.next_hits(opened, size)
+        assert len(more) <= size
+        pieces += [(hit.row.id, hit.score) for hit in more]
+    assert pieces == whole(index, query)[: 4 + sum(sizes)]
+    index.end_query(opened)
+
+
+def test_rows_that_come_and_go_meanwhile(index: Index) -> None:
+    """What was there at the beginning and still is comes once; what went is passed over, not counted."""
+    opened, hits = index.begin_query(DENSE, max_idle=60)
+    index.delete(Selection(ids=("4", "5", "7")))
+    index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
+    index.upsert([{"id": "8", "vector": [900, 0], "sparseVector": {"indices": [1], "values": [1]}}])
+    following, _ = index.next_hits(opened, 3)
+    assert [hit.row.id for hit in [*hits, *following]] == ["0", "1", "2", "3", "6", "8", "9"]
+    assert following[1].row.vector.tolist() == [900, 0]
+    assert following[1].score == pytest.approx(1 / 65)
+    index.reset()
+    assert index.next_hits(opened, 3)[0] == []
+    index.end_query(opened)
+
+
+def test_a_resumable_query_expires_when_idle(index: Index, clock: Clock) -> None:
+    """Asking within its time keeps it; a second too late it is gone, with 404."""
+    opened, _ = index.begin_query(DENSE, max_idle=10)
+    for _ in range(3):
+        clock.now += 10
+        assert len(index.next_hits(opened, 1)[0]) == 1
+    clock.now += 10.5
+    with pytest.raises(Refusal) as caught:
+        index.next_hits(opened, 1)
+    assert caught.value.status == 404
+
+
+def test_open_queries_are_bounded(index: Index, clock: Clock) -> None:
+    """So many may be open at a time; ending or expiring makes room."""
+    opened = [index.begin_query(DENSE, max_idle=10)[0] for _ in range(MAX_OPEN)]
+    assert len(set(opened)) == MAX_OPEN
+    with pytest.raises(Refusal, match="expire"):
+        index.begin_query(DENSE, max_idle=10)
+    index.end_query(opened[0])
+    index.begin_query(DENSE, max_idle=10)
+    clock.now += 11
+    last, _ = index.begin_query(DENSE, max_idle=10)
+    index.end_query(last)
+
+
+def test_over_http_with_everything(http: httpx.Client) -> None:
+    """The four operations over HTTP, in a namespace, with a filter, and with what was to be included."""
+    rows = [{"id": str(n), "vector": [1, n], "metadata": {"n": n}, "data": f"row {n}"} for n in range(1, 8)]
+    result(http.post("/plain/upsert/some", json=rows))
+    body = {"vector": [1, 0], "topK": 2, "includeMetadata": True, "filter": "n != 3", "maxIdle": 60}
+    begun = result(http.post("/plain/resumable-query/some", json=body))
+    assert set(begun) == {"uuid", "scores"}
+    assert [hit["metadata"] for hit in begun["scores"]] == [{"n": 1}, {"n": 2}]
+    more = {"uuid": begun["uuid"], "additionalK": 3}
+    following = result(http.post("/plain/resumable-query-next", json=more))
+    assert [(hit["id"], hit["metadata"]["n"]) for hit in following] == [("4", 4), ("5", 5), ("6", 6)]
+    assert all(set(hit) == {"id", "score", "metadata"} for hit in following)
+    assert [hit["id"] for hit in result(http.post("/plain/resumable-query-next", json=more))] == ["7"]
+    assert result(http.post("/plain/resumable-query-next", json=more)) == []
+    assert result(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]})) == "Success"
+    assert "uuid" in refused(http.post("/plain/resumable-query-next", json=more), 404)
+    refused(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]}), 404)
+    assert result(http.post("/plain/resumable-query/nowhere", json=body))["scores"] == []
+
+
+def test_text_over_http(http: httpx.Client) -> None:
+    """Text is embedded when the query begins; an index without models answers 422."""
+    rows = [{"id": str(n), "data": f"connection {n} refused"} for n in range(5)]
+    result(http.post("/notes/upsert-data", json=rows))
+    begun = result(http.post("/notes/resumable-query-data", json={"data": "connection 3", "topK": 1}))
+    assert [hit["id"] for hit in begun["scores"]] == ["3"]
+    more = {"uuid": begun["uuid"], "additionalK": 10}
+    rest = result(http.post("/notes/resumable-query-next", json=more))
+    assert sorted(hit["id"] for hit in rest) == ["0", "1", "2", "4"]
+    assert "model" in refused(http.post("/plain/resumable-query-data", json={"data": "x"}), 422)
+
+
+@pytest.mark.parametrize(
+    ("operation", "body", "status", "says"),
+    [
+        ("resumable-query", [], 400, "a JSON object"),
+        ("resumable-query", {"vector": [1, 0], "maxIdle": 0}, 400, "maxIdle"),
+        ("resumable-query", {"vector": [1, 0], "maxIdle": 10**9}, 400, "maxIdle"),
+        ("resumable-query", {"vector": [1, 0], "maxIdle": "5"}, 400, "maxIdle"),
+        ("resumable-query", {"vector": [1, 0], "topK": 0}, 400, "topK"),
+        ("resumable-query", {"vector": [1, 0, 0]}, 422, "expected: 2"),
+        ("resumable-query-next", {"uuid": "x"}, 400, "additionalK"),
+        ("resumable-query-next", {"uuid": "x", "additionalK": 0}, 400, "additionalK"),
+        ("resumable-query-next", {"uuid": "x", "additionalK": True}, 400, "additionalK"),
+        ("resumable-query-next", {"additionalK": 1}, 400, "uuid"),
+        ("resumable-query-next", {"uuid": 7, "additionalK": 1}, 400, "uuid"),
+        ("resumable-query-next", {"uuid": "x", "additionalK": 1}, 404, "uuid"),
+        ("resumable-query-end", {}, 400, "uuid"),
+        ("resumable-query-end", "x", 400, "a JSON object"),
+        ("resumable-query-end", {"uuid": "x"}, 404, "uuid"),
+    ],
+)
+def test_bad_resumable_queries_are_refused(
+    http: httpx.Client, operation: str, body: Any, status: int, says: str
+) -> None:
+    """Each bad body gets its status and words."""
+    assert says in refused(http.post(f"/plain/{operation}", json=body), status)

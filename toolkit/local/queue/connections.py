@@ -1,0 +1,289 @@
+"""HTTP/1.1 to destinations: one exchange at a time over a connection, and the idle ones kept for the next.
+
+A plain client in the place of a general one: no redirects, no proxies, no cookies, no decoding of what comes
+back. That makes a delivery several times cheaper, and sends exactly what was published.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from typing import Final, Self, TypeAlias, cast
+from urllib.parse import urlsplit
+
+import h11
+import msgspec
+
+HeaderPairs: TypeAlias = list[tuple[bytes, bytes]]
+
+_MOST_HEAD: Final = 100 * 1024  # bytes of an answer's status line and headers
+_LONGEST_IDLE: Final = 2.0  # seconds: less than after which servers commonly close
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where a URL leads: scheme, host and port to connect to, and what the request says of them."""
+
+    secure: bool
+    host: str
+    port: int
+    host_header: bytes
+    path: bytes
+
+    @classmethod
+    def of(cls, url: str) -> Self:
+        """The target of a checked URL. Path and query stay as they are, byte for byte.
+
+        Examples
+        --------
+        >>> found = Target.of("http://LOCALHOST:80/a%20b?x=%2F#part")
+        >>> found.host_header, found.path, found.port
+        (b'localhost', b'/a%20b?x=%2F', 80)
+        """
+        parts = urlsplit(url)
+        default = _DEFAULT_PORTS[parts.scheme]
+        host = parts.hostname or ""
+        named = f"[{host}]" if ":" in host else host
+        path = url.partition("#")[0].partition("://")[2][len(parts.netloc) :]
+        return cls(
+            secure=parts.scheme == "https",
+            host=host,
+            port=parts.port or default,
+            host_header=(named if parts.port in (None, default) else f"{named}:{parts.port}").encode("ascii"),
+            path=(path if path.startswith("/") else f"/{path}").encode("ascii"),
+        )
+
+
+class Received(msgspec.Struct, frozen=True):
+    """An answer: its status, headers as they came, and at most as much of the body as was asked for."""
+
+    status: int
+    headers: HeaderPairs
+    body: bytes
+
+
+class Connection(asyncio.Protocol):
+    """One connection, made by `connect`: one exchange after the other."""
+
+    def __init__(self) -> None:
+        self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
+        self._transport: asyncio.Transport
+        self._answered: asyncio.Future[None] | None = None
+        self._status, self._most = 0, 0
+        self._headers: HeaderPairs = []
+        self._body = bytearray()
+        self._usable = True
+        self._idle_since = 0.0
+
+    @classmethod
+    async def connect(cls, address: str, target: Target, tls: ssl.SSLContext | None) -> Self:
+        """Connect to an address of the target's host.
+
+        Raises
+        ------
+        OSError
+            When nobody is there, or the certificate is not valid.
+        """
+        loop = asyncio.get_running_loop()
+        named = target.host if tls else None
+        _, made = await loop.create_connection(cls, address, target.port, ssl=tls, server_hostname=named)
+        return made
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can take an exchange: open, nothing under way or unasked for, not idle for long."""
+        idle = asyncio.get_running_loop().time() - self._idle_since
+        return self._usable and idle <= _LONGEST_IDLE and not self._transport.is_closing()
+
+    async def exchange(
+        self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
+    ) -> Received:
+        """Send a request and read its answer.
+
+        Parameters
+        ----------
+        method : str
+        target : Target
+        headers : list of (bytes, bytes)
+            Without Host and Content-Length.
+        body : bytes
+        most : int
+            Bytes of the answer's body that are read.
+
+        Raises
+        ------
+        OSError, h11.ProtocolError
+            When no whole answer came.
+        """
+        self._usable = False
+        self._status, self._headers, self._body, self._most = 0, [], bytearray(), most
+        length = [(b"Content-Length", b"%d" % len(body))] if body or method in _WITH_LENGTH else []
+        request = h11.Request(
+            method=method, target=target.path, headers=[(b"Host", target.host_header), *headers, *length]
+        )
+        pieces = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
+        self._answered = asyncio.get_running_loop().create_future()
+        # not waited for: an answer may come before the whole request has been taken
+        self._transport.write(b"".join(piece for piece in pieces if piece))
+        await self._answered
+        return Received(self._status, self._headers, bytes(self._body[:most]))
+
+    def close(self) -> None:
+        """Close it at once."""
+        self._usable = False
+        self._transport.abort()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Read on; what comes unasked makes the connection unusable."""
+        if self._answered is None or self._answered.done():
+            self._usable = False
+        else:
+            self._read_on(self._answered, data)
+
+    def eof_received(self) -> None:
+        """Read the end: of an answer without a length, or too early."""
+        self.data_received(b"")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Tell who waits for an answer."""
+        self._usable = False
+        if self._answered is not None and not self._answered.done():
+            self._answered.set_exception(exc or ConnectionResetError("closed before the answer's end"))
+
+    def _read_on(self, answered: asyncio.Future[None], data: bytes) -> None:
+        try:
+            self._http.receive_data(data)
+            while len(self._body) < self._most or not self._status:
+                event = self._http.next_event()
+                if isinstance(event, h11.Response):
+                    self._status, self._headers = event.status_code, event.headers.raw_items()
+                elif isinstance(event, h11.Data):
+                    self._body += event.data
+                elif isinstance(event, h11.EndOfMessage):
+                    self._end_exchange()
+                    break
+                elif event is h11.NEED_DATA:
+                    return
+        except h11.ProtocolError as error:
+            answered.set_exception(error)
+        else:
+            answered.set_result(None)
+
+    def _end_exchange(self) -> None:
+        """Make ready for the next exchange, when both sides want one and all has been sent and read."""
+        done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
+        if done and not self._http.trailing_data[0] and not self._transport.get_write_buffer_size():
+            self._http.start_next_cycle()
+            self._idle_since = asyncio.get_running_loop().time()
+            self._usable = True
+
+
+class Connections:
+    """The idle connections, by where they lead.
+
+    Parameters
+    ----------
+    most : int
+        Most that are kept.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._idle: dict[tuple[object, ...], list[Connection]] = {}
+        self._count = 0
+        self._sweeping: asyncio.TimerHandle | None = None
+        self._tls: ssl.SSLContext | None = None  # takes a while to make, and loopback seldom needs it
+
+    async def exchange(
+        self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
+    ) -> Received:
+        """Send a request to an address of the target's host, over an idle connection or a new one.
+
+        Raises
+        ------
+        Unreachable
+            When no connection could be made.
+        OSError, h11.ProtocolError
+            When no whole answer came.
+        """
+        where = (address, target.port, target.secure, target.host)
+        connection = self._take(where)
+        if connection is None:
+            try:
+                connection = await Connection.connect(address, target, self._context(target))
+            except OSError as error:
+                raise Unreachable from error
+        try:
+            return await connection.exchange(method, target, headers, body, most=most)
+        finally:
+            if connection.usable:
+                self._keep(where, connection)
+            else:
+                connection.close()
+
+    def close(self) -> None:
+        """Close those that are idle."""
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        for kept in self._idle.values():
+            for connection in kept:
+                connection.close()
+        self._idle.clear()
+        self._count = 0
+
+    def _take(self, where: tuple[object, ...]) -> Connection | None:
+        kept = self._idle.get(where, [])
+        while kept:
+            connection = kept.pop()
+            self._count -= 1
+            if connection.usable:
+                return connection
+            connection.close()
+        return None
+
+    def _keep(self, where: tuple[object, ...], connection: Connection) -> None:
+        if self._count >= self._most:
+            self._drop_unusable()
+        if self._count >= self._most:
+            connection.close()
+            return
+        self._idle.setdefault(where, []).append(connection)
+        self._count += 1
+        if self._sweeping is None:
+            self._sweep_later()
+
+    def _sweep_later(self) -> None:
+        """Idle connections are closed in time: a destination may be able to hold but one."""
+        self._sweeping = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._sweep)
+
+    def _sweep(self) -> None:
+        self._sweeping = None
+        self._drop_unusable()
+        if self._count:
+            self._sweep_later()
+
+    def _drop_unusable(self) -> None:
+        for where, kept in list(self._idle.items()):
+            for connection in [found for found in kept if not found.usable]:
+                kept.remove(connection)
+                self._count -= 1
+                connection.close()
+            if not kept:
+                del self._idle[where]
+
+    def _context(self, target: Target) -> ssl.SSLContext | None:
+        if not target.secure:
+            return None
+        if self._tls is None:
+            self._tls = ssl.create_default_context()
+            self._tls.set_alpn_protocols(["http/1.1"])
+        return self._tls
+
+
+class Unreachable(Exception):  # noqa: N818 - says what a destination is
+    """No connection to the destination could be made."""

@@ -1,0 +1,239 @@
+"""Runs that wait for events: waiters, the events that end them, and time-outs.
+
+A waiter is a message of kind ``wait`` that is due when the wait has lasted too long. An event, or the due
+moment, makes a step of it, which goes behind the run's history and is delivered like any other::
+
+    POST /v2/wait/{eventId} ──> waits ──POST /v2/notify/{eventId}──> step with `out`, the event in base64
+                                  └────due──────────────────────────> step with `waitTimeout` true
+
+An event for one run (``/v2/notify/{runId}/{eventId}``) that comes before the run waits is kept for it; one
+for all (``/v2/notify/{eventId}``) is lost on those who do not wait yet.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import sqlite3
+from typing import Any, Final
+
+import msgspec
+
+from toolkit.local.answers import Refusal
+from toolkit.local.queue import steps
+from toolkit.local.queue.durations import duration_ms
+from toolkit.local.queue.events import record
+from toolkit.local.queue.intake import as_step, enqueue, of_run
+from toolkit.local.queue.message import Message, Waiting, decode_message, new_id
+from toolkit.local.queue.payloads import header_lists
+from toolkit.local.queue.publishing import Publish
+
+DEFAULT_WAIT: Final = "7d"
+_EVENT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
+_LONGEST_MS: Final = 10 * 365 * 86_400_000
+
+
+def checked_event_id(text: str) -> str:
+    """The event id, when it is one.
+
+    >>> checked_event_id("order-1")
+    'order-1'
+    """
+    if not _EVENT_ID.fullmatch(text):
+        raise Refusal(
+            400, f"event id is not usable; got {text[:80]!r}; expected letters, digits, '-', '_' and '.'"
+        )
+    return text
+
+
+class WaitRequest(msgspec.Struct, frozen=True):
+    """What an endpoint posts to wait: where to go on, for how long, and the step that is to follow."""
+
+    url: str
+    step: dict[str, Any]
+    timeout: str | float | None = None
+    timeout_url: str = msgspec.field(default="", name="timeoutUrl")
+    timeout_body: Any = msgspec.field(default=None, name="timeoutBody")
+    timeout_headers: dict[str, list[str]] = msgspec.field(default_factory=dict, name="timeoutHeaders")
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long to wait at most: a duration, or seconds."""
+        text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
+        found = duration_ms(text)
+        if found is None or found > _LONGEST_MS:
+            raise Refusal(
+                400, f"timeout is not understood; got {text[:80]!r}; expected 60, 60s or 7d, up to ten years"
+            )
+        return found
+
+
+def read_wait(body: Any) -> WaitRequest:
+    """Read what an endpoint posted to wait.
+
+    Raises
+    ------
+    Refusal
+        400, naming the field.
+    """
+    try:
+        found = msgspec.convert(body, WaitRequest)
+        msgspec.json.encode(found)  # text that cannot be written down: JSON can hold halves of characters
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        raise Refusal(
+            400, f"body is not a wait; got one with {error}; expected url, timeout and step"
+        ) from None
+    return found
+
+
+def wait(
+    connection: sqlite3.Connection,
+    publish: Publish,
+    event_id: str,
+    request: WaitRequest,
+    *,
+    now_ms: int,
+    factor: float,
+    caller_ip: str,
+) -> dict[str, Any]:
+    """Let a run wait for an event, and give the answer for its endpoint.
+
+    Raises
+    ------
+    Refusal
+        400 without a run, 404 when it is not running (any more).
+    """
+    workflow = publish.settings.workflow
+    if workflow is None:
+        raise Refusal(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
+    body = json.dumps({**request.step, "waitEventId": event_id}).encode()
+    message = Message(
+        id=new_id("msg"),
+        kind="wait",
+        prefix=publish.prefix,
+        settings=publish.settings,
+        created_at=now_ms,
+        not_before=now_ms + round(request.timeout_ms / factor),
+        body=body,
+        caller_ip=caller_ip,
+        failure_callback=publish.failure_callback,
+        redact=publish.redact,
+        waiting=Waiting(
+            event_id=event_id,
+            timeout_url=request.timeout_url,
+            timeout_body="" if request.timeout_body is None else str(request.timeout_body),
+            timeout_headers=request.timeout_headers,
+        ),
+    )
+    message = of_run(connection, message)
+    before = steps.posted_before(connection, message.run_id, body) or _waits_already(connection, message)
+    if before:
+        return {"messageId": before, "deduplicated": True}
+    enqueue(connection, message, now_ms=now_ms)
+    told = connection.execute(
+        "SELECT seq, body FROM notifications WHERE run_id = ? AND event_id = ? ORDER BY seq LIMIT 1",
+        (message.run_id, event_id),
+    ).fetchone()
+    if told:
+        connection.execute("DELETE FROM notifications WHERE seq = ?", (told["seq"],))
+        _go_on(connection, message, told["body"], now_ms=now_ms)
+    return {"messageId": message.id}
+
+
+def notify(
+    connection: sqlite3.Connection, event_id: str, body: bytes, *, now_ms: int
+) -> list[dict[str, Any]]:
+    """Tell all runs that wait for an event that it came; gives who they were."""
+    return [_notified(connection, message, body, now_ms=now_ms) for message in waiters(connection, event_id)]
+
+
+def notify_run(
+    connection: sqlite3.Connection, run_id: str, event_id: str, body: bytes, *, now_ms: int
+) -> dict[str, Any]:
+    """Tell one run that an event came; kept for it when it does not wait yet.
+
+    Raises
+    ------
+    Refusal
+        404 when there is no such run, or it has ended.
+    """
+    run = connection.execute("SELECT state, created_at FROM runs WHERE id = ?", (run_id,)).fetchone()
+    if run is None or run["state"] != "RUN_STARTED":
+        raise Refusal(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
+    for message in waiters(connection, event_id):
+        if message.run_id == run_id:
+            return _notified(connection, message, body, now_ms=now_ms)
+    connection.execute(
+        "INSERT INTO notifications (run_id, event_id, body) VALUES (?, ?, ?)", (run_id, event_id, body)
+    )
+    return {"messageId": new_id("msg"), "workflowRunId": run_id, "workflowCreatedAt": run["created_at"]}
+
+
+def waiters(connection: sqlite3.Connection, event_id: str) -> list[Message]:
+    """The messages that wait for an event, the longest waiting first."""
+    rows = connection.execute("SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", (event_id,))
+    return [decode_message(row["spec"]) for row in rows]
+
+
+def time_out(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
+    """Go on without the event, unless it came in the meantime."""
+    if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
+        _go_on(connection, message, None, now_ms=now_ms)
+
+
+def shown(message: Message) -> dict[str, Any]:
+    """A waiter as it is listed; the deadline is in Unix milliseconds."""
+    waiting = message.waiting or Waiting("")
+    return {
+        "url": message.settings.url,
+        "headers": header_lists(message.settings.headers),
+        "deadline": message.not_before,
+        "timeoutUrl": waiting.timeout_url,
+        "timeoutBody": waiting.timeout_body,
+        "timeoutHeaders": waiting.timeout_headers,
+    }
+
+
+def _waits_already(connection: sqlite3.Connection, message: Message) -> str | None:
+    name = steps.place_of(message.body).name
+    if name is None or message.waiting is None:
+        return None
+    for other in waiters(connection, message.waiting.event_id):
+        if other.run_id == message.run_id and steps.place_of(other.body).name == name:
+            return other.id
+    return None
+
+
+def _notified(
+    connection: sqlite3.Connection, message: Message, body: bytes, *, now_ms: int
+) -> dict[str, Any]:
+    run = connection.execute("SELECT created_at FROM runs WHERE id = ?", (message.run_id,)).fetchone()
+    sent = _go_on(connection, message, body, now_ms=now_ms)
+    return {
+        "waiter": shown(message),
+        "messageId": sent,
+        "workflowRunId": message.run_id,
+        "workflowCreatedAt": run["created_at"],
+    }
+
+
+def _go_on(connection: sqlite3.Connection, message: Message, event: bytes | None, *, now_ms: int) -> str:
+    """Make a step of a waiter: with the event, or without one as its time is over; gives the new message."""
+    connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
+    record(connection, message, "DELIVERED", now_ms)
+    step = json.loads(message.body)
+    step["waitTimeout"] = event is None
+    if event is not None:
+        step["out"] = base64.b64encode(event).decode()
+    following = msgspec.structs.replace(
+        message,
+        id=new_id("msg"),
+        kind="step",
+        body=json.dumps(step).encode(),
+        created_at=now_ms,
+        not_before=now_ms,
+        waiting=None,
+    )
+    enqueue(connection, as_step(connection, following), now_ms=now_ms)
+    return following.id

@@ -1,0 +1,189 @@
+"""The sparse vectors of one namespace in memory: for each dimension, which rows hold it and with what value.
+
+Rows are numbered as they come; a row that goes, or is replaced, leaves its number behind as a dead one. The
+postings (dimension, number, value) lie sorted by dimension in flat arrays: a large set, and a small one of
+what came since, which is merged into the large one as it grows. So nothing is done dimension by dimension but
+what a query asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.local.vectors.sparse import SparseVector
+
+_SMALL: Final = 20_000
+_SHARE: Final = 16  # the small set is merged at this fraction of the large one
+
+
+class _Postings(NamedTuple):
+    """Postings sorted by dimension: those of ``terms[k]`` lie from ``starts[k]`` to ``starts[k + 1]``."""
+
+    terms: NDArray[np.int64]
+    starts: NDArray[np.intp]
+    rows: NDArray[np.int64]
+    values: NDArray[np.float32]
+
+    @classmethod
+    def sorted(
+        cls, dimensions: NDArray[np.int64], rows: NDArray[np.int64], values: NDArray[np.float32]
+    ) -> _Postings:
+        order = np.argsort(dimensions, kind="stable")
+        ordered = dimensions[order]
+        starts = np.flatnonzero(np.diff(ordered, prepend=-1))  # no dimension is -1
+        return cls(ordered[starts], np.append(starts, len(order)), rows[order], values[order])
+
+    def dimensions(self) -> NDArray[np.int64]:
+        """The dimension of each posting."""
+        return np.repeat(self.terms, np.diff(self.starts))
+
+    def of(self, terms: NDArray[np.int64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+        """Where the postings of some dimensions lie, and of which of them, by its number, each one is."""
+        places = np.searchsorted(self.terms, terms)
+        held = np.flatnonzero(places < len(self.terms))
+        held = held[self.terms[places[held]] == terms[held]]
+        firsts = self.starts[places[held]]
+        counts = self.starts[places[held] + 1] - firsts
+        # the n-th posting of a dimension lies n after its first
+        before = np.cumsum(counts) - counts
+        return np.arange(counts.sum()) + np.repeat(firsts - before, counts), np.repeat(held, counts)
+
+
+class InvertedRows:
+    """The rows of a namespace, to be asked for inner products.
+
+    Parameters
+    ----------
+    rows : iterable of (int, str, SparseVector)
+        Sequence number, id and vector of each.
+
+    Examples
+    --------
+    >>> first = SparseVector(np.array([2, 5]), np.array([1.0, 0.5]))
+    >>> rows = InvertedRows([(1, "a", first), (2, "b", SparseVector(np.array([9]), np.array([3.0])))])
+    >>> rows.nearest(SparseVector(np.array([5, 7]), np.array([4.0, 1.0])), 10)
+    [('a', 2.0)]
+    """
+
+    def __init__(self, rows: Iterable[tuple[int, str, SparseVector]] = ()) -> None:
+        self._numbers: dict[str, int] = {}
+        self._ids: list[str] = []
+        self._sequence = np.empty(16, dtype=np.int64)
+        self._alive = np.zeros(16, dtype=np.bool_)
+        self._large = self._small = _nothing()
+        self._pending: list[tuple[int, SparseVector]] = []
+        for sequence, row_id, vector in rows:
+            self.put(sequence, row_id, vector)
+
+    def __len__(self) -> int:
+        return len(self._numbers)
+
+    def put(self, sequence: int, row_id: str, vector: SparseVector) -> None:
+        """Add a row, or replace the one with this id."""
+        if row_id in self._numbers:
+            self.remove(row_id)
+        number = len(self._ids)
+        if number == len(self._alive):
+            self._sequence = np.concatenate([self._sequence, np.empty_like(self._sequence)])
+            self._alive = np.concatenate([self._alive, np.zeros_like(self._alive)])
+        self._numbers[row_id] = number
+        self._ids.append(row_id)
+        self._sequence[number] = sequence
+        self._alive[number] = True
+        self._pending.append((number, vector))
+
+    def remove(self, row_id: str) -> None:
+        """Take a row out."""
+        self._alive[self._numbers.pop(row_id)] = False
+
+    def nearest(
+        self,
+        query: SparseVector,
+        top_k: int,
+        *,
+        idf: bool = False,
+        passing: NDArray[np.int64] | None = None,
+    ) -> list[tuple[str, float]]:
+        """The best rows and their scores, best first; equals in the order of their sequence numbers.
+
+        Parameters
+        ----------
+        query : SparseVector
+        top_k : int
+            At most this many, at least 1.
+        idf : bool
+            Whether each dimension is weighted by log((N - n + 0.5) / (n + 0.5)), where n of the namespace's N
+            rows hold it. That is negative for dimensions that more than half of the rows hold, as documented.
+        passing : numpy.ndarray, optional
+            Sequence numbers of the rows that may be in the answer. Default: all. N and n count all rows.
+
+        Returns
+        -------
+        list of (id, score)
+            Only rows that share a dimension with the query; the score is the inner product over those.
+        """
+        self._settle()
+        sets = [(postings, *postings.of(query.indices)) for postings in (self._large, self._small)]
+        rows = np.concatenate([postings.rows[places] for postings, places, _ in sets])
+        values = np.concatenate([postings.values[places] for postings, places, _ in sets])
+        terms = np.concatenate([terms for _, _, terms in sets])
+        alive = self._alive[rows]
+        rows, values, terms = rows[alive], values[alive], terms[alive]
+        weights = query.values * self._idf(terms, len(query.values)) if idf else query.values
+        scores = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
+        matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
+        if passing is not None:
+            matching = matching[np.isin(self._sequence[matching], passing)]
+        if len(matching) > top_k:
+            threshold = np.partition(scores[matching], len(matching) - top_k)[len(matching) - top_k]
+            matching = matching[scores[matching] >= threshold]
+        order = np.lexsort((self._sequence[matching], -scores[matching]))[:top_k]
+        return [(self._ids[number], float(scores[number])) for number in matching[order].tolist()]
+
+    def _idf(self, terms: NDArray[np.intp], count: int) -> NDArray[np.float64]:
+        holding = np.bincount(terms, minlength=count)
+        weights: NDArray[np.float64] = np.log((len(self) - holding + 0.5) / (holding + 0.5))
+        return weights
+
+    def _settle(self) -> None:
+        """Bring what is pending into the postings."""
+        if not self._pending:
+            return
+        vectors = [vector for _, vector in self._pending]
+        numbers = np.array([number for number, _ in self._pending], dtype=np.int64)
+        rows = numbers.repeat([len(vector.indices) for vector in vectors])
+        small = _Postings.sorted(
+            np.concatenate([self._small.dimensions(), *(vector.indices for vector in vectors)]),
+            np.concatenate([self._small.rows, rows]),
+            np.concatenate([self._small.values, *(vector.values.astype(np.float32) for vector in vectors)]),
+        )
+        self._pending.clear()
+        if len(small.rows) <= max(_SMALL, len(self._large.rows) // _SHARE):
+            self._small = small
+            return
+        self._merge(small)
+
+    def _merge(self, small: _Postings) -> None:
+        """Bring the small set into the large one, and leave the dead behind."""
+        large = self._large
+        rows = np.concatenate([large.rows, small.rows])
+        alive = self._alive[: len(self._ids)]
+        kept = alive[rows]
+        dimensions = np.concatenate([large.dimensions(), small.dimensions()])
+        values = np.concatenate([large.values, small.values])
+        renumbered = np.cumsum(alive) - 1
+        self._large = _Postings.sorted(dimensions[kept], renumbered[rows[kept]], values[kept])
+        self._small = _nothing()
+        if not alive.all():
+            self._sequence[: len(self)] = self._sequence[: len(alive)][alive]
+            self._ids = [row_id for row_id, lives in zip(self._ids, alive.tolist(), strict=True) if lives]
+            self._numbers = {row_id: number for number, row_id in enumerate(self._ids)}
+            self._alive[: len(self._ids)] = True
+
+
+def _nothing() -> _Postings:
+    return _Postings.sorted(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.float32))
