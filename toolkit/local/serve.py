@@ -70,7 +70,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--index", action="append", default=[], metavar="SPEC",
-        help="name:kind:dimension:similarity[:model] of a vector index; may be repeated "
+        help="a vector index, repeatable: NAME:dense:DIMENSION:SIMILARITY[:MODEL], "
+        "NAME:hybrid:DIMENSION:SIMILARITY[:MODEL+MODEL] or NAME:sparse[:MODEL] "
         f"({' and '.join(DEFAULT_INDEXES)})",
     )  # fmt: skip
     parser.add_argument(

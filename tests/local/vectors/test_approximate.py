@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -157,3 +158,13 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     with pytest.raises(InputError, match="pip install usearch"):
         IndexRegistry(tmp_path, approximate_above=10)
     IndexRegistry(tmp_path).close()
+
+
+def test_the_command_takes_the_threshold(tmp_path: Path) -> None:
+    """`--approximate-above` reaches the registry: a threshold that is none ends the command, with why."""
+    command = [sys.executable, "-m", "toolkit.local.serve", "--data-dir", str(tmp_path)]
+    ended = subprocess.run(
+        [*command, "--approximate-above", "0"], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 1
+    assert "at least 1" in ended.stderr

@@ -215,6 +215,7 @@ class HasField(Condition):
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
     def accepts(self, found: Any) -> bool:
+        """Whether the field is there, whatever its value, or is not."""
         return (found is MISSING) == self.negated
 
     def _holds(self, found: Any) -> bool:

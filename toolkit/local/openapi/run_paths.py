@@ -116,6 +116,7 @@ def _runs() -> dict[str, Node]:
                 record({"workflowRunId": TEXT}, required=["workflowRunId"]),
                 name="endRun",
                 parameters=[in_query("cancel", _FLAG_TEXT, "Whether it is canceled (true).")],
+                body=ANY_BODY,
                 refusals=(400, 404),
             ),
         },
