@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: help demo test test-quick test-newer lint format lab serve bench browser install clean
+.PHONY: help demo test test-quick test-newer lint format lab serve bench soak browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -53,6 +53,9 @@ serve: install ## run the embedded service with sample data until Ctrl-C
 
 bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
+
+soak: install ## kill and restart the embedded service 500 times under load (minutes)
+	@$(BIN)/python tests/soak/soak.py
 
 browser: ## install Chromium where it is missing
 	@command -v chromium >/dev/null || { \

@@ -80,7 +80,7 @@ def test_not_before_and_what_a_destination_asks_for_are_waits(
     assert again - service.clock.now_ms() == 600
 
 
-def test_deduplication_and_time_outs_stay_real(start: Callable[..., Service], server: Server) -> None:
+def test_deduplication_stays_real(start: Callable[..., Service], server: Server) -> None:
     """The ten minutes of a deduplication id are ten minutes, whatever the factor."""
     service = start(time_factor=FACTOR)
     server.always(b"yes")
