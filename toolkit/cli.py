@@ -269,7 +269,7 @@ def _serve(given: argparse.Namespace) -> int:
 
 def _add_serve_arguments(command: argparse.ArgumentParser) -> None:
     try:
-        from toolkit.local.serve import add_arguments  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit.local.options import add_arguments  # noqa: PLC0415 - it needs the extra [local]
     except ImportError as error:
         raise _not_installed("running the embedded service", error) from None
     add_arguments(command)

@@ -8,7 +8,6 @@ import fcntl
 import json
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -23,91 +22,22 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolkit.errors import InputError, LocalServiceError, SettingsError, ToolkitError
-from toolkit.local.answers import MAX_BODY, Refusal, parse_json
+from toolkit.local.answers import Refusal, parse_json
 from toolkit.local.app import build_app
+from toolkit.local.credentials import read_signing_keys, read_token
 from toolkit.local.faults.script import FaultScript
-from toolkit.local.protocol import REQUEST_TIMEOUT, Http
-from toolkit.local.queue.durations import duration_ms
-from toolkit.local.queue.service import MAX_MESSAGE, Queue
-from toolkit.local.queue.store import RETENTION_MS, Store
+from toolkit.local.options import DEFAULT_INDEXES, add_arguments
+from toolkit.local.protocol import Http
+from toolkit.local.queue.service import Queue
+from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.redaction import Secret
-
-DEFAULT_INDEXES: Final = ("docs:dense:256:COSINE:hashing", "plain:dense:2:COSINE")
-"""The indexes made when none is named."""
-
-TOKEN_VARIABLE: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
-KEY_VARIABLES: Final = ("TOOLKIT_SERVE_CURRENT_SIGNING_KEY", "TOOLKIT_SERVE_NEXT_SIGNING_KEY")
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Puts sample history into a service that is about to start."""
 
 # seconds; a busy event loop lets the databases' threads wait this long at each statement (Python's own: 5 ms)
 _SWITCH_INTERVAL: Final = 0.0005
-_SHORTEST_TOKEN: Final = 8
-_SHORTEST_KEY: Final = 32  # bytes: RFC 7518 asks for as many as SHA-256 has
-_HIGHEST_PORT: Final = 65535
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Add the options of the service to a parser.
-
-    Examples
-    --------
-    >>> parser = argparse.ArgumentParser()
-    >>> add_arguments(parser)
-    >>> parser.parse_args(["--port", "8080"]).port
-    8080
-    """
-    parser.add_argument("--port", type=_port, default=0, help="port on 127.0.0.1 (0: a free one)")
-    parser.add_argument(
-        "--data-dir", type=Path, metavar="DIR", help="where its state is kept (the user's data folder)"
-    )
-    parser.add_argument(
-        "--token-file", type=Path, metavar="FILE",
-        help=f"file with the token, made when missing (DIR/token); {TOKEN_VARIABLE} comes first",
-    )  # fmt: skip
-    parser.add_argument(
-        "--index", action="append", default=[], metavar="SPEC",
-        help="a vector index, repeatable: NAME:dense:DIMENSION:SIMILARITY[:MODEL], "
-        "NAME:hybrid:DIMENSION:SIMILARITY[:MODEL+MODEL] or NAME:sparse[:MODEL] "
-        f"({' and '.join(DEFAULT_INDEXES)})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--approximate-above", type=int, metavar="N",
-        help="search namespaces of more than N vectors approximately; needs usearch (every search is exact)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--time-factor", type=_factor, default=1.0, metavar="X",
-        help="divide all waits between retries, delays and sleeps by this (1)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--retention", type=_duration, default=RETENTION_MS, metavar="AGE",
-        help="how long failures, ended runs and events are kept, such as 7d (90d)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--allow-destination", action="append", default=[], metavar="HOST",
-        help="a host beyond this machine to which messages may go; may be repeated",
-    )  # fmt: skip
-    parser.add_argument(
-        "--max-message", type=_size, default=MAX_MESSAGE, metavar="BYTES",
-        help=f"largest message; longer answers are cut off there, in callbacks, too ({MAX_MESSAGE})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--dialect", choices=("service", "upstash"), default="service",
-        help="prefix of the headers of those messages whose publish used none (service)",
-    )  # fmt: skip
-    parser.add_argument(
-        "--request-timeout", type=_seconds, default=REQUEST_TIMEOUT, metavar="SECONDS",
-        help=f"within which a request must have arrived ({REQUEST_TIMEOUT:g})",
-    )  # fmt: skip
-    parser.add_argument(
-        "--faults", type=Path, metavar="FILE",
-        help="JSON script of what goes wrong on purpose; see toolkit.local.faults",
-    )  # fmt: skip
-    parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
-    parser.add_argument("--sample", action="store_true", help="fill in sample history, once")
 
 
 def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
@@ -138,9 +68,9 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
     folder = options.data_dir or Path(platformdirs.user_data_dir("workflow-vector-toolkit")) / "local"
     _make_folder(folder)
     with _locked(folder):
-        token, token_file = _token(options.token_file or folder / "token")
+        token, token_file = read_token(options.token_file or folder / "token")
         listening = _listen(options.port)
-        store = Store(folder / "queue", retention_ms=options.retention, signing_keys=_signing_keys())
+        store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
         try:
             registry = IndexRegistry(folder / "vectors", approximate_above=options.approximate_above)
             try:
@@ -325,89 +255,6 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _token(file: Path) -> tuple[Secret, Path | None]:
-    """The token, and the file it is in; from the environment, from the file, or new and then in the file."""
-    given = os.environ.get(TOKEN_VARIABLE)
-    if given is not None:
-        return Secret(_checked(given, TOKEN_VARIABLE, _SHORTEST_TOKEN)), None
-    try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "r+") as opened:
-            text = opened.read(4096).strip()
-            if not text:
-                text = secrets.token_urlsafe(32)
-                opened.write(f"{text}\n")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(
-            f"reading the token file {file.name!r}",
-            got=type(error).__name__,
-            expected="a file of one line, or none yet",
-            next_step="Name another with --token-file.",
-        ) from None
-    return Secret(_checked(text, f"the token file {file.name!r}", _SHORTEST_TOKEN)), file
-
-
-def _signing_keys() -> tuple[str, str] | None:
-    current, following = (os.environ.get(name) for name in KEY_VARIABLES)
-    if current is None and following is None:
-        return None
-    if current is None or following is None:
-        raise SettingsError(
-            "reading the signing keys",
-            got="one of them",
-            expected=f"both {' and '.join(KEY_VARIABLES)}, or neither",
-        )
-    return (
-        _checked(current, KEY_VARIABLES[0], _SHORTEST_KEY),
-        _checked(following, KEY_VARIABLES[1], _SHORTEST_KEY),
-    )
-
-
-def _checked(value: str, source: str, shortest: int) -> str:
-    if len(value) < shortest or not value.isascii() or not value.isprintable() or " " in value:
-        raise SettingsError(
-            f"reading {source}",
-            got=f"{len(value)} characters",
-            expected=f"at least {shortest}, all printable ASCII without spaces",
-        )
-    return value
-
-
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= _HIGHEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text} is no port; expected 0 to {_HIGHEST_PORT}")
-    return port
-
-
-def _factor(text: str) -> float:
-    factor = float(text)
-    if not 1e-6 <= factor <= 1e9:  # noqa: PLR2004 - generous, and neither 0 nor NaN
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.000001 to 1000000000")
-    return factor
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0.01 <= seconds <= 86_400:  # noqa: PLR2004 - a day; neither 0 nor NaN
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.01 to 86400 seconds")
-    return seconds
-
-
-def _size(text: str) -> int:
-    size = int(text)
-    if not 1 <= size <= MAX_BODY:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 1 to {MAX_BODY} bytes")
-    return size
-
-
-def _duration(text: str) -> int:
-    found = duration_ms(text)
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; expected one such as 7d or 12h")
-    return found
 
 
 if __name__ == "__main__":

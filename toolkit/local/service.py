@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Final, Self
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.serve import DEFAULT_INDEXES, KEY_VARIABLES, TOKEN_VARIABLE
+from toolkit.local.credentials import KEY_VARIABLES, TOKEN_VARIABLE
+from toolkit.local.options import DEFAULT_INDEXES
 from toolkit.redaction import Secret
 
 _GRACE: Final = 10.0  # seconds to end by itself
