@@ -46,6 +46,7 @@ NAMES = [
     "load_failures",
     "load_runs",
     "load_vectors",
+    "match_metadata",
     "parse_filter",
     "plot_failure_trend",
     "plot_score_distribution",

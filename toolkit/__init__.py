@@ -50,6 +50,7 @@ if TYPE_CHECKING:
         write_snapshot,
     )
     from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
+    from toolkit.tables.matching import match_metadata
     from toolkit.tables.vectors import as_matrix
 
 __all__ = [
@@ -88,6 +89,7 @@ __all__ = [
     "load_failures",
     "load_runs",
     "load_vectors",
+    "match_metadata",
     "parse_filter",
     "plot_failure_trend",
     "plot_score_distribution",
@@ -109,6 +111,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "match_metadata": "toolkit.tables.matching",
     "ReplayGuard": "toolkit.client.signatures",
     "CallbackReceiver": "toolkit.loading.callbacks",
     "CallbackSettings": "toolkit.client.messages",
