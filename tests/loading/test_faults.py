@@ -246,7 +246,7 @@ def test_a_longer_page_than_was_asked_for_is_kept_whole(script: Any, service: tk
 
 def test_an_entry_that_changed_meanwhile_is_kept_as_it_was_last(script: Any, service: tk.Service) -> None:
     """The same ids with another answer in a repeated page: one row each, and the receipt tells of them."""
-    status = [{"text": '"responseStatus":503', "by": '"responseStatus":599'}]
+    status = [{"text": '"responseStatus": 503', "by": '"responseStatus": 599'}]
     script(again(2, page={"insert": "previous"}, replace=status))
     with pytest.warns(IncompleteLoadWarning):
         frame = tk.load_failures(service, kind="messages", progress=False)
