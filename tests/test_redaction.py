@@ -220,7 +220,6 @@ def test_our_own_token_is_masked_in_every_usual_encoding(token, encode):
     """Plain, percent-encoded, hex, and base64 at each of the three alignments."""
     redact = Redactor(key=KEY, own=[Secret(token)])
     written = encode(token)
-    assert redact.holds_own(f"x {written} y")
     for masked in (
         redact.own(f"x {written} y"),
         redact.text(f"x {written} y"),

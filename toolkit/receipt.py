@@ -31,7 +31,8 @@ class Receipt:
     rows : int
         Rows in the result.
     duplicates : int
-        Rows seen again with the same content, dropped.
+        Rows seen again, dropped. A load in pieces, which no longer has the rows, counts those with new
+        content here too.
     changed : int
         Rows seen again with new content; the later one was kept.
     filtered_here : int

@@ -215,10 +215,6 @@ class Redactor:
         tag = hmac.new(self._key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:8]
         return f"[masked len={len(value)} tag={tag}]"
 
-    def holds_own(self, text: str) -> bool:
-        """Whether one of our own live tokens stands in the text."""
-        return bool(self._own and self._own.search(text))
-
     def page_may_hold_own(self, page: bytes) -> bool:
         r"""Whether a page of JSON may hold one of our tokens: a quick look that never misses one.
 

@@ -133,7 +133,19 @@ def test_entries_that_come_twice_are_kept_once_and_told(server):
         ("c", 500),
     ]
     receipt = tk.receipt(frame)
-    assert (receipt.complete, receipt.duplicates, receipt.rows) == (False, 1, 3)
+    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.rows) == (False, 0, 1, 3)
+
+
+def test_entries_that_come_twice_unchanged_are_duplicates(server):
+    """The same entry with the same content again is dropped, and counted apart from changed ones."""
+    entry = {"dlqId": "a", "responseStatus": 500}
+    found = {
+        "": json.dumps({"cursor": "n", "messages": [entry]}).encode(),
+        "n": json.dumps({"messages": [entry, {"dlqId": "b"}]}).encode(),
+    }
+    with pytest.warns(IncompleteLoadWarning, match="came twice"):
+        receipt = tk.receipt(tk.load_failures(serve(server, found), progress=False))
+    assert (receipt.duplicates, receipt.changed, receipt.rows) == (1, 0, 2)
 
 
 def test_a_limit_is_a_first_look(server):

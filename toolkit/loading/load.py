@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
@@ -162,7 +162,8 @@ class Load:
         whole = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
         receipt = self.receipt
         if self.again:
-            whole = self._latest(whole)
+            whole, changed = self._latest(whole)
+            receipt = replace(receipt, duplicates=receipt.duplicates - changed, changed=changed)
         frame = to_frame(whole, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
@@ -180,15 +181,18 @@ class Load:
         self.again.append(table.filter(pc.invert(mask)))
         return table.filter(mask)
 
-    def _latest(self, whole: pa.Table) -> pa.Table:
-        """The rows, with those that came again replaced in place by their later content."""
+    def _latest(self, whole: pa.Table) -> tuple[pa.Table, int]:
+        """The rows, with those that came again replaced in place, and how many had new content."""
         places = {identity: place for place, identity in enumerate(_identities(whole, self.plan.key))}
         order = list(range(whole.num_rows))
         both = pa.concat_tables([whole, *self.again])
+        changed = 0
         for number, identity in enumerate(_identities(both, self.plan.key)):
             if number >= whole.num_rows and identity in places:
+                before = order[places[identity]]
+                changed += not both.slice(number, 1).equals(both.slice(before, 1))
                 order[places[identity]] = number
-        return both.take(pa.array(order, pa.int64()))
+        return both.take(pa.array(order, pa.int64())), changed
 
 
 def _identities(table: pa.Table, key: tuple[str, ...]) -> Iterator[bytes]:

@@ -128,12 +128,6 @@ def decode_hits(
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 
-def first_dimension(rows: bytes) -> int | None:
-    """Dimension of the first dense vector of a page; None when there is none."""
-    vectors = (row.get("vector") for row in _rows(rows, what=_VECTORS) if row)
-    return next((len(vector) for vector in vectors if isinstance(vector, list) and vector), None)
-
-
 def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
     """The dense vectors of a frame as one matrix, without copying where Arrow allows.
 
