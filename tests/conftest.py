@@ -90,6 +90,11 @@ class ScriptedServer:
         )
 
 
+class _Listening(ThreadingHTTPServer):
+    request_queue_size = 128  # with the library's five, some of many callers at once are turned away
+    daemon_threads = True
+
+
 @pytest.fixture
 def server() -> Iterator[ScriptedServer]:
     """A scripted server, listening."""
@@ -120,8 +125,7 @@ def server() -> Iterator[ScriptedServer]:
         def log_message(self, *_: object) -> None:
             """Keep quiet."""
 
-    http = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    http.daemon_threads = True
+    http = _Listening(("127.0.0.1", 0), Handler)
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     script.url = f"http://127.0.0.1:{http.server_address[1]}"
