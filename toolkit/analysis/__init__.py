@@ -1,38 +1,62 @@
-"""Questions as pure functions of frames: counts over time, by column and by error text; expiry; scores.
+"""Questions as pure functions of frames.
+
+Counts over time, by weekday and hour, by columns and by error text; delays, retries and expiry; scores, ranks
+and norms.
 
 Every function takes a frame with the columns it names (pandas, Arrow, or anything else narwhals reads), never
 changes it, and gives back a small pandas frame or a frozen value. Nothing here draws, and nothing asks a
 service.
 """
 
+from toolkit.analysis.calendar import FailureCalendar, failure_calendar
 from toolkit.analysis.changes import NewAndGone, new_and_gone
 from toolkit.analysis.counts import callback_states, count_by, count_labels
+from toolkit.analysis.delays import FailureDelays, failure_delays
 from toolkit.analysis.durations import parse_duration
 from toolkit.analysis.error_counts import error_texts
 from toolkit.analysis.error_text import ErrorText, error_text, mask_text
-from toolkit.analysis.expiry import expiring, expiry_summary
+from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins, expiry_summary
+from toolkit.analysis.matrix import CountMatrix, count_matrix
+from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.analysis.overview import FailureOverview, failure_overview
+from toolkit.analysis.rankings import ScoreCurve, score_curves, score_moves
+from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.scores import ScoreBins, score_bins, score_summary
 from toolkit.analysis.trend import FailureTrend, failure_trend
 
 __all__ = [
+    "CountMatrix",
     "ErrorText",
+    "ExpiryBins",
+    "FailureCalendar",
+    "FailureDelays",
     "FailureOverview",
     "FailureTrend",
     "NewAndGone",
+    "NormBins",
+    "RetriesUsed",
     "ScoreBins",
+    "ScoreCurve",
     "callback_states",
     "count_by",
     "count_labels",
+    "count_matrix",
     "error_text",
     "error_texts",
     "expiring",
+    "expiry_bins",
     "expiry_summary",
+    "failure_calendar",
+    "failure_delays",
     "failure_overview",
     "failure_trend",
     "mask_text",
     "new_and_gone",
+    "norm_bins",
     "parse_duration",
+    "retries_used",
     "score_bins",
+    "score_curves",
+    "score_moves",
     "score_summary",
 ]

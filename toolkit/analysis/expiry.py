@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -9,10 +10,15 @@ import narwhals as nw
 import numpy as np
 import pandas as pd
 from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
 
 from toolkit.analysis.columns import collect, effective_time, select_retained
 from toolkit.analysis.durations import parse_duration
 
+_STEPS: Final = tuple(
+    timedelta(minutes=minutes) for minutes in (15, 30, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)
+)
+_MOST_BINS: Final = 48
 _LIMITS: Final = (
     ("already due", timedelta(0)),
     ("within 6 hours", timedelta(hours=6)),
@@ -104,4 +110,70 @@ def expiry_summary(expiries: pd.DataFrame) -> pd.DataFrame:
             "when": pd.Series([name for name, _ in _LIMITS] + ["later", "unknown"], dtype="str"),
             "count": pd.Series([*places.tolist(), len(hours) - len(known)], dtype="Int64"),
         }
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpiryBins:
+    """How many failures expire in each span of the time to come.
+
+    Attributes
+    ----------
+    now : datetime.datetime
+        Start of the first bin, UTC.
+    step : datetime.timedelta
+        Width of a bin.
+    counts : numpy.ndarray
+        int64, shape (bins,).
+    due : int
+        Failures that are due already. They are in no bin.
+    unknown : int
+        Failures without a time. They are in no bin.
+    """
+
+    now: datetime
+    step: timedelta
+    counts: NDArray[np.int64]
+    due: int
+    unknown: int
+
+    @property
+    def total(self) -> int:
+        """Failures in all bins."""
+        return int(self.counts.sum())
+
+
+def expiry_bins(expiries: pd.DataFrame, now: datetime) -> ExpiryBins:
+    """Count the failures that expire in each span of time from `now` on.
+
+    Parameters
+    ----------
+    expiries : pandas.DataFrame
+        What `expiring` gave for the same `now`.
+    now : datetime
+        With a time zone.
+
+    Returns
+    -------
+    ExpiryBins
+        At most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+
+    Examples
+    --------
+    >>> now = datetime(2026, 1, 1, tzinfo=UTC)
+    >>> found = expiry_bins(pd.DataFrame({"hours_left": [-1.0, 0.1, 1.9]}), now)
+    >>> found.due, found.step, found.counts.tolist()
+    (1, datetime.timedelta(seconds=900), [1, 0, 0, 0, 0, 0, 0, 1])
+    """
+    hours = expiries["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    coming = hours[hours >= 0]
+    longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
+    step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
+    places = (coming // (step.total_seconds() / 3600)).astype(np.int64)
+    return ExpiryBins(
+        now=now.astimezone(UTC),
+        step=step,
+        counts=np.bincount(places).astype(np.int64),
+        due=int((hours < 0).sum()),
+        unknown=int(np.isnan(hours).sum()),
     )

@@ -2,38 +2,35 @@
 
 from __future__ import annotations
 
-import math
-import textwrap
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final, Literal, get_args
 
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.trend import FailureTrend, failure_trend
 from toolkit.analysis.wording import counted, moment, short_number, span
+from toolkit.errors import InputError
+from toolkit.plots.axis import (
+    CHARACTER,
+    DAY,
+    count_axis,
+    inches,
+    label_axis,
+    name_rows,
+    rows_that_fit,
+    time_axis,
+)
+from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
 from toolkit.plots.texts import as_written, drawable, say
 
-_DAY: Final = timedelta(days=1)
-_MONDAY: Final = 4  # 1970-01-05
-_TICK_STEPS: Final = tuple(
-    timedelta(minutes=minutes)
-    for minutes in (
-        5,
-        15,
-        30,
-        60,
-        180,
-        360,
-        720,
-        *(1440 * days for days in (1, 2, 4, 7, 14, 28, 91, 364, 1820)),
-    )
-)
-_TICK_WIDTH: Final = 0.75  # inches that a tick label and the gap beside it take
-_CHARACTER: Final = 0.085  # inches, of a legend's text
 _LEGEND_COLUMNS: Final = 3
+
+Floats = np.ndarray[Any, np.dtype[Any]]
+Layout = Literal["stacked", "facets", "ranked"]
 
 
 def plot_failure_trend(
@@ -42,25 +39,30 @@ def plot_failure_trend(
     by: str | None = None,
     freq: str | timedelta | None = None,
     top: int = 8,
+    layout: Layout = "stacked",
     now: datetime | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw how many failures there were when, as bars, stacked by a column.
+    """Draw how many failures there were when, as a whole or by a column.
 
     Failures stand at `failed_at`, those without it at `created_at`; the label says how many. Not for
-    comparing groups that are not at the bottom of the stack bar by bar: use `failure_trend` for the numbers.
+    comparing groups that are not at the bottom of a stack bar by bar: facets do that.
 
     Parameters
     ----------
     failures : frame
         With the columns `failed_at`, `created_at` and `by`.
     by : str, optional
-        Column of single values to stack by, such as ``"workflow_url"``.
+        Column of single values to tell apart, such as ``"workflow_url"``.
     freq : str or timedelta, optional
         Width of a bar, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span.
     top : int
-        How many groups to tell apart, 1 to 8; the rest is one group.
+        How many groups to tell apart, 1 to 8; the rest is one group. Where rows do not fit the height of the
+        Axes, there are fewer.
+    layout : {"stacked", "facets", "ranked"}
+        Bars on one another; a row of bars for each group, on one scale; or a row of cells for each group, the
+        one with the most failures at the top, coloured by count.
     now : datetime, optional
         The axis goes on to this time. Default: to the last failure.
     ax : matplotlib.axes.Axes, optional
@@ -87,62 +89,80 @@ def plot_failure_trend(
     >>> [int(bar.get_height()) for bar in ax.patches]
     [1, 1]
     """
+    if layout not in get_args(Layout):
+        raise InputError(
+            "drawing a trend", got=f"layout={layout!r}", expected="'stacked', 'facets' or 'ranked'"
+        )
     colours = theme_named(theme)
-    trend = failure_trend(failures, by=by, freq=freq, top=min(top, len(colours.series) - 1), now=now)
     with fixed_settings():
-        return draw_trend(trend, prepare(ax, colours), colours)
+        ax = prepare(ax, colours)
+        # a legend may take two fifths of the height, rows of their own all of it
+        rows = rows_that_fit(ax) * 2 // 5 if layout == "stacked" else rows_that_fit(ax) - 1
+        trend = failure_trend(
+            failures, by=by, freq=freq, top=min(top, max(rows, 1), len(colours.series) - 1), now=now
+        )
+        return draw_trend(trend, ax, colours, layout=layout)
 
 
-def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme) -> Axes:
+def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked") -> Axes:
     """Draw a computed trend on prepared Axes, within `fixed_settings`."""
     if trend.total <= 1:
         return say(ax, _sentence(trend), theme)
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
-    width = trend.step / _DAY
-    base = trend.counts[0] * 0
-    for number, heights in enumerate(trend.counts):
-        last = len(theme.series) - 1
-        sign = last if trend.merged and number == len(trend.groups) - 1 else min(number, last)
-        tall = heights > 0  # bars of no height would only cost time and bytes
-        ax.bar(
-            left[tall], heights[tall], width=width * 0.92, bottom=base[tall], align="edge",
-            color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper, linewidth=0,
-        )  # fmt: skip
-        base = base + heights
-    _time_axis(ax, left[0], left[-1] + width)
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    ax.set_ylabel("failures", color=theme.muted, fontsize=9)
-    ax.set_xlabel(_time_label(trend, _inches(ax)), color=theme.muted, fontsize=9, parse_math=False)
-    if len(trend.groups) > 1:
-        _legend(ax, trend, theme)
+    width = trend.step / DAY
+    if layout == "ranked":
+        _cells(trend, ax, theme, left, width)
+    elif layout == "facets":
+        _facets(trend, ax, theme, left, width)
+    else:
+        _stack(trend, ax, theme, left, width)
+    time_axis(ax, left[0], left[-1] + width)
+    label_axis(ax.xaxis, _time_label(trend), theme)
     return ax
 
 
-def _time_axis(ax: Axes, start: float, end: float) -> None:
-    # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
-    most = max(2, int(_inches(ax) / _TICK_WIDTH))
-    step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
-    days = (step or _TICK_STEPS[-1]) / _DAY
-    origin = _MONDAY if days % 7 == 0 else 0
-    first = math.ceil((start - origin) / days - 1e-9) * days + origin
-    ticks = [first + number * days for number in range(int((end - first) / days + 1e-9) + 1)] or [start]
-    ax.set_xlim(start, end)
-    ax.set_xticks(ticks, [_tick_label(tick, days, first=number == 0) for number, tick in enumerate(ticks)])
+def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
+    base = np.zeros(len(left))
+    for number, heights in enumerate(trend.counts):
+        _bars(trend, ax, theme, number, left, width, heights, base)
+        base = base + heights
+    count_axis(ax, "failures", theme)
+    if len(trend.groups) > 1:
+        _legend(ax, trend, theme)
 
 
-def _tick_label(tick: float, days: float, *, first: bool) -> str:
-    when = datetime.fromtimestamp(round(tick * 86_400), tz=UTC)
-    if days >= 28:  # noqa: PLR2004 - four weeks
-        return f"{when:%b %Y}"
-    if days >= 1:
-        return f"{when.day} {when:%b}"
-    return f"{when:%H:%M}\n{when.day} {when:%b}" if first or when.hour + when.minute == 0 else f"{when:%H:%M}"
+def _facets(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
+    tallest = int(trend.counts.max())
+    for number, counts in enumerate(trend.counts):
+        _bars(trend, ax, theme, number, left, width, counts * (0.85 / tallest), np.full(len(left), -number))
+    _row_names(trend, ax, [-number for number in range(len(trend.groups))])
+    ax.set_ylim(-len(trend.groups) + 0.9, 1)
+    label_axis(ax.yaxis, f"failures\n(tallest bar: {short_number(tallest)})", theme)
 
 
-def _inches(ax: Axes) -> float:
-    return ax.get_window_extent().width / ax.figure.dpi
+def _cells(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
+    draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
+    _row_names(trend, ax, range(len(trend.groups)))
+    label_axis(ax.yaxis, f"failures\n(brightest cell: {short_number(int(trend.counts.max()))})", theme)
+
+
+def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> None:
+    totals = [short_number(total) for total in trend.counts.sum(axis=1).tolist()]
+    name_rows(ax, places, trend.groups, notes=totals)
+
+
+def _bars(
+    trend: FailureTrend, ax: Axes, theme: Theme, number: int, left: Floats, width: float, heights: Floats,
+    base: Floats,
+) -> None:  # fmt: skip
+    last = len(theme.series) - 1
+    sign = last if trend.merged and number == len(trend.groups) - 1 else min(number, last)
+    tall = heights > 0  # bars of no height would only cost time and bytes
+    ax.bar(
+        left[tall], heights[tall], width=width * 0.92, bottom=base[tall], align="edge",
+        color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper, linewidth=0,
+    )  # fmt: skip
 
 
 def _sentence(trend: FailureTrend) -> str:
@@ -155,7 +175,7 @@ def _sentence(trend: FailureTrend) -> str:
     return f"1 failure, within {span(trend.step)} from {moment(start)}{undated}"
 
 
-def _time_label(trend: FailureTrend, width: float) -> str:
+def _time_label(trend: FailureTrend) -> str:
     first, last = trend.starts[0], trend.starts[-1]
     days = f"{first:%d %b %Y}" if first.date() == last.date() else f"{first:%d %b} to {last:%d %b %Y}"
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
@@ -164,19 +184,18 @@ def _time_label(trend: FailureTrend, width: float) -> str:
         notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation: no failure time known")
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
-    room = max(24, int(width / _CHARACTER * 1.1))
-    return "\n".join(line for note in notes for line in textwrap.wrap(note, room))
+    return "\n".join(notes)
 
 
 def _legend(ax: Axes, trend: FailureTrend, theme: Theme) -> None:
-    room = _inches(ax)
-    longest = max(16, min(48, int(room / _CHARACTER) - 8))
+    room = inches(ax)
+    longest = max(16, min(48, int(room / CHARACTER) - 8))
     totals = trend.counts.sum(axis=1).tolist()
     names = [
         f"{drawable(name, longest=longest)}  {short_number(total)}"
         for name, total in zip(trend.groups, totals, strict=True)
     ]
-    columns = max(1, min(_LEGEND_COLUMNS, int(room / (max(map(len, names)) * _CHARACTER + 0.5))))
+    columns = max(1, min(_LEGEND_COLUMNS, int(room / (max(map(len, names)) * CHARACTER + 0.5))))
     # handles and labels are given: a label that matplotlib finds by itself vanishes when it begins with "_"
     legend = ax.legend(
         ax.containers, names, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,

@@ -2,26 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Literal, get_args
+
+import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.scores import ScoreBins, score_bins
-from toolkit.analysis.wording import counted, short_number
+from toolkit.analysis.wording import counted, percent, short_number
+from toolkit.errors import InputError
+from toolkit.plots.axis import count_axis, label_axis, name_rows, number_axis
+from toolkit.plots.lines import DASHES, name_lines
 from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
-from toolkit.plots.texts import as_written, drawable, say
+from toolkit.plots.texts import drawable, say
+
+ScoreKind = Literal["histogram", "ecdf", "ridge"]
 
 
 def plot_score_distribution(
     hits: IntoFrame,
     *,
     by: str | None = "query",
+    kind: ScoreKind | None = None,
     bins: int = 20,
     top: int = 8,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw histograms of scores, one row a query on a common score axis.
+    """Draw how scores are spread, of one query or of several beside each other.
 
     Not for comparing scores of different indexes or query modes: only the order of scores of one kind means
     anything.
@@ -31,7 +40,10 @@ def plot_score_distribution(
     hits : frame
         With the columns `score` and `by`.
     by : str or None
-        Column of single values to tell apart; None draws all hits as one histogram.
+        Column of single values to tell apart; None takes all hits together.
+    kind : {"histogram", "ecdf", "ridge"}, optional
+        Bars (outlines, for several groups); the share of hits up to each score; or a row of bars a group.
+        Default: bars for one group, rows for several.
     bins : int
         How many bars, 1 to 1,000, on the same edges for every group.
     top : int
@@ -59,8 +71,11 @@ def plot_score_distribution(
     >>> [int(bar.get_height()) for bar in ax.patches]
     [1, 2]
     """
+    if kind is not None and kind not in get_args(ScoreKind):
+        raise InputError("drawing scores", got=f"kind={kind!r}", expected="'histogram', 'ecdf' or 'ridge'")
     colours = theme_named(theme)
     found = score_bins(hits, by=by, bins=bins, top=min(top, len(colours.series) - 1))
+    kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
     with fixed_settings():
         ax = prepare(ax, colours)
         if found.total <= 1:
@@ -68,12 +83,16 @@ def plot_score_distribution(
         label = "score (higher is nearer)"
         if found.left_out:
             label += f"\n{counted(found.left_out, 'hit')} without a finite score left out"
-        ax.set_xlabel(label, color=colours.muted, fontsize=9)
-        ax.xaxis.set_major_locator(MaxNLocator(nbins=6))
-        if len(found.groups) == 1:
+        label_axis(ax.xaxis, label, colours)
+        number_axis(ax, ax.xaxis)
+        if kind == "ecdf":
+            _shares(found, ax, colours)
+        elif kind == "ridge":
+            _rows(found, ax, colours, by or "")
+        elif len(found.groups) == 1:
             _histogram(found, ax, colours)
         else:
-            _rows(found, ax, colours, by or "")
+            _outlines(found, ax, colours)
         return ax
 
 
@@ -98,24 +117,59 @@ def _bars(
 
 def _histogram(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     _bars(found, 0, ax, theme)
-    ax.yaxis.set_major_locator(MaxNLocator(nbins=5, integer=True, min_n_ticks=1))
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
-    ax.set_ylabel("hits", color=theme.muted, fontsize=9)
+    count_axis(ax, "hits", theme)
+
+
+def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    for number, counts in enumerate(found.counts):
+        ax.stairs(
+            counts, found.edges, color=theme.series[number], linestyle=DASHES[number], linewidth=1.6,
+            baseline=None,
+        )  # fmt: skip
+    count_axis(ax, "hits", theme)
+    ax.set_xlim(found.edges[0], found.edges[-1])
+    ax.set_ylim(0, ax.get_ylim()[1])
+    name_lines(ax, [int(counts[-1]) for counts in found.counts], _named(found), theme)
+
+
+def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    """Cumulative shares at the bins' edges, so that what is drawn is what `score_bins` counted."""
+    for number, counts in enumerate(found.counts):
+        shares = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+        ax.plot(
+            found.edges, shares, color=theme.series[number], linestyle=DASHES[number], linewidth=1.6,
+            drawstyle="steps-pre",
+        )  # fmt: skip
+    ax.set_xlim(found.edges[0], found.edges[-1])
+    ax.set_ylim(0, 1.03)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+    number_axis(ax, ax.yaxis)
+    label_axis(ax.yaxis, "share of hits up to this score", theme)
+    if len(found.groups) > 1:
+        _name_from_the_middle(found, ax, theme)
+
+
+def _name_from_the_middle(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    """All shares end at 100 %: names stand in the order of the medians, the highest score at the bottom."""
+    medians = [found.edges[np.searchsorted(np.cumsum(counts), counts.sum() / 2)] for counts in found.counts]
+    span = found.edges[-1] - found.edges[0]
+    name_lines(ax, [1 - (median - found.edges[0]) / span for median in medians], _named(found), theme)
+
+
+def _named(found: ScoreBins) -> list[str]:
+    totals = found.counts.sum(axis=1).tolist()
+    return [
+        f"{drawable(name, longest=12)} ({short_number(total)})"
+        for name, total in zip(found.groups, totals, strict=True)
+    ]
 
 
 def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
     tallest = int(found.counts.max())
-    names = []
-    for number, name in enumerate(found.groups):
+    for number in range(len(found.groups)):
         _bars(found, number, ax, theme, height=0.85 / tallest, bottom=-number)
-        total = short_number(int(found.counts[number].sum()))
-        names.append(f"{drawable(name, longest=24)} ({total})")
-    ax.set_yticks([-number for number in range(len(names))], names)
-    as_written(ax.get_yticklabels())
-    ax.set_ylim(-len(names) + 0.9, 1)
-    ax.set_ylabel(
-        f"{drawable(by, longest=24)} (hits)\ntallest bar: {counted(tallest, 'hit')}",
-        color=theme.muted,
-        fontsize=9,
-        parse_math=False,
-    )
+    totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
+    name_rows(ax, [-number for number in range(len(totals))], found.groups, notes=totals)
+    ax.set_ylim(-len(totals) + 0.9, 1)
+    column = drawable(by, longest=24)
+    label_axis(ax.yaxis, f"{column} (hits)\ntallest bar: {counted(tallest, 'hit')}", theme)

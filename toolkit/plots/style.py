@@ -89,10 +89,16 @@ def prepare(ax: Axes | None, theme: Theme) -> Axes:
     """The Axes to draw on, styled; without one a new figure's, kept by pyplot so that notebooks show it."""
     if ax is None:
         _, ax = plt.subplots(figsize=(9, 3.6), layout="constrained", facecolor=theme.paper)
+    for axis in (
+        ax.xaxis,
+        ax.yaxis,
+    ):  # ticks made under the user's settings would keep them, and hand them on
+        axis.reset_ticks()
+        axis.get_major_ticks(1)
     ax.set_facecolor(theme.paper)
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(theme.grid)
-    ax.tick_params(colors=theme.muted, labelcolor=theme.muted, labelsize=9, length=3)
+    ax.tick_params(colors=theme.muted, labelcolor=theme.muted, labelsize=9, length=3, labelfontfamily=FONT)
     ax.grid(visible=True, axis="y", color=theme.grid, linewidth=0.6)
     ax.set_axisbelow(True)
     for label in (ax.xaxis.label, ax.yaxis.label):  # made with the Axes, under the user's settings

@@ -1,0 +1,115 @@
+"""Every plot with frames it is meant for, and payloads that try to be more than text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+from matplotlib.axes import Axes
+
+from toolkit import plots
+
+NOW = datetime(2026, 3, 20, tzinfo=UTC)
+STATES = ["CALLBACK_FAIL", "CALLBACK_SUCCESS", "CALLBACK_INPROGRESS", "", None]
+
+
+def failures(count: int, *, texts: Sequence[str] = (), seed: int = 0) -> pd.DataFrame:
+    """Failures over some days; `texts` stand in every column of text."""
+    some = np.random.default_rng(seed)
+    failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
+    names = [
+        texts[row % len(texts)] if texts else f"https://shop.example.com/api/step-{number}"
+        for row, number in enumerate(some.integers(0, 14, count))
+    ]
+    return pd.DataFrame(
+        {
+            "dlq_id": pd.Series([str(number) for number in range(count)], dtype="str"),
+            "workflow_url": pd.Series(names, dtype="str"),
+            "failed_at": pd.Series(failed).dt.as_unit("ms"),
+            "created_at": pd.Series(failed - pd.to_timedelta(some.exponential(9000, count), unit="s")),
+            "response_status": pd.Series(some.choice([404, 429, 500, 502], count), dtype="Int64"),
+            "max_retries": pd.Series(some.integers(0, 6, count), dtype="Int64"),
+            "failure_function_state": pd.Series(
+                names if texts else some.choice(np.array(STATES, dtype=object), count), dtype="str"
+            ),
+        }
+    )
+
+
+def hits(count: int, *, texts: Sequence[str] = (), seed: int = 0, queries: int = 3) -> pd.DataFrame:
+    """Hits of some queries, best first."""
+    some = np.random.default_rng(seed)
+    parts = [
+        pd.DataFrame(
+            {
+                "query": np.full(count, query),
+                "rank": np.arange(1, count + 1),
+                "id": [f"v{number}" for number in some.permutation(count * 2)[:count]],
+                "score": np.sort(some.uniform(0.2, 1, count))[::-1],
+                "group": [texts[query] if texts else f"query {query}"] * count,
+            }
+        )
+        for query in range((len(texts) or queries) if count else 1)
+    ]
+    return pd.concat(parts, ignore_index=True)
+
+
+def vectors(count: int, **_: Any) -> pa.Table:
+    """Vectors of three numbers."""
+    numbers = np.random.default_rng(1).normal(size=(count, 3)).astype("float32")
+    return pa.table({"vector": pa.array(list(numbers), pa.list_(pa.float32()))})
+
+
+@dataclass(frozen=True)
+class Plot:
+    """One way to draw: a name, and a function of a size, a text, and what every plot takes."""
+
+    name: str
+    draw: Callable[..., Axes]
+
+
+def _of(frame: Callable[..., Any], plot: Callable[..., Axes], **options: Any) -> Callable[..., Axes]:
+    def draw(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+        return plot(frame(count, texts=texts), **options, **more)
+
+    return draw
+
+
+def _comparison(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    names = (texts[0], texts[-1]) if texts else ("dense", "hybrid")
+    return plots.plot_score_comparison(hits(count), hits(count, seed=5), names=names, **more)
+
+
+PLOTS = [
+    Plot("trend", _of(failures, plots.plot_failure_trend, by="workflow_url")),
+    Plot("trend facets", _of(failures, plots.plot_failure_trend, by="workflow_url", layout="facets")),
+    Plot("trend ranked", _of(failures, plots.plot_failure_trend, by="workflow_url", layout="ranked")),
+    Plot("calendar", _of(failures, plots.plot_failure_calendar, tz="Europe/Istanbul")),
+    Plot("matrix", _of(failures, plots.plot_failure_matrix)),
+    Plot(
+        "matrix across", _of(failures, plots.plot_failure_matrix, columns="workflow_url", rows="max_retries")
+    ),
+    Plot("time to failure", _of(failures, plots.plot_time_to_failure)),
+    Plot("retries", _of(failures, plots.plot_retries_used)),
+    Plot("callback states", _of(failures, plots.plot_callback_states)),
+    Plot("expiry", _of(failures, plots.plot_expiry, retention="7d", now=NOW)),
+    Plot("scores", _of(hits, plots.plot_score_distribution, by="group")),
+    Plot("scores as outlines", _of(hits, plots.plot_score_distribution, by="query", kind="histogram")),
+    Plot("scores as shares", _of(hits, plots.plot_score_distribution, by="query", kind="ecdf")),
+    Plot("scores by rank", _of(hits, plots.plot_score_by_rank, by="group")),
+    Plot("comparison", _comparison),
+    Plot("norms", _of(vectors, plots.plot_vector_norms)),
+]
+
+
+@pytest.fixture(params=PLOTS, ids=lambda plot: plot.name)
+def plot(request: pytest.FixtureRequest) -> Plot:
+    """Each plot in turn."""
+    found: Plot = request.param
+    return found

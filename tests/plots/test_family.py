@@ -1,0 +1,115 @@
+"""What holds for every plot: room for its texts, a sentence for nothing, text that stays text."""
+
+from __future__ import annotations
+
+import itertools
+
+import matplotlib as mpl
+import pytest
+from matplotlib import pyplot as plt
+from matplotlib.axes import Axes
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+from toolkit.errors import InputError
+from toolkit.plots.style import THEMES
+
+PIECES = [
+    "$\\frac{1}{0}$", "$", "$x$ and $y", "_hidden", "a" * 500, "\u202egnp.exe", "fire \U0001f525", "日本語",
+    "", "{{7*7}}", "x\ny", "\r", "\t", "\x00", "\x1b[31m", "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>", "&lt;b&gt;", "'\"><svg onload=alert(1)>", "%s %d", "{0.__class__}",
+    "\\textbf{x}", "\\", "^_^", "#ff0000",
+    "https://example.com/?token=abc", "\u2028line", "\ufeffbom", "\u200bzero", "e\u0301", "=SUM(A1)", "@cmd",
+    "javascript:alert(1)",
+]  # fmt: skip
+PAYLOADS = [
+    *PIECES, *(f"{piece} tail" for piece in PIECES),
+    *(f"https://shop.example.com/{piece}" for piece in PIECES), "\u2066isolated\u2069",
+]  # fmt: skip
+
+
+def axes(width=6.0, height=3.6):
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def drawn_texts(ax: Axes):
+    legend = ax.get_legend()
+    return [
+        *ax.texts, *ax.get_xticklabels(), *ax.get_yticklabels(), ax.xaxis.label, ax.yaxis.label, ax.title,
+        ax._left_title, *(legend.get_texts() if legend else []),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("width", "height"), [(3, 2), (4, 6), (6, 3.6), (9, 3.6), (14, 6)])
+def test_tick_labels_do_not_overlap(plot, width, height):
+    """At no size does a tick label lie over its neighbour, and at every size something is drawn."""
+    ax = plot.draw(400, ax=axes(width, height))
+    ax.figure.canvas.draw()
+    across = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
+    up = [label.get_window_extent() for label in ax.get_yticklabels() if label.get_text()]
+    across = sorted((box for box in across if _inside(ax, box, "x")), key=lambda box: box.x0)
+    up = sorted((box for box in up if _inside(ax, box, "y")), key=lambda box: box.y0)
+    assert all(left.x1 <= right.x0 + 0.5 for left, right in itertools.pairwise(across))
+    assert all(low.y1 <= high.y0 + 0.5 for low, high in itertools.pairwise(up))
+    assert ax.patches or ax.collections or ax.lines
+    assert ax.get_window_extent().width > 0.3 * width * ax.figure.dpi
+    assert ax.get_window_extent().height > 0.3 * height * ax.figure.dpi
+
+
+def _inside(ax, box, way):
+    """Whether a tick label belongs to a tick that is in view."""
+    area = ax.get_window_extent()
+    middle = (box.x0 + box.x1) / 2 if way == "x" else (box.y0 + box.y1) / 2
+    return (area.x0 <= middle <= area.x1) if way == "x" else (area.y0 - 1 <= middle <= area.y1 + 1)
+
+
+def test_nothing_is_a_sentence(plot):
+    """An empty frame draws one sentence and no axis."""
+    ax = plot.draw(0, ax=axes())
+    ax.figure.canvas.draw()
+    assert len(ax.texts) == 1
+    assert ax.texts[0].get_text().startswith("No")
+    assert not ax.patches
+
+
+def test_one_row_is_no_exception(plot):
+    """A single row can be drawn, or is said in words."""
+    ax = plot.draw(1, ax=axes())
+    ax.figure.canvas.draw()
+    assert ax.texts or ax.patches or ax.collections or ax.lines
+
+
+def test_themes(plot):
+    """Light and dark differ in the background; other names are refused."""
+    for name, theme in THEMES.items():
+        assert to_hex(plot.draw(50, ax=axes(), theme=name).get_facecolor()) == theme.paper
+    with pytest.raises(InputError, match="'light' or 'dark'"):
+        plot.draw(5, ax=axes(), theme="blue")
+
+
+def test_the_users_settings_have_no_say_and_stay(plot):
+    """TeX and foreign fonts change nothing, the settings stay as they were, no figure is left in pyplot."""
+    with mpl.rc_context({"text.usetex": True, "font.family": "no such font"}):
+        before = dict(mpl.rcParams)
+        ax = plot.draw(50, ax=axes())
+        ax.figure.canvas.draw()
+        assert dict(mpl.rcParams) == before
+    assert not any(text.get_usetex() for text in drawn_texts(ax) if text.get_text())
+    assert plt.get_fignums() == []
+
+
+def test_hostile_texts_are_drawn_as_text(plot):
+    """A hundred payloads are neither maths nor invisible, without controls, and not wider than the plot."""
+    for payloads in (PAYLOADS[start : start + 7] for start in range(0, len(PAYLOADS), 7)):
+        ax = plot.draw(14, texts=payloads, ax=axes(4, 3))
+        for text in drawn_texts(ax):
+            written = text.get_text()
+            assert not (text.get_parse_math() and "$" in written)
+            assert not set(written) & set("\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028")
+            assert len(written) <= 120
+    ax.figure.canvas.draw()
+
+
+def test_there_are_a_hundred_payloads():
+    """The list is as long as it is said to be."""
+    assert len(set(PAYLOADS)) >= 100

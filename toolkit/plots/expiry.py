@@ -1,0 +1,98 @@
+"""What expires when."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import numpy as np
+from matplotlib.axes import Axes
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins
+from toolkit.analysis.wording import moment, span
+from toolkit.plots.axis import DAY, count_axis, inches, label_axis, time_axis
+from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.texts import say
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WIDE = 5.0  # inches from which one line of a label has room
+
+
+def plot_expiry(
+    failures: IntoFrame,
+    retention: str | timedelta,
+    *,
+    now: datetime | None = None,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw how many failures leave the queue when: after that they cannot be read again.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue are passed over.
+    retention : str or timedelta
+        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan.
+    now : datetime, optional
+        With a time zone. Default: the time of the call.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where nothing is left to expire.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or the retention is no span of time.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> failed = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 03:00"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b"], "workflow_url": "u", "failed_at": failed})
+    >>> frame["created_at"] = failed
+    >>> now = datetime(2026, 1, 6, 23, tzinfo=UTC)
+    >>> ax = plot_expiry(frame, "7d", now=now, ax=Figure().add_subplot())
+    >>> int(sum(bar.get_height() for bar in ax.patches))
+    2
+    """
+    colours = theme_named(theme)
+    now = now or datetime.now(UTC)
+    found = expiry_bins(expiring(failures, retention, now), now)
+    with fixed_settings():
+        ax = prepare(ax, colours)
+        if not found.total:
+            return say(ax, f"Nothing left to expire{_aside(found)}", colours)
+        _draw(found, ax, colours)
+        return ax
+
+
+def _draw(found: ExpiryBins, ax: Axes, theme: Theme) -> None:
+    start, width = (found.now - _EPOCH) / DAY, found.step / DAY
+    left = start + width * np.arange(len(found.counts))
+    tall = found.counts > 0
+    ax.bar(
+        left[tall], found.counts[tall], width=width * 0.92, align="edge", color=theme.series[3],
+        hatch=HATCHES[0], edgecolor=theme.paper, linewidth=0,
+    )  # fmt: skip
+    time_axis(ax, left[0], left[-1] + width)
+    count_axis(ax, "failures that expire", theme)
+    between = " " if inches(ax) > _WIDE else "\n"
+    label = f"time of expiry (UTC), from {moment(found.now)} on;{between}a bar is {span(found.step)}"
+    label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)
+
+
+def _aside(found: ExpiryBins) -> str:
+    parts = [
+        f"{number:,} {what}"
+        for number, what in ((found.due, "due already"), (found.unknown, "without a usable time"))
+        if number
+    ]
+    return f" ({', '.join(parts)})" if parts else ""

@@ -1,0 +1,96 @@
+"""The scores of two configurations against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+from matplotlib.axes import Axes
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.rankings import score_moves
+from toolkit.analysis.wording import counted
+from toolkit.plots.axis import label_axis, number_axis
+from toolkit.plots.style import FONT, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.texts import drawable, say
+
+
+def plot_score_comparison(
+    before: IntoFrame,
+    after: IntoFrame,
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw each hit's score in one configuration against its score in another.
+
+    Hits of one of the two alone stand on its margin. Whether the order moved is what counts; that all points
+    lie off the diagonal only says that the two measure differently.
+
+    Parameters
+    ----------
+    before, after : frame
+        Results of the same queries, with the columns `query`, `rank`, `id`, `score`.
+    names : (str, str)
+        What the two are called.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of points where there are no hits.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
+    >>> ax = plot_score_comparison(before, after, ax=Figure().add_subplot())
+    >>> ax.get_title(loc="left")
+    '1 hit in both, 1 only before, 1 only after'
+    """
+    colours = theme_named(theme)
+    moves = score_moves(before, after)
+    x, y = (
+        moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
+    )
+    first, second = (drawable(name, longest=24) for name in names)
+    with fixed_settings():
+        ax = prepare(ax, colours)
+        both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
+        lost, new = lost & ~both, new & ~both
+        if not (both.any() or lost.any() or new.any()):
+            return say(ax, "No hits with a finite score", colours)
+        values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
+        low, high = float(values.min()), float(values.max())
+        room = (high - low) * 0.06 or 0.5
+        margin = low - room
+        ax.plot([margin, high], [margin, high], color=colours.grid, linewidth=1, zorder=0)
+        kinds = (
+            (x[both], y[both], "o", 0),
+            (x[lost], np.full(lost.sum(), margin), "v", 3),
+            (np.full(new.sum(), margin), y[new], "<", 2),
+        )
+        for across, up, marker, sign in kinds:
+            ax.scatter(across, up, s=28, marker=marker, color=colours.series[sign], linewidths=0)
+        ax.set_xlim(margin - room, high + room)
+        ax.set_ylim(margin - room, high + room)
+        number_axis(ax, ax.xaxis)
+        number_axis(ax, ax.yaxis)
+        label_axis(ax.xaxis, f"score {first}", colours)
+        label_axis(ax.yaxis, f"score {second}", colours)
+        title = (
+            f"{counted(int(both.sum()), 'hit')} in both, {lost.sum()} only {first}, {new.sum()} only {second}"
+        )
+        ax.set_title(
+            title, color=colours.ink, fontsize=9, loc="left", parse_math=False, wrap=True, usetex=False,
+            fontfamily=FONT,
+        )  # fmt: skip
+        return ax

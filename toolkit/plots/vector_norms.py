@@ -1,0 +1,85 @@
+"""The lengths of the vectors of an index."""
+
+from __future__ import annotations
+
+from matplotlib.axes import Axes
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.norms import NormBins, norm_bins
+from toolkit.analysis.wording import counted
+from toolkit.plots.axis import count_axis, label_axis, number_axis
+from toolkit.plots.style import HATCHES, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.texts import say
+
+
+def plot_vector_norms(
+    vectors: IntoFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """Draw how long the vectors are (Euclidean length).
+
+    Where all have length 1, cosine, dot product and Euclidean distance order hits alike; where they have
+    not, a dot product prefers long ones. A vector of length 0 has no direction, and no cosine query finds it.
+
+    Parameters
+    ----------
+    vectors : frame
+        With the column `vector`.
+    bins : int
+        How many bars, 1 to 1,000.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where there is no usable vector, or all have one length.
+
+    Raises
+    ------
+    InputError
+        When the column is missing or `bins` is out of bounds.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> from toolkit.tables import schemas
+    >>> from toolkit.tables.frames import frame_from_rows
+    >>> rows = [{"namespace": "", "id": str(v), "vector": v} for v in ([3, 4], [0, 1])]
+    >>> ax = plot_vector_norms(frame_from_rows(rows, schemas.vectors(2)), bins=2, ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 1]
+    """
+    colours = theme_named(theme)
+    found = norm_bins(vectors, bins=bins)
+    with fixed_settings():
+        ax = prepare(ax, colours)
+        if len(found.counts) <= 1:
+            return say(ax, _sentence(found), colours)
+        ax.bar(
+            found.edges[:-1], found.counts, width=(found.edges[1:] - found.edges[:-1]) * 0.94, align="edge",
+            color=colours.series[0], hatch=HATCHES[0], edgecolor=colours.paper, linewidth=0,
+        )  # fmt: skip
+        number_axis(ax, ax.xaxis)
+        count_axis(ax, "vectors", colours)
+        label_axis(ax.xaxis, f"length of the vector{_aside(found)}", colours)
+        return ax
+
+
+def _sentence(found: NormBins) -> str:
+    if not found.total:
+        return f"No usable vectors{_aside(found)}"
+    length = (found.edges[0] + found.edges[-1]) / 2
+    return f"{counted(found.total, 'vector')} of length {length:.4g}{_aside(found)}"
+
+
+def _aside(found: NormBins) -> str:
+    parts = [
+        f"{number:,} {what}"
+        for number, what in (
+            (found.zero, "of length 0"),
+            (found.left_out, "without a usable vector left out"),
+        )
+        if number
+    ]
+    return f"\n({', '.join(parts)})" if parts else ""
