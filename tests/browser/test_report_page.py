@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from importlib.resources import files
 
 import pytest
 
@@ -13,6 +14,7 @@ from toolkit.tables.schemas import FAILURES
 
 pytestmark = pytest.mark.browser
 
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 PAYLOAD = '"><img src="http://127.0.0.1:9/x.png" onerror="console.error(1)"><script>console.error(2)</script>'
 
@@ -53,11 +55,11 @@ def test_the_report_is_silent_alone_and_fits(chromium, page_file, scheme, width)
     assert messages == []
     assert requests == [page_file.as_uri()]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
-    assert page.locator("img, script, iframe, a").count() == 0
+    assert page.locator("img, script, iframe, a:not([href^='#'])").count() == 0
     assert page.locator("h1").inner_text() == PAYLOAD
     shown = page.locator("svg:visible")
-    assert shown.count() == 1
-    assert shown.bounding_box()["width"] > width / 2
+    assert shown.count() == 4
+    assert all(shown.nth(number).bounding_box()["width"] > width / 2 for number in range(4))
     background = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
     assert background == {"light": "rgb(255, 255, 255)", "dark": "rgb(21, 25, 29)"}[scheme]
     context.close()
@@ -76,3 +78,46 @@ def test_the_policy_holds(chromium, page_file):
     assert page.title() != "ran"
     assert any("Content Security Policy" in message for message in messages)
     context.close()
+
+
+def test_nothing_serious_for_readers_of_all_kinds(chromium, page_file):
+    """axe-core finds no serious violation, in light and dark, with every part opened."""
+    for scheme in ("light", "dark"):
+        context = chromium.new_context(color_scheme=scheme, bypass_csp=True)
+        page = context.new_page()
+        page.goto(page_file.as_uri())
+        page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true })")
+        page.evaluate(AXE)
+        found = page.evaluate("axe.run().then(result => result.violations)")
+        serious = [item for item in found if item["impact"] in {"serious", "critical"}]
+        assert [(item["id"], [node["html"] for node in item["nodes"]][:3]) for item in serious] == []
+        context.close()
+
+
+@pytest.mark.parametrize(("width", "height"), [(180, 267), (186, 249)], ids=["A4", "Letter"])
+def test_figures_are_not_cut_in_print(chromium, page_file, width, height):
+    """Each figure fits a page within its margins, and may not be broken; navigation is not printed."""
+    millimetre = 96 / 25.4
+    context = chromium.new_context(viewport={"width": round(width * millimetre), "height": 900})
+    page = context.new_page()
+    page.emulate_media(media="print", color_scheme="dark")
+    page.goto(page_file.as_uri())
+    figures = page.locator("figure:visible")
+    assert figures.count() == 4
+    for number in range(4):
+        assert figures.nth(number).bounding_box()["height"] < height * millimetre * 0.6
+        assert figures.nth(number).evaluate("item => getComputedStyle(item).breakInside") == "avoid"
+    assert page.locator("nav").is_hidden()
+    background = page.evaluate("getComputedStyle(document.querySelector('.tk-report')).backgroundColor")
+    assert background == "rgb(255, 255, 255)"
+    context.close()
+
+
+def test_a_report_is_printed_as_pdf(tmp_path):
+    """Saved as .pdf, the report is a PDF of some pages that only its user can read."""
+    rows = [{"dlq_id": str(number), "failed_at": NOW - timedelta(hours=number)} for number in range(30)]
+    report = failure_report(frame_from_rows(rows, FAILURES), now=NOW, redactor=Redactor(key=b"k"))
+    content = report.save(tmp_path / "report.pdf").read_bytes()
+    assert content.startswith(b"%PDF-")
+    assert b"/Type /Page\n" in content or content.count(b"/Type /Page") > 1
+    assert (tmp_path / "report.pdf").stat().st_mode & 0o777 == 0o600

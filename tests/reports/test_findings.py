@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+import jsonschema
 import pandas as pd
 import pytest
 
@@ -179,7 +181,7 @@ def test_values_are_json_and_a_copy(make, rows, options):
 def test_the_shape_of_the_json(make, rows, options):
     """The names of the JSON twin are pinned: a change of them is a new schema number."""
     found = failure_report(make(rows), make(rows[:3]), **options).to_dict()
-    assert found["schema"] == "failure-report/1"
+    assert found["schema"] == "failure-report/2"
     names = {name: " ".join(sorted(part)) for name, part in found.items() if isinstance(part, dict)}
     assert names == {
         "overview": (
@@ -192,13 +194,19 @@ def test_the_shape_of_the_json(make, rows, options):
         "trend": "by fell_back groups starts step_seconds undated",
         "by_workflow": "left_out rows",
         "by_label": "left_out rows",
-        "expiry": "next retention summary",
+        "expiry": "counts due next retention step_seconds summary unknown",
+        "recent": "failures failures_before hours workflows workflows_before",
+        "worst_workflows": "left_out rows",
+        "matrix": "columns counts rows",
+        "calendar": "counts tz undated",
+        "codes": "calendar error_texts expiry matrix trend",
         "error_texts": "left_out rows",
     }
     assert sorted(set(found) - set(names)) == [
         "callbacks",
         "code",
         "generated_at",
+        "numbers",
         "schema",
         "title",
         "verdict",
@@ -248,3 +256,58 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
     assert sum(row["count"] for row in found["expiry"]["summary"]) == len(frame) - 1
     assert gone not in [row["dlq_id"] for row in found["expiry"]["next"]]
     assert sum(row["count"] for row in whole["expiry"]["summary"]) == len(frame)
+
+
+def test_the_four_numbers_and_their_changes(make, rows, options):
+    """Totals, the last day against the one before, and what expires; changes are null where unknown."""
+    wide = {"scope": {"since": "2026-03-01T00:00:00.000Z"}}
+    found = failure_report(make(rows, **wide), **options).to_dict()
+    numbers = [(number["name"], number["value"], number["change"]) for number in found["numbers"]]
+    assert numbers == [
+        ("failures", 12, None),
+        ("in the last 24 hours", 2, 0),
+        ("workflows failing in the last 24 hours", 2, 0),
+        ("expire within 24 hours", 0, None),
+    ]
+    assert found["numbers"][1]["note"] == "2 in the 24 hours before"
+    assert found["worst_workflows"]["rows"][0] == {
+        "workflow_url": "https://shop.example/pay", "count": 8, "share": 0.666667, "recent": 1, "before": 1,
+    }  # fmt: skip
+    compared = failure_report(make(rows), make(rows[:3]), **options).to_dict()
+    assert compared["numbers"][0]["change"] == 9
+    assert compared["numbers"][0]["note"] == "9 new and 0 gone since the previous load"
+
+
+@pytest.mark.parametrize(
+    ("receipt", "retention"),
+    [
+        ({"scope": {"since": "2026-03-09T00:00:00.000Z"}}, "7d"),
+        ({"complete": False}, "7d"),
+        ({"scope": {}}, "1d"),
+    ],
+)
+def test_a_change_is_unknown_where_the_day_before_is_not_covered(make, rows, options, receipt, retention):
+    """A load that begins later, did not end, or a queue that forgot: no change is claimed."""
+    found = failure_report(make(rows, **receipt), retention=retention, **options).to_dict()
+    assert found["recent"]["failures_before"] is None
+    assert found["numbers"][1]["change"] is None
+    assert found["numbers"][1]["note"] == "what was before is not known"
+    assert found["worst_workflows"]["rows"][0]["before"] is None
+    assert (
+        "up" not in failure_report(make(rows, **receipt), retention=retention, **options).to_markdown()[:600]
+    )
+
+
+def test_the_json_twin_follows_its_schema(make, rows, options):
+    """What is saved is what `docs/failure-report.schema.json` says, with and without rows and comparison."""
+    schema = json.loads((Path(__file__).parents[2] / "docs" / "failure-report.schema.json").read_text())
+    validator = jsonschema.Draft202012Validator(schema)
+    for made in (
+        failure_report(make(rows), make(rows[:3]), **options),
+        failure_report(make(rows), **options),
+        failure_report(make([]), **options),
+        failure_report(frame_from_rows([{"dlq_id": "a"}], FAILURES), **options),
+    ):
+        assert [error.message for error in validator.iter_errors(made.to_dict())] == []
+    broken = failure_report(make(rows), **options).to_dict() | {"verdict": 3, "surprise": 1}
+    assert len(list(validator.iter_errors(broken))) == 2

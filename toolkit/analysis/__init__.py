@@ -20,6 +20,7 @@ from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.analysis.overview import FailureOverview, failure_overview
 from toolkit.analysis.rankings import ScoreCurve, score_curves, score_moves
+from toolkit.analysis.recent import RecentFailures, recent_failures
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.scores import ScoreBins, score_bins, score_summary
 from toolkit.analysis.trend import FailureTrend, failure_trend
@@ -34,6 +35,7 @@ __all__ = [
     "FailureTrend",
     "NewAndGone",
     "NormBins",
+    "RecentFailures",
     "RetriesUsed",
     "ScoreBins",
     "ScoreCurve",
@@ -54,6 +56,7 @@ __all__ = [
     "new_and_gone",
     "norm_bins",
     "parse_duration",
+    "recent_failures",
     "retries_used",
     "score_bins",
     "score_curves",

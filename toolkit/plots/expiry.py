@@ -67,14 +67,13 @@ def plot_expiry(
     now = now or datetime.now(UTC)
     found = expiry_bins(expiring(failures, retention, now), now)
     with fixed_settings():
-        ax = prepare(ax, colours)
-        if not found.total:
-            return say(ax, f"Nothing left to expire{_aside(found)}", colours)
-        _draw(found, ax, colours)
-        return ax
+        return draw_expiry(found, prepare(ax, colours), colours)
 
 
-def _draw(found: ExpiryBins, ax: Axes, theme: Theme) -> None:
+def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme) -> Axes:
+    """Draw computed bins on prepared Axes, within `fixed_settings`."""
+    if not found.total:
+        return say(ax, f"Nothing left to expire{_aside(found)}", theme)
     start, width = (found.now - _EPOCH) / DAY, found.step / DAY
     left = start + width * np.arange(len(found.counts))
     tall = found.counts > 0
@@ -87,6 +86,7 @@ def _draw(found: ExpiryBins, ax: Axes, theme: Theme) -> None:
     between = " " if inches(ax) > _WIDE else "\n"
     label = f"time of expiry (UTC), from {moment(found.now)} on;{between}a bar is {span(found.step)}"
     label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)
+    return ax
 
 
 def _aside(found: ExpiryBins) -> str:

@@ -9,7 +9,7 @@ from toolkit.analysis.calendar import WEEKDAYS, FailureCalendar, failure_calenda
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import inches, label_axis, name_rows
 from toolkit.plots.heat import draw_cells
-from toolkit.plots.style import ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import Theme, ThemeName, fixed_settings, prepare, theme_named
 from toolkit.plots.texts import say
 
 _HOUR = 0.3  # inches that the label of an hour takes
@@ -55,17 +55,21 @@ def plot_failure_calendar(
     colours = theme_named(theme)
     found = failure_calendar(failures, tz=tz)
     with fixed_settings():
-        ax = prepare(ax, colours)
-        if not found.total:
-            return say(ax, f"No failures{_left_out(found)}", colours)
-        draw_cells(ax, found.counts, colours)
-        name_rows(ax, range(7), WEEKDAYS)
-        step = next(step for step in (1, 2, 3, 6, 12) if inches(ax) / (24 / step) > _HOUR or step == 12)  # noqa: PLR2004 - noon
-        ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
-        fell_back = f"\n{found.fell_back:,} placed at creation" if found.fell_back else ""
-        label = f"hour of the day ({tz}), {counted(found.total, 'failure')}{_left_out(found)}{fell_back}"
-        label_axis(ax.xaxis, label, colours)
-        return ax
+        return draw_calendar(found, prepare(ax, colours), colours)
+
+
+def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme) -> Axes:
+    """Draw a computed calendar on prepared Axes, within `fixed_settings`."""
+    if not found.total:
+        return say(ax, f"No failures{_left_out(found)}", theme)
+    draw_cells(ax, found.counts, theme)
+    name_rows(ax, range(7), WEEKDAYS)
+    step = next(step for step in (1, 2, 3, 6, 12) if inches(ax) / (24 / step) > _HOUR or step == 12)  # noqa: PLR2004 - noon
+    ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
+    fell_back = f"\n{found.fell_back:,} placed at creation" if found.fell_back else ""
+    total = counted(found.total, "failure")
+    label_axis(ax.xaxis, f"hour of the day ({found.tz}), {total}{_left_out(found)}{fell_back}", theme)
+    return ax
 
 
 def _left_out(found: FailureCalendar) -> str:

@@ -9,7 +9,7 @@ from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, short_number
 from toolkit.plots.axis import CHARACTER, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
-from toolkit.plots.style import ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import Theme, ThemeName, fixed_settings, prepare, theme_named
 from toolkit.plots.texts import as_written, drawable, say
 
 _COLUMN = 0.6  # inches that a column's name takes at least
@@ -64,18 +64,20 @@ def plot_failure_matrix(
             failures, rows, columns, top_rows=min(top, rows_that_fit(ax) - 1),
             top_columns=max(1, int(inches(ax) * 0.6 / _COLUMN)),
         )  # fmt: skip
-        if not found.total:
-            return say(ax, "No failures", colours)
-        draw_cells(ax, found.counts, colours)
-        totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
-        name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
-        _name_columns(ax, found)
-        label_axis(
-            ax.xaxis,
-            f"{drawable(columns, longest=24)}, and failures; {counted(found.total, 'failure')} in all",
-            colours,
-        )
-        return ax
+        return draw_matrix(found, ax, colours, columns=columns)
+
+
+def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> Axes:
+    """Draw a computed matrix on prepared Axes, within `fixed_settings`; `columns` is what the columns are."""
+    if not found.total:
+        return say(ax, "No failures", theme)
+    draw_cells(ax, found.counts, theme)
+    totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
+    name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
+    _name_columns(ax, found)
+    total = counted(found.total, "failure")
+    label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)
+    return ax
 
 
 def _name_columns(ax: Axes, found: CountMatrix) -> None:

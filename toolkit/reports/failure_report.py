@@ -13,18 +13,22 @@ from typing import Any, Final
 import pandas as pd
 from narwhals.typing import IntoFrame
 
+from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
 from toolkit.analysis.columns import collect, select
 from toolkit.analysis.durations import parse_duration
-from toolkit.analysis.trend import FailureTrend, failure_trend
 from toolkit.analysis.wording import span
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.reports.charts import Charts
 from toolkit.reports.files import write_private
 from toolkit.reports.findings import find
 from toolkit.reports.html import render_fragment, render_page
 from toolkit.reports.markdown import render_markdown
+from toolkit.reports.pdf import print_page
 
 _GROUPS: Final = 5  # workflows told apart in the trend
+_ROWS: Final = 8  # workflows and statuses told apart in the matrix
+_COLUMNS: Final = 6
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -36,7 +40,7 @@ class FailureReport:
     """
 
     _findings: dict[str, Any]
-    _trend: FailureTrend
+    _charts: Charts
 
     @property
     def verdict(self) -> str:
@@ -49,7 +53,7 @@ class FailureReport:
 
     def to_html(self) -> str:
         """A whole page: no script, nothing from the network, light and dark, printable."""
-        return render_page(self._findings, self._trend)
+        return render_page(self._findings, self._charts)
 
     def to_markdown(self) -> str:
         """The findings for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
@@ -61,7 +65,8 @@ class FailureReport:
         Parameters
         ----------
         path : path-like
-            With the suffix ``.html``, ``.md`` or ``.json``, in a folder that exists.
+            With the suffix ``.html``, ``.md``, ``.json``, or ``.pdf`` (which needs a Chromium on the PATH),
+            in a folder that exists.
 
         Returns
         -------
@@ -73,28 +78,32 @@ class FailureReport:
         InputError
             For another suffix.
         ToolkitError
-            When the file cannot be written; one that was there before is as it was.
+            When the file cannot be written, or a PDF not be printed; one that was there before is as it was.
         """
         path = Path(path)
         suffix = path.suffix.lower()
         if suffix == ".html":
-            text = self.to_html()
+            content = self.to_html().encode()
+        elif suffix == ".pdf":
+            content = print_page(self.to_html())
         elif suffix == ".md":
-            text = self.to_markdown()
+            content = self.to_markdown().encode()
         elif suffix == ".json":
-            text = json.dumps(self._findings, indent=2, allow_nan=False) + "\n"
+            content = json.dumps(self._findings, indent=2, allow_nan=False).encode() + b"\n"
         else:
             raise InputError(
-                "saving a report", got=repr(path.name), expected="a name that ends in .html, .md or .json"
+                "saving a report",
+                got=repr(path.name),
+                expected="a name that ends in .html, .md, .json or .pdf",
             )
-        write_private(path, text.encode("utf-8"))
+        write_private(path, content)
         return path
 
     def __repr__(self) -> str:
         return f"FailureReport({self.verdict!r})"
 
     def _repr_html_(self) -> str:
-        return render_fragment(self._findings, self._trend)
+        return render_fragment(self._findings, self._charts)
 
 
 def failure_report(
@@ -147,18 +156,25 @@ def failure_report(
         raise InputError("making a report", got="now without a time zone", expected="a time with one")
     length = parse_duration(retention, name="retention")
     redactor = Redactor() if redactor is None else redactor
-    trend = failure_trend(_dated(failures, redactor), by="workflow_url", top=_GROUPS, now=now)
+    masked = _masked(failures, redactor)
+    expiries = expiring(failures, length, now)
+    charts = Charts(
+        trend=failure_trend(masked, by="workflow_url", top=_GROUPS, now=now),
+        expiry=expiry_bins(expiries, now),
+        matrix=count_matrix(masked, "workflow_url", "response_status", top_rows=_ROWS, top_columns=_COLUMNS),
+        calendar=failure_calendar(masked),
+    )
     findings = find(
-        failures, previous, trend=trend, retention=length, now=now, redactor=redactor,
+        failures, previous, charts=charts, expiries=expiries, retention=length, now=now, redactor=redactor,
         retention_text=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
         title="Failure report" if title is None else title,
     )  # fmt: skip
-    return FailureReport(findings, trend)
+    return FailureReport(findings, charts)
 
 
-def _dated(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
-    """What the trend needs of the frame, secrets masked: names of groups are drawn."""
-    columns = ["failed_at", "created_at", "workflow_url"]
+def _masked(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
+    """What the figures need of the frame, secrets masked: names of groups are drawn."""
+    columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     table = collect(select(failures, columns, doing="making a report"))
     masked = {
         url: redactor.text(url) for url in table["workflow_url"].unique().to_pylist() if url is not None

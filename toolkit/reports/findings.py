@@ -3,24 +3,32 @@
 The JSON twin is these values. Times are ISO 8601 in UTC, counts integers, shares floats of 1, missing values
 null::
 
-    schema          "failure-report/1"; another number means that names or meanings changed
+    schema          "failure-report/2"; another number means that names or meanings changed
     title, verdict  texts
     generated_at    time that "within 24 hours" counts from
     overview        count, workflows, runs, first_at, last_at, worst_workflow, worst_count, worst_share,
                     fell_back (failures without failed_at, placed at created_at), gone (failures of a
                     snapshot that have left the queue)
+    numbers         the four of the head: [{name, value, change, note}]; change is null where unknown
+    recent          hours, failures, workflows, and failures_before, workflows_before of the hours before:
+                    null where the frame does not cover them
     completeness    state ("complete", "incomplete", "unknown"), sentence, reasons, assumptions, source,
                     scope (object), limit, read_at, pages, requests, retries, bytes
     comparison      null without a previous frame; else previous_count, new, gone, new_workflows, ids (of
                     the new, latest first), ids_left_out, caution (null, or why new may not mean new)
     trend           by, step_seconds, starts, groups ([{name, counts}]), fell_back, undated
     by_workflow     rows ([{workflow_url, response_status, count, share}]), left_out (rows beyond the cap)
+    worst_workflows rows ([{workflow_url, count, share, recent, before}]), left_out; before is null as above
+    matrix          rows, columns (names: workflows, statuses), counts (one list a row)
+    calendar        tz, counts (seven lists of 24: Monday first), undated
     by_label        rows ([{label, count, share}]), left_out
     callbacks       [{state, count, share, meaning}]
-    expiry          retention, summary ([{when, count}]), next ([{dlq_id, workflow_url, expires_at,
+    expiry          retention, summary ([{when, count}]), step_seconds, counts (per step from generated_at
+                    on), due, unknown, next ([{dlq_id, workflow_url, expires_at,
                     hours_left, basis}])
     error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example, last_at, new}]),
                     left_out; `new` is null without a previous frame
+    codes           Python that draws or counts one part again: trend, expiry, matrix, calendar, error_texts
     code            Python that loads the same and makes the report again
 """
 
@@ -40,21 +48,30 @@ from toolkit.analysis import (
     count_by,
     count_labels,
     error_texts,
-    expiring,
     expiry_summary,
     failure_overview,
     new_and_gone,
+    recent_failures,
 )
 from toolkit.analysis.columns import collect, select
-from toolkit.analysis.trend import FailureTrend
 from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
+from toolkit.reports.charts import Charts
+from toolkit.reports.numbers import four_numbers
 from toolkit.reports.verdict import verdict
 
-SCHEMA: Final = "failure-report/1"
-CAPS: Final = {"workflows": 15, "labels": 25, "texts": 15, "ids": 200, "expiring": 10, "new_workflows": 25}
+SCHEMA: Final = "failure-report/2"
+CAPS: Final = {
+    "workflows": 15,
+    "labels": 25,
+    "texts": 15,
+    "ids": 200,
+    "expiring": 10,
+    "new_workflows": 25,
+    "worst": 8,
+}
 _LONGEST: Final = 500  # characters of a text that is shown
 
 
@@ -100,7 +117,8 @@ def find(
     failures: IntoFrame,
     previous: IntoFrame | None,
     *,
-    trend: FailureTrend,
+    charts: Charts,
+    expiries: pd.DataFrame,
     retention: timedelta,
     retention_text: str,
     now: datetime,
@@ -111,13 +129,14 @@ def find(
     clean = Cleaner(redactor)
     overview = failure_overview(failures)
     receipt = receipt_of(failures)
-    expiries = expiring(failures, retention, now)
+    trend = charts.trend
     worst_share = overview.worst_count / overview.count if overview.count else None
     found: dict[str, Any] = {
         "schema": SCHEMA,
         "title": clean.text(title),
         "verdict": "",
         "generated_at": clean.value(now),
+        "numbers": [],
         "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
         "completeness": _completeness(receipt, overview, clean),
         "comparison": _comparison(failures, previous, receipt, clean),
@@ -132,6 +151,17 @@ def find(
             "fell_back": trend.fell_back,
             "undated": trend.undated,
         },
+        **_recent(failures, receipt, retention, now, clean),
+        "matrix": {
+            "rows": clean.value(charts.matrix.rows),
+            "columns": clean.value(charts.matrix.columns),
+            "counts": charts.matrix.counts.tolist(),
+        },
+        "calendar": {
+            "tz": charts.calendar.tz,
+            "counts": charts.calendar.counts.tolist(),
+            "undated": charts.calendar.undated,
+        },
         "by_workflow": _capped(
             count_by(failures, ["workflow_url", "response_status"]), CAPS["workflows"], clean
         ),
@@ -140,12 +170,18 @@ def find(
         "expiry": {
             "retention": retention_text,
             "summary": clean.rows(expiry_summary(expiries)),
+            "step_seconds": int(charts.expiry.step.total_seconds()),
+            "counts": charts.expiry.counts.tolist(),
+            "due": charts.expiry.due,
+            "unknown": charts.expiry.unknown,
             "next": clean.rows(expiries[expiries["hours_left"] >= 0].head(CAPS["expiring"])),
         },
         "error_texts": _error_texts(failures, previous, clean),
+        "codes": _codes(retention_text),
         "code": _code(receipt, previous is not None, retention_text, now, clean),
     }
     found["verdict"] = verdict(found)
+    found["numbers"] = four_numbers(found)
     return found
 
 
@@ -154,6 +190,38 @@ def receipt_of(frame: IntoFrame | None) -> Receipt | None:
     attributes = getattr(frame, "attrs", None)
     values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
+
+
+def _recent(
+    failures: IntoFrame, receipt: Receipt | None, retention: timedelta, now: datetime, clean: Cleaner
+) -> dict[str, Any]:
+    """The last hours against those before, and the worst workflows with both."""
+    found = recent_failures(failures, now)
+    covered = _covers(receipt, now - 2 * found.span) and retention >= 2 * found.span
+    worst = found.by_workflow.assign(
+        share=found.by_workflow["count"] / max(found.by_workflow["count"].sum(), 1)
+    )
+    rows = _capped(worst[["workflow_url", "count", "share", "recent", "before"]], CAPS["worst"], clean)
+    for row in rows["rows"]:
+        row["before"] = row["before"] if covered else None
+    return {
+        "recent": {
+            "hours": int(found.span.total_seconds() // 3600),
+            "failures": found.failures,
+            "failures_before": found.failures_before if covered else None,
+            "workflows": found.workflows,
+            "workflows_before": found.workflows_before if covered else None,
+        },
+        "worst_workflows": rows,
+    }
+
+
+def _covers(receipt: Receipt | None, start: datetime) -> bool:
+    """Whether a load asked for everything since this time, and got it."""
+    if receipt is None or not receipt.complete:
+        return False
+    since = receipt.scope.get("since")
+    return since is None or datetime.fromisoformat(str(since)) <= start
 
 
 def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cleaner) -> dict[str, Any]:
@@ -242,6 +310,16 @@ def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner
     for row, text in zip(found["rows"], texts["text"], strict=False):
         row["new"] = None if known is None else text not in known
     return found
+
+
+def _codes(retention: str) -> dict[str, str]:
+    return {
+        "trend": 'tk.plot_failure_trend(failures, by="workflow_url", top=5)',
+        "expiry": f'tk.plot_expiry(failures, "{retention}")',
+        "matrix": "tk.plot_failure_matrix(failures)",
+        "calendar": "tk.plot_failure_calendar(failures)",
+        "error_texts": "from toolkit.analysis import error_texts\n\nerror_texts(failures)",
+    }
 
 
 def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> str:  # noqa: FBT001 - private

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from toolkit.analysis.wording import counted, moment, percent
 from toolkit.redaction import visible
+from toolkit.reports.numbers import change_in_words
 from toolkit.reports.verdict import read_time
 
 _SIGNS: Final = re.compile(r"([\\`*_{}\[\]|~#!$])")
@@ -48,6 +49,7 @@ def render_markdown(found: Mapping[str, Any]) -> str:
     ]
     if comparison and comparison["caution"]:
         parts.append(escape_markdown(comparison["caution"]))
+    parts.append("\n".join(_number(number) for number in found["numbers"]))
     if found["overview"]["count"]:
         parts += _body(found)
     if comparison and comparison["new"]:
@@ -63,7 +65,23 @@ def _body(found: Mapping[str, Any]) -> list[str]:
     expiry, texts, workflows, labels = (
         found[name] for name in ("expiry", "error_texts", "by_workflow", "by_label")
     )
+    worst = found["worst_workflows"]
     return [
+        "## Worst workflows",
+        _table(
+            ("workflow", "failures", f"last {found['recent']['hours']} h", "before", "share"),
+            (
+                (
+                    row["workflow_url"] or "(none)",
+                    f"{row['count']:,}",
+                    f"{row['recent']:,}",
+                    "?" if row["before"] is None else f"{row['before']:,}",
+                    percent(row["share"]),
+                )
+                for row in worst["rows"]
+            ),
+            worst["left_out"],
+        ),
         "## Where it fails",
         _table(
             ("workflow", "status", "failures", "share"),
@@ -109,6 +127,12 @@ def _body(found: Mapping[str, Any]) -> list[str]:
             labels["left_out"],
         ),
     ]
+
+
+def _number(number: Mapping[str, Any]) -> str:
+    change = change_in_words(number)
+    words = ", ".join(text for text in (change, number["note"]) if text)
+    return f"- **{number['value']:,}** {escape_markdown(number['name'])}: {escape_markdown(words)}"
 
 
 def _new(comparison: Mapping[str, Any]) -> list[str]:
