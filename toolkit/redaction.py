@@ -13,7 +13,6 @@ as yesterday" can be seen, and nobody without the key can test a guess.
 from __future__ import annotations
 
 import base64
-import hashlib
 import hmac
 import os
 import re
@@ -82,6 +81,8 @@ _PATTERNS: Final = (
 )
 SUSPICIOUS: Final = r"(?i)^[/?]|://|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
 """A cheap test (RE2 syntax): text without a match holds no pattern that `Redactor.text` would mask."""
+SUSPICIOUS_URL: Final = r"(?i)[?#@]|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
+"""The same for `Redactor.url`."""
 
 # What a mask looks like inside a URL is part of the URL, so that masking twice changes nothing.
 _URL: Final = re.compile(
@@ -212,16 +213,15 @@ class Redactor:
         """The mask of a whole value: its length in characters and its keyed tag."""
         if _MASK.fullmatch(value):
             return value
-        tag = hmac.new(self._key, value.encode("utf-8", "surrogatepass"), hashlib.sha256).hexdigest()[:8]
+        tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[:4].hex()
         return f"[masked len={len(value)} tag={tag}]"
 
-    def page_may_hold_own(self, page: bytes) -> bool:
-        r"""Whether a page of JSON may hold one of our tokens: a quick look that never misses one.
+    def holds_own(self, data: bytes) -> bool:
+        """Whether bytes hold one of our own live tokens, in any form that `own` masks.
 
-        JSON may escape a slash, and any ASCII character as ``\u00..``; pages that do are not judged here.
+        The bytes are text as UTF-8, one or many side by side; not JSON, which may write characters otherwise.
         """
-        hidden = b"\\/" in page or b"\\u00" in page
-        return bool(self._own) and (hidden or any(needle in page for needle in self._needles))
+        return any(needle in data for needle in self._needles)
 
     def own(self, text: str) -> str:
         """The text with our own live tokens masked, and nothing else."""

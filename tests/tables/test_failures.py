@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import base64
+import gc
 import json
 
 import pandas as pd
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolkit.demo.history import wire_entries
 from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
@@ -86,6 +88,7 @@ def test_missing_fields_are_null_and_an_empty_page_has_all_columns():
     assert str(frame.dtypes["failed_at"]) == "datetime64[ms, UTC]"
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.binary(max_size=200), st.booleans())
 def test_bodies_survive_byte_for_byte(raw, response):
     """Text when UTF-8 and bytes when not, whatever the bytes and whichever field carries them."""
@@ -226,6 +229,7 @@ json_values = st.recursive(
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.fixed_dictionaries({}, optional=dict.fromkeys([*ENTRY, "unknown"], json_values)), max_size=4)
 )
@@ -239,3 +243,76 @@ def test_any_json_in_any_field_keeps_every_row(entries):
     assert pa.Table.from_pandas(to_frame(table), schema=FAILURES, preserve_index=False).num_rows == len(
         entries
     )
+
+
+class Strict(FailureDecoder):
+    """A decoder that has only the strict way."""
+
+    def _odd(self, page: bytes) -> pa.Table:
+        raise AssertionError(page)
+
+
+def test_pages_as_specified_are_decoded_by_the_strict_way():
+    """The sample history, with fields no schema knows and with bytes in base64, needs no second reader."""
+    entries = wire_entries(1_767_225_600_000)[:2000]
+    pages = [json.dumps(entries[start : start + 100]).encode() for start in range(0, 2000, 100)]
+    table = Strict(REDACTOR).decode(pages)
+    lenient = [decode_odd_failures(page, redactor=REDACTOR) for page in pages]
+    assert table.equals(pa.concat_tables(lenient))
+    assert table["extra"].null_count < table.num_rows
+
+
+def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
+    """In pieces of any size, odd pages and new fields between them, rows stand in the pages' order."""
+    pages = [
+        json.dumps([ENTRY | {"dlqId": f"a{number}"} for number in range(3)]).encode(),
+        b"[]",
+        json.dumps([ENTRY | {"dlqId": "b", "first": 1}]).encode(),
+        json.dumps([ENTRY | {"dlqId": "c", "createdAt": -1}, {"dlqId": "d", "second": {"a": []}}]).encode(),
+        b'[{"dlqId": "e", "body": "\xff"}]',
+        json.dumps([{"dlqId": "f", "bodyBase64": "%"}]).encode(),
+        json.dumps([ENTRY | {"dlqId": "g", "first": None}]).encode(),
+    ]
+    alone = pa.concat_tables([decode_odd_failures(page, redactor=REDACTOR) for page in pages])
+    assert alone["dlq_id"].to_pylist() == ["a0", "a1", "a2", "b", "c", "d", "e", "f", "g"]
+    for size in (1, 800, 3000, 1_000_000):
+        monkeypatch.setattr("toolkit.tables.failures._PIECE", size)
+        assert FailureDecoder(REDACTOR).decode(pages).equals(alone)
+    assert FailureDecoder(REDACTOR).decode([]).equals(FAILURES.empty_table())
+
+
+def test_a_page_that_is_no_page_fails_among_others():
+    """Pages are read each by itself: two broken ones do not make a whole one."""
+    with pytest.raises(ProtocolError):
+        FailureDecoder(None).decode([b'[{"dlqId": "a", "body": "', b'"}]'])
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(st.fixed_dictionaries({}, optional={"n": json_values, "api_key": json_values}), max_size=5))
+def test_unknown_fields_are_written_alike_by_both_ways(extras):
+    """Whatever stands in fields nobody knows: the same text, masked the same, on one page or on two."""
+    entries = [{"dlqId": f"id-{place}", **extra} for place, extra in enumerate(extras)]
+    page = json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogatepass")
+    other = json.dumps([{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]).encode()
+    expected = [decode_odd_failures(raw, redactor=REDACTOR) for raw in (page, other)]
+    assert FailureDecoder(REDACTOR).decode([page, other]).equals(pa.concat_tables(expected))
+
+
+def test_labels_are_masked_as_other_text_is():
+    """Our own token in a label is masked where labels stand as where the single one stands."""
+    for extra in ({}, {"maxRetries": "odd"}):
+        (row,) = rows_of({"dlqId": "a", "label": "own-live-token-42", **extra})
+        (other,) = rows_of({"dlqId": "a", "labels": ["eu", "own-live-token-42"], **extra})
+        assert row["labels"] == [row["label"]] == other["labels"][1:]
+        assert "own-live-token-42" not in json.dumps([row, other], default=str)
+
+
+def test_collection_of_cycles_is_as_it_was():
+    """Decoding leaves the collector on where it was on and off where it was off, errors or not."""
+    for switch, on in ((gc.enable, True), (gc.disable, False), (gc.enable, True)):
+        switch()
+        FailureDecoder(None).decode([b"[]", json.dumps([ENTRY]).encode()])
+        assert gc.isenabled() is on
+        with pytest.raises(ProtocolError):
+            FailureDecoder(None).decode(b"{}")
+        assert gc.isenabled() is on

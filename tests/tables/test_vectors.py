@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkit.client.dense import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata
+from toolkit.tables.floats import READERS, as_singles, as_value, dense_column, orjson_block, simdjson_block
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
 
@@ -146,3 +150,94 @@ def test_metadata_explodes_into_typed_columns():
     assert kinds == {"namespace": "str", "id": "str", "l": "str", "m": "str", "t": "boolean", **numbers}
     assert found["m"].tolist()[:2] == ["1", "x"]
     assert list(explode_metadata(frame, fields=["t"]).columns) == ["namespace", "id", "t"]
+
+
+wild = st.one_of(
+    st.floats(),
+    st.floats(width=32),
+    st.integers(),
+    st.integers(min_value=-(10**400), max_value=10**400),
+    st.sampled_from([3.4028234663852886e38, 3.4028235e38, -3.5e38, 2**53 + 1, 2**64, -0.0, 5e-324, 1.17e-38]),
+)
+vector_texts = st.one_of(
+    st.lists(wild, min_size=3, max_size=3).map(json.dumps),
+    st.lists(floats, min_size=3, max_size=3).map(json.dumps),
+    st.lists(wild, max_size=5).map(json.dumps),
+    st.sampled_from(
+        ["[1e400, 1, 2]", "[-0, 1e-400, 1E+2]", '["1", 2, 3]', "[[1, 2], 3]", "[[1], 2, 3]", "[null]"]
+    ),
+    st.sampled_from(
+        ["[true, 1, 2]", "[1, 2, {}]", "{}", "1", '"a"', "[ 1 , 2 ,\n3 ]", "[1" + "0" * 5000 + ", 1, 1]"]
+    ),
+)
+
+
+@given(st.lists(vector_texts, max_size=6), st.sampled_from([3, None]))
+def test_every_reader_of_numbers_gives_the_same(found, dimension):
+    """pysimdjson, orjson and the lenient reader agree bit by bit, and on what is wrong with the others."""
+    encoded = [text.encode() for text in found]
+    one_by_one = [as_singles(as_value(text), dimension) for text in encoded]
+    for reader in (simdjson_block, orjson_block):
+        column, problems = dense_column(encoded, dimension, reader=reader)
+        assert problems == [problem for _, problem in one_by_one]
+        for item, (singles, _) in zip(column, one_by_one, strict=True):
+            got = None if not item.is_valid else np.array(item.as_py(), dtype=np.float32).tobytes()
+            assert got == (None if singles is None else singles.tobytes())
+        assert column.null_count == sum(problem is not None for problem in problems)
+
+
+@given(st.lists(vector_texts, max_size=6))
+def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
+    """However odd the vectors are, every row stays, and is what it is without cutting."""
+    page = "[" + ",".join(f'{{"id":"{n}","vector":{text},"data":"]"}}' for n, text in enumerate(found)) + "]"
+    tables = [
+        decode_vectors(rows, cut, namespace="", dimension=3, reader=reader)
+        for reader in READERS
+        for rows, cut in (cut_vectors(page.encode()), (page.encode(), ()))
+    ]
+    assert all(table.equals(tables[0]) for table in tables)
+    assert tables[0].num_rows == len(found)
+
+
+def test_a_bad_vector_leaves_its_block_as_it_is():
+    """Among many vectors, one that no quick reader takes says why, and its neighbours are exact."""
+    block = [[float(n), n / 3, -n / 7] for n in range(100)]
+    encoded = [json.dumps(numbers).encode() for numbers in block]
+    encoded[50] = b"[1, NaN, 2]"
+    column, problems = dense_column(encoded, 3)
+    assert [place for place, problem in enumerate(problems) if problem] == [50]
+    kept = np.array([item.as_py() for n, item in enumerate(column) if n != 50], dtype=np.float32)
+    assert np.array_equal(kept, np.array(block[:50] + block[51:], dtype=np.float32))
+
+
+def test_an_interpreter_without_pysimdjson_reads_with_orjson():
+    """Where the quickest reader cannot be imported, the next one is used, and the numbers are the same."""
+    code = (
+        "import sys; sys.modules['simdjson'] = None\n"
+        "from toolkit.tables.floats import READERS, dense_column, orjson_block\n"
+        "assert READERS == (orjson_block,)\n"
+        "print(dense_column([b'[0.1, 1]', b'[NaN, 1]'], 2)[0].to_pylist())"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([np.float32([0.1, 1]).tolist(), None])
+
+
+@pytest.mark.parametrize(
+    ("page", "metadata"),
+    [
+        (
+            b'[{"id": "a", "data": "\\ud800", "metadata": {"f": 1.10, "n": 9007199254740993}}]',
+            '{"f": 1.10, "n": 9007199254740993}',
+        ),
+        (b'[{"id": "a", "data": "\xff", "metadata": {"f": 1e400}}]', '{"f": 1e400}'),
+        (b'[{"id": "a", "metadata": {"t": "\xff"}}]', '{"t": "\\udcff"}'),
+        (
+            b'[{"id": "a", "metadata": {"n": NaN, "i": 12345678901234567890}}]',
+            '{"n": NaN, "i": 12345678901234567890}',
+        ),
+    ],
+)
+def test_metadata_keeps_its_spelling_where_other_bytes_are_odd(page, metadata):
+    """An odd byte elsewhere in a page does not change a digit of its metadata."""
+    (row,) = decode_vectors(page, namespace="", dimension=None, want_vectors=False).to_pylist()
+    assert row["metadata"] == metadata

@@ -8,23 +8,30 @@ in it (a value of another kind, bytes that are not UTF-8, a number that no colum
 
 from __future__ import annotations
 
+import gc
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import chain
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.redaction import Redactor
-from toolkit.tables.failure_fields import BODIES, HEADERS, MOMENTS, NUMBERS, TEXTS, URLS
-from toolkit.tables.headers import HeaderMasker, first_value, header_column
+from toolkit.tables.dates import http_dates
+from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS
+from toolkit.tables.headers import first_values, header_column
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.odd_failures import Keep, decode_odd_failures
-from toolkit.tables.schemas import FAILURES
-from toolkit.tables.text import http_date, masked_json, moment, text_and_bytes
+from toolkit.tables.schemas import FAILURES, TIME
+from toolkit.tables.text import LATEST, text_and_bytes
+from toolkit.tables.unknown_fields import unknown_json
 
-_ABSENT: Final = msgspec.Raw(b"")
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _MOST_LEARNT: Final = 200
-_MOST_REMEMBERED: Final = 50_000  # distinct values whose mask or time is kept at hand
+_PIECE: Final = 6_000_000  # bytes at once: less pays for each Arrow call again, more leaves the caches
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -79,23 +86,20 @@ class FailureDecoder:
         self._keep = keep
         self._learnt: list[str] = []
         self._decoder = msgspec.json.Decoder(list[_Entry])
-        self._masker = HeaderMasker(redactor)
-        self._texts: dict[str, str] = {}
-        self._urls: dict[str, str] = {}
-        self._dates: dict[str, int | None] = {}
+        self._masker = ColumnMasker(redactor)
 
-    def decode(self, rows: bytes) -> pa.Table:
-        """The entries of a page as a table of the schema ``FAILURES``.
+    def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
+        """The entries of a page, or of many, as a table of the schema ``FAILURES``.
 
         Parameters
         ----------
-        rows : bytes
-            A JSON array of DLQ entries.
+        rows : bytes, or sequence of bytes
+            A JSON array of DLQ entries, or several. Many at once are quicker than one by one.
 
         Returns
         -------
         pyarrow.Table
-            One row an entry, in the page's order. A value that does not fit its column is null there and
+            One row an entry, in the pages' order. A value that does not fit its column is null there and
             stands in ``extra``, with every field the schema does not know.
 
         Raises
@@ -103,14 +107,30 @@ class FailureDecoder:
         ProtocolError
             When the bytes are no array of objects, or an entry has no id.
         """
-        entries = None if self._keep is not None else self._strict(rows)
-        if entries is not None:
-            own = self._redactor is not None and self._redactor.page_may_hold_own(rows)
-            try:
-                return self._table(entries, own=own)
-            except (_Misfit, pa.ArrowInvalid, OverflowError):
-                pass
-        return decode_odd_failures(rows, redactor=self._redactor, keep=self._keep)
+        pages = [rows] if isinstance(rows, bytes) else rows
+        tables: list[pa.Table] = []
+        for piece in _pieces(pages):
+            with _uncollected():
+                tables.extend(self._piece(piece) if self._keep is None else map(self._odd, piece))
+        return pa.concat_tables(tables) if tables else FAILURES.empty_table()
+
+    def _piece(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
+        """The tables of some pages, in order: one, unless a page is odd or has a field not seen before."""
+        held: list[tuple[bytes, list[_Entry]]] = []
+        for page in pages:
+            decoder = self._decoder
+            entries = self._strict(page)
+            if entries is None or decoder is not self._decoder:
+                yield from self._tables(held)
+                held = []
+            if entries is None:
+                yield self._odd(page)
+            else:
+                held.append((page, entries))
+        yield from self._tables(held)
+
+    def _odd(self, page: bytes) -> pa.Table:
+        return decode_odd_failures(page, redactor=self._redactor, keep=self._keep)
 
     def _strict(self, rows: bytes) -> list[_Entry] | None:
         """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
@@ -130,96 +150,101 @@ class FailureDecoder:
         names = {f"unknown_{place}": wire for place, wire in enumerate(self._learnt)}
         kind = msgspec.defstruct(
             "Entry",
-            [(field, msgspec.Raw, _ABSENT) for field in names],
+            [(field, msgspec.Raw, None) for field in names],
             bases=(_Entry,),
             rename=names,
             gc=False,
         )
         self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
-    def _table(self, entries: list[_Entry], *, own: bool) -> pa.Table:
-        self._forget()
-        columns: dict[str, Any] = {"dlq_id": [entry.dlqId for entry in entries]}
-        if not all(columns["dlq_id"]):
+    def _tables(self, held: list[tuple[bytes, list[_Entry]]]) -> Iterator[pa.Table]:
+        """The pages' entries as one table; a page with a value that does not fit goes the lenient way."""
+        try:
+            entries = list(chain.from_iterable(entries for _, entries in held))
+            if entries:
+                yield self._table(entries)
+        except (_Misfit, pa.ArrowInvalid, OverflowError, msgspec.DecodeError, UnicodeDecodeError):
+            if len(held) == 1:
+                yield self._odd(held[0][0])
+            else:
+                half = len(held) // 2
+                yield from self._tables(held[:half])
+                yield from self._tables(held[half:])
+
+    def _table(self, entries: list[_Entry]) -> pa.Table:
+        kind, masker = type(entries[0]), self._masker
+        values = zip(*map(msgspec.structs.astuple, entries), strict=True)
+        wires: dict[str, tuple[Any, ...]] = dict(zip(kind.__struct_encode_fields__, values, strict=True))
+        if not all(wires["dlqId"]):
             raise _Misfit
+        columns = {"dlq_id": pa.array(wires["dlqId"], pa.string())}
         for column, wire in TEXTS.items():
-            columns[column] = self._masked(
-                [getattr(entry, wire) for entry in entries], self._texts, Redactor.text
-            )
+            columns[column] = masker.texts(pa.array(wires[wire], pa.string()))
         for column, wire in URLS.items():
-            columns[column] = self._masked(
-                [getattr(entry, wire) for entry in entries], self._urls, Redactor.url
-            )
+            columns[column] = masker.urls(pa.array(wires[wire], pa.string()))
         for column, wire in NUMBERS.items():
-            columns[column] = [getattr(entry, wire) for entry in entries]
+            columns[column] = pa.array(wires[wire], pa.int64())
         for column, wire in MOMENTS.items():
-            columns[column] = [getattr(entry, wire) for entry in entries]
-            if any(moment(value) is None for value in set(columns[column]) if value is not None):
-                raise _Misfit
+            columns[column] = _moments(wires[wire])
         for column, (plain, encoded) in BODIES.items():
-            columns[column], columns[f"{column}_bytes"] = self._bodies(entries, plain, encoded, own=own)
-        for column, wire in HEADERS.items():
-            maps = [getattr(entry, wire) for entry in entries]
-            if wire == "responseHeader":
-                columns["failed_at"] = [None if found is None else self._date(found) for found in maps]
-            columns[column] = header_column(maps, self._masker)
-        columns["labels"] = [
-            entry.labels or ([entry.label] if entry.label else entry.labels) for entry in entries
-        ]
-        columns["extra"] = (
-            [self._extra(entry) for entry in entries] if self._learnt else [None] * len(entries)
+            texts, raws = _bodies(wires[plain], wires[encoded])
+            columns[column], columns[f"{column}_bytes"] = masker.own(texts), masker.own(raws)
+        maps = {column: header_column(wires[wire]) for column, wire in HEADERS.items()}
+        columns["failed_at"] = http_dates(first_values(maps["response_headers"], "date"))
+        columns |= {column: masker.headers(found) for column, found in maps.items()}
+        labels = zip(wires["labels"], wires["label"], strict=True)
+        columns["labels"] = masker.lists(
+            pa.array(
+                [several or ([single] if single else several) for several, single in labels],
+                FAILURES.field("labels").type,
+            )
         )
-        arrays = [
-            columns[field.name]
-            if isinstance(columns[field.name], pa.Array)
-            else pa.array(columns[field.name], field.type)
-            for field in FAILURES
-        ]
-        return pa.Table.from_arrays(arrays, schema=FAILURES)
+        unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
+        columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
+        return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
 
-    def _masked(self, values: list[str | None], known: dict[str, str], mask: Any) -> list[str | None]:
-        """The values masked, each distinct one once: they repeat, on a page and from page to page."""
-        if self._redactor is None:
-            return values
-        for value in set(values).difference(known):
-            if value is not None:
-                known[value] = mask(self._redactor, value)
-        return [None if value is None else known[value] for value in values]
 
-    def _bodies(
-        self, entries: list[_Entry], plain: str, encoded: str, *, own: bool
-    ) -> tuple[list[str | None], list[bytes | None]]:
-        texts: list[str | None] = [getattr(entry, plain) for entry in entries]
-        raws: list[bytes | None] = [None] * len(entries)
-        for place, code in enumerate([getattr(entry, encoded) for entry in entries]):
-            if code or texts[place] is None:
-                texts[place], raws[place], fits = text_and_bytes(texts[place], code)
-                if not fits:
-                    raise _Misfit
-        if own and self._redactor is not None:
-            mask = self._redactor.own
-            texts = [text and mask(text) for text in texts]
-            raws = [raw and mask(raw.decode("latin-1")).encode("latin-1") for raw in raws]
-        return texts, raws
+def _pieces(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
+    """The pages in pieces that are quick to decode."""
+    piece: list[bytes] = []
+    size = 0
+    for page in pages:
+        piece.append(page)
+        size += len(page)
+        if size >= _PIECE:
+            yield piece
+            piece, size = [], 0
+    if piece:
+        yield piece
 
-    def _date(self, headers: dict[str, list[str]]) -> int | None:
-        text = first_value(headers, "date")
-        if text is None:
-            return None
-        if text not in self._dates:
-            self._dates[text] = http_date(text)
-        return self._dates[text]
 
-    def _extra(self, entry: _Entry) -> str | None:
-        found = {}
-        for place, name in enumerate(self._learnt):
-            raw = getattr(entry, f"unknown_{place}")
-            if raw is not _ABSENT and bytes(raw):
-                found[name] = msgspec.json.decode(raw)
-        return masked_json(found, self._redactor)
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """No collection of reference cycles meanwhile: what is made here has none, and looking for them costs."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
-    def _forget(self) -> None:
-        """Keep memory bounded, however many pages there are."""
-        for known in (self._texts, self._urls, self._dates):
-            if len(known) > _MOST_REMEMBERED:
-                known.clear()
+
+def _moments(values: Sequence[int | None]) -> pa.Array:
+    numbers = pa.array(values, pa.int64())
+    ends = pc.min_max(numbers)
+    if ends["min"].is_valid and (ends["min"].as_py() < 0 or ends["max"].as_py() > LATEST):
+        raise _Misfit
+    return numbers.cast(TIME)
+
+
+def _bodies(plain: Sequence[str | None], encoded: Sequence[str | None]) -> tuple[pa.Array, pa.Array]:
+    """Bodies as text and as bytes, from their two fields."""
+    texts: list[str | None] = list(plain)
+    raws: list[bytes | None] = [None] * len(texts)
+    for place, code in enumerate(encoded):
+        if code or (code is not None and texts[place] is None):
+            texts[place], raws[place], fits = text_and_bytes(texts[place], code)
+            if not fits:
+                raise _Misfit
+    return pa.array(texts, pa.string()), pa.array(raws, pa.binary())

@@ -1,10 +1,10 @@
-"""Header maps as Arrow map columns, masked on the way in."""
+"""Header maps as Arrow map columns, and what is read from them."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from itertools import chain, repeat
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import numpy as np
@@ -58,7 +58,7 @@ class _Masks(dict[tuple[str, str], str]):
 
 
 class HeaderMasker:
-    """Masks header values as `Redactor.header` does.
+    """Masks single header maps as `Redactor.headers` does; columns of them are `ColumnMasker`'s.
 
     Parameters
     ----------
@@ -76,40 +76,37 @@ class HeaderMasker:
             return dict(headers)
         return {name: [masks[name, value] for value in values] for name, values in headers.items()}
 
-    def values(self, names: list[str], values: list[str]) -> list[str]:
-        """Values as they may be kept, the name of each beside it."""
-        masks = self._masks
-        return values if masks is None else [masks[pair] for pair in zip(names, values, strict=True)]
 
-
-def header_column(maps: list[HeaderMap | None], masker: HeaderMasker | None = None) -> pa.Array:
-    """Header maps as an Arrow column of ``map<string, list<string>>``, masked; None is null."""
+def header_column(maps: Sequence[HeaderMap | None]) -> pa.MapArray:
+    """Header maps as an Arrow column of ``map<string, list<string>>``, unmasked; None is null."""
     there = [headers for headers in maps if headers]
     names = list(chain.from_iterable(there))
-    lists = list(chain.from_iterable(headers.values() for headers in there))
-    values = list(chain.from_iterable(lists))
-    sizes = [len(found) for found in lists]
-    if masker is not None:
-        values = masker.values(list(chain.from_iterable(map(repeat, names, sizes))), values)
+    lists = list(chain.from_iterable(map(dict.values, there)))
+    sizes = [0 if headers is None else len(headers) for headers in maps]
+    starts = np.cumsum([0, *sizes], dtype=np.int32)
+    missing = np.array([*(headers is None for headers in maps), False])
     return pa.MapArray.from_arrays(
-        _offsets([None if headers is None else len(headers) for headers in maps]),
+        pa.array(starts, mask=missing) if missing.any() else pa.array(starts),
         pa.array(names, HEADERS.key_type),
-        pa.ListArray.from_arrays(_offsets(sizes), pa.array(values, pa.string())),
+        pa.array(lists, HEADERS.item_type),
     )
 
 
-def _offsets(sizes: list[int] | list[int | None]) -> pa.Array:
-    """Where each list begins, from their sizes; null where one is null."""
-    ends = np.cumsum([size or 0 for size in sizes], dtype=np.int32)
-    starts = np.concatenate([np.zeros(1, dtype=np.int32), ends]).astype(np.int32)
-    if None not in sizes:
-        return pa.array(starts)
-    return pa.array(starts, mask=np.array([*(size is None for size in sizes), False]))
+def first_values(column: pa.MapArray, name: str) -> pa.Array:
+    """The first value of a header in each map, its name compared without case; null where it has none.
 
-
-def first_value(headers: Mapping[str, list[str]] | None, name: str) -> str | None:
-    """The first value of a header, its name compared without case."""
-    for found, values in (headers or {}).items():
-        if found.lower() == name and values:
-            return values[0]
-    return None
+    >>> maps = header_column([{"Date": ["a", "b"]}, None, {"Age": ["1"], "date": ["c"]}])
+    >>> first_values(maps, "date").to_pylist()
+    ['a', None, 'c']
+    """
+    encoded = column.keys.dictionary_encode()
+    wanted = np.array([found.lower() == name for found in encoded.dictionary.to_pylist()], dtype=bool)
+    found = np.full(len(column), -1)
+    if wanted.any():
+        at = np.flatnonzero(wanted[encoded.indices.to_numpy()])
+        starts = column.items.offsets.to_numpy()
+        at = at[starts[at + 1] > starts[at]]
+        rows = np.searchsorted(column.offsets.to_numpy(), at, side="right") - 1
+        # from the last to the first, so that the first one of a map is what stays
+        found[rows[::-1]] = starts[at][::-1]
+    return column.items.values.take(pa.array(found, mask=found < 0))

@@ -12,12 +12,13 @@ from typing import Any
 import pyarrow as pa
 
 from toolkit.redaction import Redactor
+from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS, WHAT
-from toolkit.tables.headers import HeaderMap, HeaderMasker, first_value, header_column, header_map
+from toolkit.tables.headers import first_values, header_column, header_map
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.text import (
     clean,
-    http_date,
     is_clean,
     masked_json,
     moment,
@@ -35,41 +36,45 @@ def decode_odd_failures(rows: bytes, *, redactor: Redactor | None, keep: Keep | 
     entries = parse_rows(rows, what=WHAT)
     if keep is not None:
         entries = [entry for entry in entries if keep(entry)]
-    return _Page(entries, redactor, redactor is not None and redactor.page_may_hold_own(rows)).table()
+    return _Page(entries, redactor).table()
 
 
 class _Page:
     """Builds one page's columns; what does not fit is collected per row on the way."""
 
-    def __init__(self, entries: list[dict[str, Any]], redactor: Redactor | None, own: bool) -> None:  # noqa: FBT001
+    def __init__(self, entries: list[dict[str, Any]], redactor: Redactor | None) -> None:
         self._entries = entries
         self._redactor = redactor
-        self._own = own
-        self._masker = HeaderMasker(redactor)
+        self._masker = ColumnMasker(redactor)
         self._misfits: dict[int, dict[str, Any]] = {}
 
     def table(self) -> pa.Table:
+        masker = self._masker
         columns: dict[str, Any] = {
             "dlq_id": [
                 required_id(entry, "dlqId", what=WHAT, place=place)
                 for place, entry in enumerate(self._entries)
             ]
         }
+        texts: dict[str, list[str | None]] = {}
         for column, wire in TEXTS.items():
-            columns[column] = self._masked(self._texts(wire), Redactor.text)
+            texts[wire] = self._texts(wire)
+            columns[column] = masker.texts(pa.array(texts[wire], pa.string()))
         for column, wire in URLS.items():
-            columns[column] = self._masked(self._texts(wire), Redactor.url)
+            columns[column] = masker.urls(pa.array(self._texts(wire), pa.string()))
         for column, wire in NUMBERS.items():
             columns[column] = self._fitting(wire, whole_number)
         for column, wire in MOMENTS.items():
             columns[column] = self._fitting(wire, moment)
         for column, (plain, encoded) in BODIES.items():
-            columns[column], columns[f"{column}_bytes"] = self._bodies(plain, encoded)
-        maps = {column: self._fitting(wire, header_map) for column, wire in HEADERS.items()}
-        columns["failed_at"] = [self._failed_at(headers) for headers in maps["response_headers"]]
-        for column, found in maps.items():
-            columns[column] = header_column(found, self._masker)
-        columns["labels"] = self._labels(columns["label"])
+            bodies, raws = self._bodies(plain, encoded)
+            columns[column] = masker.own(pa.array(bodies, pa.string()))
+            columns[f"{column}_bytes"] = masker.own(pa.array(raws, pa.binary()))
+        maps = {column: header_column(self._fitting(wire, header_map)) for column, wire in HEADERS.items()}
+        columns["failed_at"] = http_dates(first_values(maps["response_headers"], "date"))
+        columns |= {column: masker.headers(found) for column, found in maps.items()}
+        labels = self._labels(texts["label"])
+        columns["labels"] = masker.lists(pa.array(labels, FAILURES.field("labels").type))
         columns["extra"] = self._extra()
         arrays = [
             columns[field.name]
@@ -95,14 +100,6 @@ class _Page:
                 values[place] = clean(value)
         return values
 
-    def _masked(self, values: list[str | None], mask: Callable[[Redactor, str], str]) -> list[str | None]:
-        """The values masked, each distinct one once: they repeat."""
-        redactor = self._redactor
-        if redactor is None:
-            return values
-        masked = {value: mask(redactor, value) for value in set(values) if value}
-        return [masked[value] if value else value for value in values]
-
     def _fitting(self, wire: str, fit: Callable[[Any], Any]) -> list[Any]:
         found = []
         for place, entry in enumerate(self._entries):
@@ -121,16 +118,9 @@ class _Page:
             if not fits:
                 self._misfit(place, plain, entry.get(plain))
                 self._misfit(place, encoded, entry.get(encoded))
-            if self._own and self._redactor is not None:
-                text = text and self._redactor.own(text)
-                raw = raw and self._redactor.own(raw.decode("latin-1")).encode("latin-1")
             texts.append(text)
             raws.append(raw)
         return texts, raws
-
-    def _failed_at(self, headers: HeaderMap | None) -> int | None:
-        date = first_value(headers, "date")
-        return None if date is None else http_date(date)
 
     def _labels(self, single: list[str | None]) -> list[list[str] | None]:
         """The labels; the deprecated single one where only it is there."""

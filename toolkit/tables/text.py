@@ -20,7 +20,9 @@ import msgspec
 from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor
 
-_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+LATEST: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999."""
+
 _INT64: Final = 1 << 63
 
 
@@ -144,7 +146,7 @@ def whole_number(value: Any) -> int | None:
 def moment(value: Any) -> int | None:
     """Unix milliseconds as a timestamp column takes them; None when it is none of the years 1970 to 9999."""
     number = whole_number(value)
-    return number if number is not None and 0 <= number <= _LATEST else None
+    return number if number is not None and 0 <= number <= LATEST else None
 
 
 def http_date(text: str) -> int | None:

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, Final
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
+from toolkit.client.dense import uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
-from toolkit.tables.text import clean, lenient, required_id, whole_number
+from toolkit.tables.floats import FLOAT32_MAX, BlockReader, as_value, dense_column
+from toolkit.tables.text import whole_number
+from toolkit.tables.vector_rows import VectorRows, read_rows
 
 _VECTORS: Final = "vectors"
 _HITS: Final = "query results"
-_FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
-
-Row = dict[str, Any]
-
-
-class _Wire(msgspec.Struct):
-    """A row of a strict page; metadata stays the raw JSON that came."""
-
-    id: str
-    vector: list[float] | None = None
-    sparseVector: dict[str, list[float]] | None = None  # noqa: N815 - the wire's name
-    metadata: msgspec.Raw = msgspec.Raw(b"")
-    data: str | None = None
-    score: float | None = None
 
 
 def decode_vectors(
-    rows: bytes, *, namespace: str, dimension: int | None, want_vectors: bool = True
+    rows: bytes,
+    cut: tuple[bytes, ...] = (),
+    *,
+    namespace: str,
+    dimension: int | None,
+    want_vectors: bool = True,
+    reader: BlockReader | None = None,
 ) -> pa.Table:
     """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``.
 
@@ -44,11 +36,15 @@ def decode_vectors(
     ----------
     rows : bytes
         A JSON array of vectors; null (an id that is not there) is left out.
+    cut : tuple of bytes
+        The dense vectors, where they were cut out of the rows (`Page.cut`).
     namespace : str
     dimension : int or None
         Dimension of the index's dense vectors; None when it has none or it is not known.
     want_vectors : bool
         Whether vectors were asked for. If so, a row without one says so in ``vector_problem``.
+    reader : callable, optional
+        Reads blocks of numbers. Default: the quickest there is.
 
     Returns
     -------
@@ -61,13 +57,28 @@ def decode_vectors(
     ProtocolError
         When the bytes are no array of objects, or a row has no id.
     """
-    found = [row for row in _rows(rows, what=_VECTORS) if row is not None]
-    ids = [required_id(row, "id", what=_VECTORS, place=place) for place, row in enumerate(found)]
-    dense, problems = _dense(found, dimension, want=want_vectors)
+    found = read_rows(rows, cut, what=_VECTORS)
+    try:
+        dense, problems = dense_column(found.vectors, dimension, reader=reader)
+    except ValueError:
+        if not cut:
+            raise _unreadable(_VECTORS) from None
+        # what was cut out is no JSON by itself, so it was cut in the wrong place: read the page as it came
+        return decode_vectors(
+            uncut(rows, cut),
+            namespace=namespace,
+            dimension=dimension,
+            want_vectors=want_vectors,
+            reader=reader,
+        )
+    if want_vectors:
+        for place, vector in enumerate(found.vectors):
+            if vector is None and not found.sparse[place]:
+                problems[place] = "no vector"
     return pa.table(
         {
-            "namespace": pa.array([namespace] * len(ids), pa.string()),
-            "id": pa.array(ids, pa.string()),
+            "namespace": pa.array([namespace] * len(found.ids), pa.string()),
+            "id": pa.array(found.ids, pa.string()),
             "vector": dense,
             **_sparse_and_rest(found, problems),
             "vector_problem": pa.array(problems, pa.string()),
@@ -98,29 +109,23 @@ def decode_hits(
     ProtocolError
         When an answer is no array of objects, or a hit has no id or no score.
     """
-    found: list[Row] = []
-    queries: list[int] = []
-    ranks: list[int] = []
-    for number, answer in enumerate(answers):
-        hits = [row for row in _rows(answer, what=_HITS) if row is not None]
-        found += hits
-        queries += [number] * len(hits)
-        ranks += range(1, len(hits) + 1)
-    for place, row in enumerate(found):
-        score = row.get("score")
+    pages = [read_rows(answer, what=_HITS) for answer in answers]
+    queries = [number for number, page in enumerate(pages) for _ in page.ids]
+    ranks = [rank for page in pages for rank in range(1, len(page.ids) + 1)]
+    found = VectorRows.joined(pages)
+    for place, score in enumerate(found.scores):
         if not isinstance(score, int | float) or isinstance(score, bool):
             got = f"score={score!r} in hit {place}"[:120]
             raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
-    ids = [required_id(row, "id", what=_HITS, place=place) for place, row in enumerate(found)]
-    dimension = (
-        next((len(row["vector"]) for row in found if isinstance(row.get("vector"), list)), None) or None
-    )
-    dense, problems = _dense(found, dimension, want=False)
+    try:
+        dense, problems = dense_column(found.vectors, dimension := _first_dimension(found.vectors))
+    except ValueError:
+        raise _unreadable(_HITS) from None
     columns = {
         "query": pa.array(queries, pa.int64()),
         "rank": pa.array(ranks, pa.int64()),
-        "id": pa.array(ids, pa.string()),
-        "score": pa.array([float(row["score"]) for row in found], pa.float64()),
+        "id": pa.array(found.ids, pa.string()),
+        "score": pa.array([float(score) for score in found.scores], pa.float64()),
         "vector": dense,
         **_sparse_and_rest(found, problems),
     }
@@ -180,82 +185,30 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
     return np.asarray(flat, dtype=np.float32).reshape(len(column), dimension)
 
 
-def _rows(raw: bytes, *, what: str) -> list[Row | None]:
-    try:
-        strict = msgspec.json.decode(raw, type=list[_Wire | None])
-    except (msgspec.ValidationError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = lenient(raw, what=what)
-    else:
-        return [None if row is None else _plain(row) for row in strict]
-    if not isinstance(found, list) or not all(isinstance(row, dict | None) for row in found):
-        raise ProtocolError(f"decoding {what}", got="something else", expected="a JSON array of objects")
-    for row in found:
-        if row is not None and row.get("metadata") is not None:
-            row["metadata"] = json.dumps(row["metadata"], separators=(",", ":"))
-    return found
+def _unreadable(what: str) -> ProtocolError:
+    return ProtocolError(f"decoding {what}", got="a vector that is not JSON", expected="an array of numbers")
 
 
-def _plain(row: _Wire) -> Row:
-    metadata = bytes(row.metadata)
-    return {
-        "id": row.id,
-        "vector": row.vector,
-        "sparseVector": row.sparseVector,
-        "metadata": None if metadata in (b"", b"null") else metadata.decode(),
-        "data": row.data,
-        "score": row.score,
-    }
+def _first_dimension(vectors: Sequence[Any]) -> int | None:
+    """Numbers in the first dense vector that is a list; None without one."""
+    for vector in vectors:
+        found = as_value(vector) if isinstance(vector, bytes) else vector
+        if isinstance(found, list):
+            return len(found) or None
+    return None
 
 
-def _dense(found: list[Row], dimension: int | None, *, want: bool) -> tuple[pa.Array, list[str | None]]:
-    """The dense column, null where a vector cannot be used, and why."""
-    problems: list[str | None] = []
-    usable: list[npt.NDArray[np.float32] | None] = []
-    for row in found:
-        vector, problem = _usable(row.get("vector"), dimension)
-        missing = vector is None and problem is None
-        problems.append("no vector" if missing and want and not row.get("sparseVector") else problem)
-        usable.append(vector)
-    if dimension is None:
-        return pa.array(usable, pa.list_(pa.float32())), problems
-    filler = np.zeros(dimension, dtype=np.float32)
-    flat = (
-        np.concatenate([filler if vector is None else vector for vector in usable]) if usable else filler[:0]
-    )
-    mask = pa.array([vector is None for vector in usable], pa.bool_())
-    return pa.FixedSizeListArray.from_arrays(pa.array(flat, pa.float32()), dimension, mask=mask), problems
-
-
-def _usable(vector: Any, dimension: int | None) -> tuple[npt.NDArray[np.float32] | None, str | None]:
-    if vector is None:
-        return None, None
-    if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
-        return None, "not an array of numbers"
-    if dimension is not None and len(vector) != dimension:
-        return None, f"dimension {len(vector)}, expected {dimension}"
-    fits = [-_FLOAT32_MAX <= value <= _FLOAT32_MAX for value in vector]
-    if not all(fits):
-        place = fits.index(False)
-        finite = isinstance(vector[place], int) or math.isfinite(vector[place])
-        return None, f"{'beyond float32' if finite else 'not finite'} at {place}"
-    return np.array(vector, dtype=np.float32), None
-
-
-def _sparse_and_rest(found: list[Row], problems: list[str | None]) -> dict[str, pa.Array]:
+def _sparse_and_rest(found: VectorRows, problems: list[str | None]) -> dict[str, pa.Array]:
     """Sparse vectors, metadata and data; a sparse vector that cannot be used is noted in `problems`."""
-    indices: list[list[int] | None] = []
-    values: list[list[float] | None] = []
-    for place, row in enumerate(found):
-        sparse = _sparse(row.get("sparseVector"))
-        if sparse is None and row.get("sparseVector") is not None:
+    sparse = [None if value is None else _sparse(value) for value in found.sparse]
+    for place, (value, usable) in enumerate(zip(found.sparse, sparse, strict=True)):
+        if value is not None and usable is None:
             problems[place] = "; ".join(filter(None, (problems[place], "sparse vector not usable")))
-        indices.append(sparse and sparse[0])
-        values.append(sparse and sparse[1])
     return {
-        "sparse_indices": pa.array(indices, pa.list_(pa.int64())),
-        "sparse_values": pa.array(values, pa.list_(pa.float32())),
-        "metadata": pa.array(_texts(row.get("metadata") for row in found), pa.string()),
-        "data": pa.array(_texts(row.get("data") for row in found), pa.string()),
+        "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
+        "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
+        "metadata": pa.array(found.metadata, pa.string()),
+        "data": pa.array(found.data, pa.string()),
     }
 
 
@@ -267,14 +220,7 @@ def _sparse(value: Any) -> tuple[list[int], list[float]] | None:
         return None
     whole = [whole_number(index) for index in indices]
     if any(index is None for index in whole) or not all(
-        type(item) in (int, float) and -_FLOAT32_MAX <= item <= _FLOAT32_MAX for item in values
+        type(item) in (int, float) and -FLOAT32_MAX <= item <= FLOAT32_MAX for item in values
     ):
         return None
     return [index for index in whole if index is not None], [float(item) for item in values]
-
-
-def _texts(values: Iterable[Any]) -> list[str | None]:
-    return [
-        None if value is None else clean(value if isinstance(value, str) else json.dumps(value))
-        for value in values
-    ]

@@ -1,0 +1,128 @@
+"""Columns are masked as the redactor masks single values, whatever stands in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+import pyarrow as pa
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from toolkit.redaction import Redactor, Secret
+from toolkit.tables.dates import http_dates
+from toolkit.tables.headers import first_values, header_column
+from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.text import http_date
+
+TOKEN = "own-live-token-42"
+REDACTOR = Redactor(key=b"test", own=[Secret(TOKEN)])
+MASKER = ColumnMasker(REDACTOR)
+
+PARTS = [
+    "plain",
+    "ü",
+    " ",
+    "Bearer canary-12345",
+    "basic dXNlcjpwYXNz",
+    "eyJhbGciOiJI.eyJzdWIiOiIx.c2ln",
+    "AKIAABCDEFGHIJKLMNOP",
+    "-----BEGIN A KEY-----x",
+    "https://ann:pw@host.example/a",
+    "//bob:pw@host/",
+    "/path",
+    "?a=b&token=x",
+    "#part",
+    "@",
+    TOKEN,
+    TOKEN.encode().hex(),
+]
+texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=6), max_size=4).map("".join)
+names = st.sampled_from(["Accept", "accept", "X-Api-Key", "Cookie", "Date", "date"]) | st.text(max_size=4)
+maps = st.none() | st.dictionaries(names, st.lists(texts, max_size=3), max_size=4)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | texts, max_size=8))
+def test_columns_of_text_are_masked_as_single_values(values):
+    """Each value as by text, url and own; null stays null, and bytes are masked as text is."""
+    column = pa.array(values, pa.string())
+    for masked, mask in (
+        (MASKER.texts(column), REDACTOR.text),
+        (MASKER.urls(column), REDACTOR.url),
+        (MASKER.own(column), REDACTOR.own),
+    ):
+        assert masked.to_pylist() == [None if value is None else mask(value) for value in values]
+    raws = [None if value is None else value.encode() + b"\xff" for value in values]
+    assert MASKER.own(pa.array(raws, pa.binary())).to_pylist() == [
+        None if raw is None else REDACTOR.own(raw.decode("latin-1")).encode("latin-1") for raw in raws
+    ]
+    lists = pa.array([values, None, []], pa.list_(pa.string()))
+    assert MASKER.lists(lists).to_pylist() == [MASKER.texts(column).to_pylist(), None, []]
+
+
+@settings(deadline=None)
+@given(st.lists(maps, max_size=6))
+def test_columns_of_headers_are_masked_as_single_maps(found):
+    """Each map as by headers, its order and its empty lists as they were; null stays null."""
+    column = header_column(found)
+    column.validate(full=True)
+    assert [row if row is None else dict(row) for row in column.to_pylist()] == found
+    masked = MASKER.headers(column)
+    masked.validate(full=True)
+    assert masked.to_pylist() == [
+        None if headers is None else list(REDACTOR.headers(headers).items()) for headers in found
+    ]
+
+
+@settings(deadline=None)
+@given(st.lists(maps, max_size=6))
+def test_the_first_value_of_a_header_is_found_without_case(found):
+    """The first that has a value, in the map's order, however its name is written."""
+    expected = []
+    for headers in found:
+        dates = [values for name, values in (headers or {}).items() if name.lower() == "date" and values]
+        expected.append(dates[0][0] if dates else None)
+    assert first_values(header_column(found), "date").to_pylist() == expected
+
+
+def test_long_columns_are_masked_as_short_ones():
+    """However many distinct values there are, each is masked as by itself."""
+    values = [f"{part}{number}" for part in PARTS for number in range(10)]
+    column = pa.array(values)
+    for masker, redactor in ((MASKER, REDACTOR), (ColumnMasker(Redactor(key=b"k")), Redactor(key=b"k"))):
+        assert masker.texts(column).to_pylist() == [redactor.text(value) for value in values]
+        assert masker.urls(column).to_pylist() == [redactor.url(value) for value in values]
+
+
+def test_without_a_redactor_columns_come_back_as_they_are():
+    """Nothing is masked and nothing is copied."""
+    column = pa.array([TOKEN])
+    masker = ColumnMasker(None)
+    assert masker.texts(column) is masker.urls(column) is masker.own(column) is column
+
+
+dates = st.datetimes(datetime(1900, 1, 1), datetime(9999, 12, 31)).map(  # noqa: DTZ001 - written as GMT
+    lambda moment: moment.strftime("%a, %d %b ") + f"{moment.year:04d}" + moment.strftime(" %H:%M:%S GMT")
+)
+nearly = st.from_regex(
+    r"(Thu|Foo), [0-3][0-9] (Jan|Feb|Jun|Xyz) [0-9]{4} [0-2][0-9]:[0-6][0-9]:[0-6][0-9] (GMT|UTC|\+0100)",
+    fullmatch=True,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.none() | dates | nearly | st.text(max_size=12), max_size=8))
+def test_a_column_of_dates_is_read_as_single_dates(values):
+    """In the usual form or in another, possible or not: the same milliseconds, or null."""
+    found = http_dates(pa.array(values, pa.string())).cast(pa.int64()).to_pylist()
+    assert found == [None if value is None else http_date(value) for value in values]
+
+
+def test_every_day_of_four_years_and_the_last_ones():
+    """Leap days, month ends and the last second of the calendar are where they belong."""
+    days = [datetime(2023, 12, 31, 23, 59, 59, tzinfo=UTC) + timedelta(days=number) for number in range(1500)]
+    days += [datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC)]
+    texts = [day.strftime("%a, %d %b %Y %H:%M:%S GMT") for day in days]
+    assert http_dates(pa.array(texts)).to_pylist() == days
+    odd = ["Thu, 31 Jun 2026 00:00:00 GMT", "Sat, 29 Feb 2025 00:00:00 GMT", "Thu, 00 Jan 2026 00:00:00 GMT"]
+    assert http_dates(pa.array(odd)).to_pylist() == [None, None, None]

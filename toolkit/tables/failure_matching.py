@@ -1,0 +1,132 @@
+"""A failure filter applied to a frame: which of its rows the service would have given."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from toolkit.errors import InputError
+from toolkit.filters.failure import FailureFilter
+
+VALUES: Final = ("workflow_url", "label", "failure_function_state", "caller_ip", "flow_control_key")
+"""Parts of a filter with several values; each is a column of the failures table too."""
+
+
+def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
+    """Which rows of a frame of failures a filter chooses.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Of `load_failures`, or rows of one. Columns that the filter does not speak of may be missing.
+    wanted : FailureFilter
+        `since` and `until` are compared with ``created_at``, as the embedded service does.
+
+    Returns
+    -------
+    numpy.ndarray of bool
+        One value a row. A missing value matches nothing.
+
+    Raises
+    ------
+    InputError
+        When a column that the filter speaks of is missing.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"workflow_run_id": ["wfr_1", "wfr_2", None]})
+    >>> match_failures(rows, FailureFilter(workflow_run_id="wfr_2")).tolist()
+    [False, True, False]
+    """
+    found = np.ones(len(frame), dtype=bool)
+    if wanted.since is not None:
+        found &= (_column(frame, "created_at") >= pd.Timestamp(wanted.since)).to_numpy(bool)
+    if wanted.until is not None:
+        found &= (_column(frame, "created_at") <= pd.Timestamp(wanted.until)).to_numpy(bool)
+    if wanted.workflow_created_at is not None:
+        created = pd.Timestamp(wanted.workflow_created_at)
+        found &= (_column(frame, "workflow_created_at") == created).to_numpy(bool)
+    if wanted.workflow_run_id is not None:
+        found &= _among(_column(frame, "workflow_run_id"), (wanted.workflow_run_id,))
+    for name in VALUES:
+        values = getattr(wanted, name)
+        if values:
+            matched = _among(_column(frame, name), values)
+            found &= (matched | _labelled(frame, values)) if name == "label" else matched
+    return found
+
+
+def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
+    """The values that a part of a filter could have in this frame, and in how many rows each is.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    name : str
+        One of `VALUES`. Labels are counted in ``labels`` where that column is there.
+
+    Returns
+    -------
+    list of (str, int)
+        The most frequent first, equal ones by value.
+
+    Examples
+    --------
+    >>> count_values(pd.DataFrame({"caller_ip": ["10.0.0.2", "10.0.0.1", "10.0.0.2", None]}), "caller_ip")
+    [('10.0.0.2', 2), ('10.0.0.1', 1)]
+    """
+    if name == "label" and "labels" in frame.columns:
+        values, _ = _lists(frame)
+    elif name in frame.columns:
+        values = _arrow(frame[name])
+    else:
+        return []
+    counted = pc.value_counts(values)
+    names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
+    pairs = [(value, count) for value, count in zip(names, counts, strict=True) if value]
+    return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
+
+
+def _column(frame: pd.DataFrame, name: str) -> pd.Series:
+    if name not in frame.columns:
+        raise InputError(
+            "choosing failures of a frame",
+            got=f"a frame without {name}",
+            expected="the columns that the filter speaks of",
+            next_step="Use a frame made by load_failures.",
+        )
+    return frame[name]
+
+
+def _arrow(column: pd.Series) -> pa.Array:
+    found = pa.array(column, from_pandas=True)
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    # a column with nothing in it has no type of its own
+    return found.cast(pa.string()) if pa.types.is_null(found.type) else found
+
+
+def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
+    held = _arrow(column)
+    found = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
+
+
+def _lists(frame: pd.DataFrame) -> tuple[pa.Array, pa.Array]:
+    """All labels, and the row of each."""
+    lists = pa.array(frame["labels"], pa.list_(pa.string()), from_pandas=True)
+    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    return pc.list_flatten(lists), pc.list_parent_indices(lists)
+
+
+def _labelled(frame: pd.DataFrame, values: tuple[str, ...]) -> NDArray[np.bool_]:
+    found = np.zeros(len(frame), dtype=bool)
+    if "labels" in frame.columns:
+        labels, rows = _lists(frame)
+        hits = pc.is_in(labels, pa.array(values, labels.type))
+        found[rows.filter(hits).to_numpy(zero_copy_only=False).astype(np.int64)] = True
+    return found

@@ -1,0 +1,215 @@
+"""Arrays of numbers from their JSON text to float32, without an object a number.
+
+Blocks of many vectors go through pysimdjson, whose buffers numpy reads as they are; through orjson where no
+pysimdjson is to be had. What neither takes (NaN, 1e400, null, text) is read vector by vector by Python's own
+reader, which says what is wrong with it. All three give the same numbers: text is rounded to a double, the
+double to a float32. Measured: ``docs/decisions/0008-decoding-vectors.md``.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, groupby
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import orjson
+import pyarrow as pa
+
+try:
+    from simdjson import Parser
+except ImportError:  # it has no wheel for every interpreter
+    Parser = None  # type: ignore[assignment, misc]
+
+FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
+
+_FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
+_BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
+_MOST_DIGITS: Final = 400
+
+Doubles = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
+BlockReader = Callable[[Sequence[bytes]], tuple[Doubles, list[int]]]
+"""Gives the numbers of all vectors of a block, and how many each has; raises ValueError where it cannot."""
+
+
+def dense_column(
+    vectors: Sequence[Any], dimension: int | None, *, reader: BlockReader | None = None
+) -> tuple[pa.Array, list[str | None]]:
+    """A column of dense vectors, and what is wrong with those that cannot be used.
+
+    Parameters
+    ----------
+    vectors : sequence
+        The JSON text of each vector (bytes), None where there is none, or what a lenient reader made of it.
+    dimension : int or None
+        Numbers that each has to have; None when that is not known.
+    reader : callable, optional
+        Reads blocks. Default: pysimdjson where it is installed, else orjson.
+
+    Returns
+    -------
+    tuple
+        An array of float32 lists (of fixed size, where there is a dimension), null where a vector cannot be
+        used or is not there; and for each vector why it cannot be used, or None.
+
+    Raises
+    ------
+    ValueError
+        When bytes are not JSON.
+
+    Examples
+    --------
+    >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
+    >>> column.to_pylist()
+    [[1.0, 0.5], None, None]
+    >>> problems
+    [None, 'not finite at 1', None]
+    """
+    column = _Column(dimension, reader or READERS[0])
+    for text, some in groupby(vectors, key=lambda vector: isinstance(vector, bytes)):
+        if text:
+            for block in _blocks(some):
+                column.add_block(block)
+        else:
+            for vector in some:
+                column.add(*as_singles(vector, dimension))
+    return column.array(), column.problems
+
+
+def simdjson_block(texts: Sequence[bytes]) -> tuple[Doubles, list[int]]:
+    """Read a block with pysimdjson."""
+    try:
+        # a parser each time: one that has failed keeps hold of what it failed at
+        found: Any = Parser().parse(b"[" + b",".join(texts) + b"]")
+        lengths = list(map(len, found))
+        numbers = np.frombuffer(found.as_buffer(of_type="d"), dtype=np.float64)
+    except (TypeError, RuntimeError) as error:
+        raise ValueError(str(error)) from None
+    return numbers, lengths
+
+
+def orjson_block(texts: Sequence[bytes]) -> tuple[Doubles, list[int]]:
+    """Read a block with orjson."""
+    found = orjson.loads(b"[" + b",".join(texts) + b"]")
+    flat = list(chain.from_iterable(found))
+    if not set(map(type, flat)) <= {int, float}:
+        raise ValueError("something that is no number")
+    return np.array(flat, dtype=np.float64), list(map(len, found))
+
+
+READERS: Final[tuple[BlockReader, ...]] = (
+    (orjson_block,) if Parser is None else (simdjson_block, orjson_block)
+)
+"""The readers that can be had, the quickest first."""
+
+
+def _blocks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
+    block: list[bytes] = []
+    size = 0
+    for text in texts:
+        block.append(text)
+        size += len(text)
+        if size >= _BLOCK:
+            yield block
+            block, size = [], 0
+    if block:
+        yield block
+
+
+class _Column:
+    """The numbers of a column so far, one vector behind the other."""
+
+    def __init__(self, dimension: int | None, reader: BlockReader) -> None:
+        self.problems: list[str | None] = []
+        self._dimension = dimension
+        self._reader = reader
+        self._filler = np.zeros(dimension or 0, dtype=np.float32)
+        self._numbers = [self._filler[:0]]
+        self._lengths: list[int] = []
+        self._holes: list[bool] = []
+
+    def add(self, vector: Singles | None, problem: str | None) -> None:
+        """Add a vector, or why there is none."""
+        numbers = self._filler if vector is None else vector
+        self._numbers.append(numbers)
+        self._lengths.append(len(numbers))
+        self._holes.append(vector is None)
+        self.problems.append(problem)
+
+    def add_block(self, texts: list[bytes]) -> None:
+        """Add vectors from their JSON text: all at once, or one by one where that cannot be."""
+        try:
+            # an array within the array would be read as if its numbers stood in the outer one
+            flat = [text.find(b"]") + 1 for text in texts] == list(map(len, texts))
+            numbers, lengths = self._reader(texts) if flat else (None, [])
+        except ValueError:
+            numbers = None
+        usual = set(lengths) == {self._dimension} if numbers is not None and self._dimension else True
+        if numbers is None or not usual or not _fit(numbers):
+            for text in texts:
+                self.add(*as_singles(as_value(text), self._dimension))
+            return
+        self._numbers.append(numbers.astype(np.float32))
+        self._lengths += lengths
+        self._holes += [False] * len(texts)
+        self.problems += [None] * len(texts)
+
+    def array(self) -> pa.Array:
+        """All vectors as one array, null where there is none."""
+        flat = pa.array(np.concatenate(self._numbers), pa.float32())
+        mask = pa.array(self._holes, pa.bool_())
+        if self._dimension is not None:
+            return pa.FixedSizeListArray.from_arrays(flat, self._dimension, mask=mask)
+        offsets = pa.array(np.cumsum([0, *self._lengths]), pa.int32())
+        return pa.ListArray.from_arrays(offsets, flat, mask=mask)
+
+
+def _fit(numbers: Doubles) -> bool:
+    return not len(numbers) or max(numbers.max(), -numbers.min()) <= FLOAT32_MAX
+
+
+def as_value(text: bytes) -> Any:
+    """What stands in the JSON text of a vector; integers as the floats they will be.
+
+    Raises
+    ------
+    ValueError
+        When it is not JSON.
+    """
+    try:
+        return json.loads(text.decode("utf-8", "surrogateescape"), parse_int=_whole)
+    except RecursionError:
+        raise ValueError("nested too deeply") from None
+
+
+def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str | None]:
+    """A vector that a lenient reader read, as float32; or None and why it cannot be used."""
+    if vector is None:
+        return None, None
+    if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
+        return None, "not an array of numbers"
+    if dimension is not None and len(vector) != dimension:
+        return None, _other_dimension(len(vector), dimension)
+    for place, value in enumerate(vector):
+        if not -FLOAT32_MAX <= value <= FLOAT32_MAX:
+            finite = isinstance(value, int) or math.isfinite(value)
+            return None, f"{'beyond float32' if finite else 'not finite'} at {place}"
+    return np.array(vector, dtype=np.float64).astype(np.float32), None
+
+
+def _other_dimension(length: int, dimension: int) -> str:
+    return f"dimension {length}, expected {dimension}"
+
+
+def _whole(text: str) -> float:
+    """An integer of any length: one that no float can hold is far beyond float32, but finite."""
+    if len(text) > _MOST_DIGITS:
+        return -_FLOAT64_MAX if text.startswith("-") else _FLOAT64_MAX
+    try:
+        return float(int(text))
+    except OverflowError:
+        return -_FLOAT64_MAX if text.startswith("-") else _FLOAT64_MAX

@@ -1,0 +1,89 @@
+"""Fields that no schema knows, from raw JSON to one JSON text a row.
+
+Most of them are a plain word or number, which stands in the text as it came. Those are told by the column;
+everything else is read and written value by value, each distinct one once.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from toolkit.redaction import SUSPICIOUS, Redactor, is_secret_name
+from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.text import masked_json
+
+# Text that JSON writes as it stands, and numbers whose digits Python would write again.
+_PLAIN: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
+_LIKELY: Final = SUSPICIOUS.replace("^", '^"')
+
+
+def unknown_json(
+    fields: Mapping[str, Sequence[msgspec.Raw | None]], redactor: Redactor | None, *, rows: int
+) -> pa.Array:
+    """What `masked_json` makes of each row's unknown fields, as a column.
+
+    Parameters
+    ----------
+    fields : mapping
+        Name of a field to its raw JSON in each row, None where the row has it not.
+    redactor : Redactor or None
+    rows : int
+        How many rows there are, for when there are no fields.
+
+    Returns
+    -------
+    pyarrow.Array
+        JSON text, null in rows that have none of the fields.
+
+    Raises
+    ------
+    msgspec.DecodeError
+        When a value is no JSON that Python's objects can hold.
+
+    Examples
+    --------
+    >>> unknown_json({"b": [msgspec.Raw(b"1"), None], "a": [msgspec.Raw(b'"x"'), None]}, None, rows=2)[0]
+    <pyarrow.StringScalar: '{"a":"x","b":1}'>
+    """
+    masker = ColumnMasker(redactor)
+    members = []
+    for name in sorted(fields):
+        column = pa.array([None if raw is None else bytes(raw) for raw in fields[name]], pa.binary())
+        if column.null_count < rows:
+            members.append(_members(name, column, redactor, masker))
+    if not members:
+        return pa.nulls(rows, pa.string())
+    # not null_handling="skip", which leaves out rows that have nothing
+    inner = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
+    whole = pc.binary_join_element_wise(pc.binary_replace_slice(inner, 0, 1, "{"), "}", "")
+    return pc.if_else(pc.equal(inner, ""), None, whole)
+
+
+def _members(name: str, column: pa.Array, redactor: Redactor | None, masker: ColumnMasker) -> pa.Array:
+    """The column's values as members of an object, a comma and the name before each; null stays null."""
+    encoded = column.dictionary_encode()
+    distinct = encoded.dictionary
+    plain = pc.match_substring_regex(distinct, _PLAIN)
+    if redactor is not None:
+        if is_secret_name(name) or masker.may_hold_own(distinct):
+            plain = pc.equal(distinct, None).fill_null(False)
+        else:
+            plain = pc.and_not(plain, pc.match_substring_regex(distinct, _LIKELY))
+    odd = pc.invert(plain)
+    if odd.true_count:
+        read = [msgspec.json.decode(raw) for raw in distinct.filter(odd).to_pylist()]
+        written = [_value(name, value, redactor) for value in read]
+        distinct = pc.replace_with_mask(distinct, odd, pa.array(written, pa.binary()))
+    named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
+    return named.take(encoded.indices)
+
+
+def _value(name: str, value: object, redactor: Redactor | None) -> bytes:
+    whole = masked_json({name: value}, redactor) or ""
+    return whole[len(json.dumps(name)) + 2 : -1].encode()
