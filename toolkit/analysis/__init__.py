@@ -16,6 +16,7 @@ from toolkit.analysis.durations import parse_duration
 from toolkit.analysis.error_counts import error_texts
 from toolkit.analysis.error_text import ErrorText, error_text, mask_text
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins, expiry_summary
+from toolkit.analysis.frame_summary import FrameSummary, summary
 from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.analysis.overview import FailureOverview, failure_overview
@@ -33,6 +34,7 @@ __all__ = [
     "FailureDelays",
     "FailureOverview",
     "FailureTrend",
+    "FrameSummary",
     "NewAndGone",
     "NormBins",
     "RecentFailures",
@@ -62,4 +64,5 @@ __all__ = [
     "score_curves",
     "score_moves",
     "score_summary",
+    "summary",
 ]

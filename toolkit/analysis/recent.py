@@ -41,8 +41,8 @@ def recent_failures(
 ) -> RecentFailures:
     """Compare the failures of the last span of time with those of the one before it.
 
-    Times are `failed_at` and, in rows without it, `created_at`. Whether the frame holds all of the earlier span
-    is for the caller to know: entries that have expired or been deleted are not in it.
+    Times are `failed_at` and, in rows without it, `created_at`. Whether the frame holds all of the earlier
+    span is for the caller to know: entries that have expired or been deleted are not in it.
 
     Parameters
     ----------
