@@ -6,6 +6,8 @@ import ast
 import base64
 import json
 import re
+import subprocess
+import sys
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -14,10 +16,12 @@ import nbformat
 import pytest
 
 import toolkit as tk
+from toolkit.demo.run import environment_for
 from toolkit.settings.child import start_local
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+TEMPLATE = FOLDER / "templates" / "weekly_report.ipynb"
 CHANGING = {"delete_failures", "publish", "restart_failures", "rerun_failure_function", "start_run"}
 CHANGING |= {"resume_failures", "upsert_vectors"}
 
@@ -77,8 +81,9 @@ def test_it_goes_from_a_question_to_an_answer(path: Path) -> None:
     assert re.match(rf"# {number}\. \w.*\n\n\*\*.+\?\*\*\n", cells[0].source)
     titles = [line for cell in cells for line in cell.source.splitlines() if line.startswith("## ")]
     assert titles[-1] == "## The answer"
+    assert sum(cell.source.startswith("**Exercise.** ") for cell in cells) == 1
     code = code_of(path)
-    assert len(code) <= 12
+    assert len(code) <= 16
     assert all(source.count("\n") <= 22 for source in code)
     assert "service = tk.connect()" in code[0]
     assert 'service = tk.connect("local")' in code[0]
@@ -169,3 +174,43 @@ def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
         executed = kitchen.execute(tmp_path / "merged.ipynb", service)
     assert executed.streams["stderr"] == ""
     assert executed.streams["stdout"].count("No failures") == 2
+
+
+@pytest.mark.slow
+def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_path: Path) -> None:
+    """Papermill gives the template other parameters; the report and the snapshot lie where they say."""
+    work = tmp_path / "weekly"
+    work.mkdir()
+    wanted = {
+        "snapshot": str(work / "kept"),
+        "output": str(work / "week.md"),
+        "title": "Week 12",
+        "span": "30d",
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "papermill",
+        str(TEMPLATE),
+        str(work / "done.ipynb"),
+        "--no-progress-bar",
+    ]
+    for name, value in wanted.items():
+        command += ["-p", name, str(value)]
+    environment = {**kitchen.plain, **environment_for(sample)}
+    done = subprocess.run(command, env=environment, cwd=work, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (work / "week.md").read_text().startswith("# Week 12\n")
+    assert len(tk.read_snapshot(work / "kept")) == 5000
+    executed = nbformat.read(work / "done.ipynb", as_version=4)
+    assert [cell.id for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
+
+
+def test_the_template_in_git_has_no_outputs() -> None:
+    """It is valid, has one cell of parameters, no outputs, and reads only."""
+    raw = json.loads(TEMPLATE.read_text(encoding="utf-8"))
+    nbformat.validate(raw)
+    tagged = [cell["id"] for cell in raw["cells"] if "parameters" in cell["metadata"].get("tags", ())]
+    assert tagged == ["parameters"]
+    assert all(not cell.get("outputs") for cell in raw["cells"])
+    assert {name for name, _ in calls_in(TEMPLATE)} & CHANGING == set()
