@@ -12,7 +12,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
 
-.PHONY: help demo test test-quick test-newer lint format lab serve bench soak browser install clean
+.PHONY: help demo test test-quick test-newer lint format lab serve bench soak pictures browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -54,8 +54,13 @@ serve: install ## run the embedded service with sample data until Ctrl-C
 bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
 
-soak: install ## kill and restart the embedded service 500 times under load (minutes)
+soak: install ## kill the service 500 times under load; load, crash and race at length (an hour)
 	@$(BIN)/python tests/soak/soak.py
+	@$(BIN)/python tests/soak/loading.py
+
+pictures: install browser ## take the pictures that the docs show
+	@$(BIN)/python docs/pictures/take.py
+	@PICTURES=docs/pictures $(BIN)/python -m pytest -q -n 0 tests/browser/test_widgets.py
 
 browser: ## install Chromium where it is missing
 	@command -v chromium >/dev/null || { \

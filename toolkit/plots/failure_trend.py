@@ -181,7 +181,7 @@ def _time_label(trend: FailureTrend) -> str:
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
     notes = [f"time of failure (UTC), {days}; a bar is {width_of_bar}"]
     if trend.fell_back:
-        notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation: no failure time known")
+        notes.append(f"{trend.fell_back:,} of {trend.total:,} placed at creation")
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
     return "\n".join(notes)

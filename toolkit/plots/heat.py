@@ -7,7 +7,7 @@ from typing import Final
 import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import Normalize, to_hex
+from matplotlib.colors import PowerNorm, to_hex
 from numpy.typing import NDArray
 
 from toolkit.analysis.wording import short_number
@@ -15,6 +15,7 @@ from toolkit.plots.axis import CHARACTER, inches, inches_high
 from toolkit.plots.style import Theme
 
 _COLOURS: Final = "cividis"  # the same order of lightness for every eye, and in grey
+_ROOT: Final = 0.5  # counts are skewed: on a straight scale one large cell leaves all others dark
 _HIGH: Final = 0.15  # inches a number needs upwards
 _BRIGHT: Final = 0.179  # luminance above which black on it reads better than white
 
@@ -40,7 +41,8 @@ def draw_cells(
     edges = np.arange(columns + 1) - 0.5 if edges is None else edges
     most = max(int(counts.max(initial=0)), 1)
     # the darkest colours would not be told from a dark background
-    scale = Normalize(0 if _luminance(theme.paper) > _BRIGHT else -0.3 * most, most)
+    low = 0 if _luminance(theme.paper) > _BRIGHT else -0.1 * most
+    scale = PowerNorm(_ROOT, low, most)
     palette = mpl.colormaps[_COLOURS]
     narrowest = inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(

@@ -1,0 +1,125 @@
+"""Take the pictures of plots and report that the README and the docs show, from the embedded service.
+
+``make pictures`` runs this, and the browser's tests for the pictures of the panels.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from playwright.sync_api import sync_playwright
+
+import toolkit as tk
+from toolkit.plots.style import THEMES, ThemeName
+
+HERE = Path(__file__).parent
+QUESTIONS = ["the certificate has expired", "the pool has no free connection", "how to bake bread"]
+REWORDED = ["a certificate is out of date", "no connection is free in the pool", "baking bread"]
+PAGES = {
+    "report-light": ((1200, 900), "light", None),
+    "report-dark": ((1200, 900), "dark", None),
+    "report-narrow": ((360, 1100), "light", None),
+    "report-print": ((680, 960), "light", "print"),
+    "report-empty": ((900, 420), "light", None),
+}
+
+Draw = Callable[..., Axes]
+
+
+def plots(service: tk.Service) -> dict[str, Draw]:
+    """Every plot of the toolkit, on the sample."""
+    failures = tk.load_failures(service, progress=False)
+    hits = tk.query_text(service, QUESTIONS, namespace="runbooks", top_k=60)
+    reworded = tk.query_text(service, REWORDED, namespace="runbooks", top_k=60)
+    vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
+    now = failures["failed_at"].max().to_pydatetime()
+    return {
+        "trend": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", top=4, **more),
+        "facets": lambda **more: tk.plot_failure_trend(
+            failures, by="workflow_url", top=6, layout="facets", **more
+        ),
+        "ranked": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", layout="ranked", **more),
+        "calendar": lambda **more: tk.plot_failure_calendar(failures, **more),
+        "matrix": lambda **more: tk.plot_failure_matrix(failures, top=8, **more),
+        "time": lambda **more: tk.plot_time_to_failure(failures, **more),
+        "retries": lambda **more: tk.plot_retries_used(failures, **more),
+        "states": lambda **more: tk.plot_callback_states(failures, **more),
+        "expiry": lambda **more: tk.plot_expiry(failures, "14d", now=now, **more),
+        "scores": lambda **more: tk.plot_score_distribution(hits, **more),
+        "shares": lambda **more: tk.plot_score_distribution(hits, kind="ecdf", **more),
+        "ranks": lambda **more: tk.plot_score_by_rank(hits, **more),
+        "comparison": lambda **more: tk.plot_score_comparison(
+            hits, reworded, names=("as asked", "reworded"), **more
+        ),
+        "norms": lambda **more: tk.plot_vector_norms(vectors, **more),
+    }
+
+
+def sheet(
+    drawings: dict[str, Draw], name: str, *, columns: int, size: tuple[float, float], theme: ThemeName
+) -> None:
+    """Several plots on one picture."""
+    rows = -(-len(drawings) // columns)
+    figure = Figure(
+        figsize=(size[0] * columns, size[1] * rows), layout="constrained", facecolor=THEMES[theme].paper
+    )
+    parts = figure.subfigures(rows, columns, squeeze=False)
+    for part in parts.flat:
+        part.set_facecolor(THEMES[theme].paper)
+    for part, draw in zip(parts.flat, drawings.values(), strict=False):
+        draw(ax=part.add_subplot(), theme=theme)
+    figure.savefig(HERE / f"{name}.png", dpi=70, metadata={"Software": None})
+
+
+def nothing(service: tk.Service) -> dict[str, Draw]:
+    """Plots of frames without rows."""
+    none = tk.load_failures(service, tk.FailureFilter(label="no such label"), progress=False)
+    return {
+        "trend": lambda **more: tk.plot_failure_trend(none, **more),
+        "calendar": lambda **more: tk.plot_failure_calendar(none, **more),
+        "expiry": lambda **more: tk.plot_expiry(none, "7d", **more),
+    }
+
+
+def report_pages(service: tk.Service, **arguments: Any) -> None:
+    """The report as a browser shows it."""
+    failures = tk.load_failures(service, progress=False)
+    now = datetime.now(UTC)
+    full = tk.failure_report(failures, retention="30d", now=now, redactor=service.redactor)
+    empty = tk.failure_report(failures.iloc[:0], now=now, redactor=service.redactor)
+    with TemporaryDirectory() as folder, sync_playwright() as playwright:
+        paths = {True: empty.save(f"{folder}/empty.html"), False: full.save(f"{folder}/full.html")}
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"], **arguments
+        )
+        for name, ((width, height), scheme, media) in PAGES.items():
+            context = browser.new_context(color_scheme=scheme, viewport={"width": width, "height": height})
+            page = context.new_page()
+            page.emulate_media(media=media, color_scheme=scheme)
+            page.goto(paths[name.endswith("empty")].as_uri())
+            page.screenshot(path=HERE / f"{name}.png")
+            context.close()
+        browser.close()
+
+
+def main() -> None:
+    """Take all of them."""
+    with tk.connect("local") as service:
+        drawings = plots(service)
+        sheet(drawings, "plots-light", columns=3, size=(5.2, 3.0), theme="light")
+        sheet(drawings, "plots-dark", columns=3, size=(5.2, 3.0), theme="dark")
+        sheet(drawings, "plots-small", columns=5, size=(3.0, 2.2), theme="light")
+        sheet({"trend": drawings["trend"]}, "trend-wide", columns=1, size=(14, 3.6), theme="light")
+        sheet(nothing(service), "plots-empty", columns=3, size=(3.6, 2.0), theme="light")
+        report_pages(service)
+
+
+if __name__ == "__main__":
+    main()
