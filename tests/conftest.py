@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -93,6 +94,11 @@ class ScriptedServer:
 class _Listening(ThreadingHTTPServer):
     request_queue_size = 128  # with the library's five, some of many callers at once are turned away
     daemon_threads = True
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Keep quiet about callers that went away before their answer."""
+        if not isinstance(sys.exception(), ConnectionError):
+            super().handle_error(request, client_address)
 
 
 @pytest.fixture

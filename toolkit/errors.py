@@ -20,11 +20,13 @@ What was being done, what was got, what was expected, and what to do next::
     │       ├── RateLimitError             429, passes within seconds                    (retriable)
     │       │   └── DailyLimitError        429, passes when the day's budget is renewed
     │       └── ServerError                5xx                                           (retriable)
+    ├── NotEnoughMemoryError       what was asked for would not fit into memory
     ├── IncompleteLoadError        a load ended short; `.partial` holds what was read
     ├── SignatureError             a callback's signature does not verify
     ├── SnapshotError              a snapshot cannot be used as asked
     │   ├── SnapshotDamagedError   a file is missing, cut or edited
     │   ├── SnapshotLockedError    another writer holds it
+    │   ├── SnapshotConflictError  another writer changed it meanwhile
     │   └── SnapshotBindingError   it belongs to another service, index or filter
     └── LocalServiceError          the embedded service did not start, or ended
 
@@ -202,6 +204,8 @@ class RateLimitError(ResponseError):
     ----------
     wait : float or None
         Seconds until the limit is lifted, as the service said; None when it did not say.
+    limit : int or None
+        Requests a second that the service allows, where it said so.
     """
 
     retriable = True
@@ -215,8 +219,10 @@ class RateLimitError(ResponseError):
         request: str = "",
         next_step: str | None = None,
         wait: float | None = None,
+        limit: int | None = None,
     ) -> None:
         self.wait = wait
+        self.limit = limit
         super().__init__(doing, status=status, message=message, request=request, next_step=next_step)
 
 
@@ -230,6 +236,10 @@ class ServerError(ResponseError):
     """5xx: the service failed."""
 
     retriable = True
+
+
+class NotEnoughMemoryError(ToolkitError):
+    """What was asked for would not fit into memory. Nothing was read of it, or next to nothing."""
 
 
 class IncompleteLoadError(ToolkitError):
@@ -262,6 +272,10 @@ class SnapshotDamagedError(SnapshotError):
 
 class SnapshotLockedError(SnapshotError):
     """Another writer holds the snapshot."""
+
+
+class SnapshotConflictError(SnapshotError):
+    """Another writer changed the snapshot while this one was writing. What that one wrote is what counts."""
 
 
 class SnapshotBindingError(SnapshotError):

@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
@@ -248,7 +248,7 @@ def publish(
     with Transport.to(service, "queue") as transport:
         answer = transport.send(request)
     try:
-        found = msgspec.json.decode(answer.body, type=_Publish)
+        found = _PUBLISH.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if found is None or not found.messageId:
@@ -316,7 +316,7 @@ def start_run(
     with Transport(base, redactor=redactor or Redactor()) as transport:
         answer = transport.send(request)
     try:
-        found = msgspec.json.decode(answer.body, type=_Started)
+        found = _STARTED.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = None
     if found is None or not found.workflowRunId:
@@ -336,3 +336,8 @@ class _Publish(msgspec.Struct):
 
 class _Started(msgspec.Struct):
     workflowRunId: str  # noqa: N815 - the wire's name
+
+
+# made here, because the first look at a struct is not safe when several threads take it at once
+_PUBLISH: Final = msgspec.json.Decoder(_Publish)
+_STARTED: Final = msgspec.json.Decoder(_Started)

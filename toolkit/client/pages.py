@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import msgspec
 
+from toolkit.client.dense import CUT, cut_vectors
+from toolkit.client.members import members
 from toolkit.client.transport import Answer, Request, not_as_specified
 
 
@@ -31,16 +33,22 @@ class Page:
         Bytes of the answer's body.
     tries : int
         How often the request was sent.
+    count : int or None
+        Of a DLQ listing: how many rows.
+    cut : tuple of bytes
+        Of a range: the JSON of the dense vectors that were cut out of `rows`.
     """
 
     rows: bytes = field(repr=False)
     cursor: str | None
     size: int
     tries: int
+    count: int | None = None
+    cut: tuple[bytes, ...] = field(default=(), repr=False)
 
 
 class _Listing(msgspec.Struct):
-    messages: msgspec.Raw
+    messages: list[msgspec.Raw]  # found at the same price as the array as a whole, and counted
     cursor: str | None = None
 
 
@@ -62,40 +70,61 @@ class _Result(msgspec.Struct):
     result: msgspec.Raw
 
 
+# made here, because the first look at a struct is not safe when several threads take it at once
+_LISTING: Final = msgspec.json.Decoder(_Listing)
+_RUNS: Final = msgspec.json.Decoder(_Runs)
+_RANGE: Final = msgspec.json.Decoder(_RangeResult)
+_RESULT: Final = msgspec.json.Decoder(_Result)
+
+
 def failures_page(request: Request, answer: Answer) -> Page:
     """The page of a DLQ listing."""
     try:
-        found = msgspec.json.decode(answer.body, type=_Listing)
+        found = _LISTING.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _lenient(request, answer, lenient_object(request, answer), "messages", "cursor")
-    return _page(request, answer, bytes(found.messages), found.cursor, "messages")
+    return Page(
+        rows=b"[%b]" % b",".join(found.messages),
+        cursor=found.cursor or None,
+        size=len(answer.body),
+        tries=answer.tries,
+        count=len(found.messages),
+    )
 
 
 def runs_page(request: Request, answer: Answer) -> Page:
     """The page of a run log."""
     try:
-        found = msgspec.json.decode(answer.body, type=_Runs)
+        found = _RUNS.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _lenient(request, answer, lenient_object(request, answer), "runs", "cursor")
     return _page(request, answer, bytes(found.runs), found.cursor, "runs")
 
 
 def range_page(request: Request, answer: Answer) -> Page:
-    """The page of a range over vectors."""
-    try:
-        found = msgspec.json.decode(answer.body, type=_RangeResult).result
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        whole = lenient_object(request, answer).get("result")
-        if not isinstance(whole, Mapping):
-            not_as_specified(request, got=_shape(whole), expected="an object under 'result'")
-        return _lenient(request, answer, whole, "vectors", "nextCursor")
-    return _page(request, answer, bytes(found.vectors), found.nextCursor, "vectors")
+    """The page of a range over vectors, its dense vectors cut out of the rows."""
+    for body, cut in (cut_vectors(answer.body), (answer.body, ())):
+        try:
+            found = _RANGE.decode(body).result
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            continue
+        rows = bytes(found.vectors)
+        if rows.count(CUT) == len(cut):
+            page = _page(request, answer, rows, found.nextCursor, "vectors")
+            return replace(page, cut=cut)
+    whole = lenient_object(request, answer).get("result")
+    if not isinstance(whole, Mapping):
+        not_as_specified(request, got=_shape(whole), expected="an object under 'result'")
+    page = _lenient(request, answer, whole, "vectors", "nextCursor")
+    outer, _ = members(answer.body.decode("utf-8", "surrogateescape"))
+    inner, _ = members(outer["result"])
+    return replace(page, rows=inner["vectors"].encode("utf-8", "surrogateescape"), count=None)
 
 
 def result_bytes(request: Request, answer: Answer) -> bytes:
     """The JSON under ``result``, undecoded."""
     try:
-        return bytes(msgspec.json.decode(answer.body, type=_Result).result)
+        return bytes(_RESULT.decode(answer.body).result)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         whole = lenient_object(request, answer)
     if "result" not in whole:
@@ -131,7 +160,9 @@ def _lenient(request: Request, answer: Answer, whole: Mapping[str, Any], rows: s
     if after is not None and not isinstance(after, str):
         not_as_specified(request, got=f"{cursor!r} of {_shape(after)}", expected="text or nothing")
     raw = json.dumps(whole[rows]).encode()
-    return Page(rows=raw, cursor=after or None, size=len(answer.body), tries=answer.tries)
+    return Page(
+        rows=raw, cursor=after or None, size=len(answer.body), tries=answer.tries, count=len(whole[rows])
+    )
 
 
 def _names(whole: Mapping[str, Any]) -> str:

@@ -15,6 +15,7 @@ from toolkit.errors import RateLimitError, ServiceError
 _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.IGNORECASE)
 _SECONDS_OF: Final = (86_400, 3_600, 60, 1)
 _MAX_BURST_WAIT: Final = 60.0
+_MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any wait is the longest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,7 +50,7 @@ class RetryPolicy:
         """
         if isinstance(error, RateLimitError) and error.wait is not None:
             return error.wait
-        whole = min(self.longest_wait, self.first_wait * 2.0 ** (try_number - 2))
+        whole = min(self.longest_wait, self.first_wait * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
         return whole * random.uniform(0.5, 1.0)
 
 
@@ -72,6 +73,16 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     if re.fullmatch(r"\d{1,12}(\.\d+)?", reset.strip()):
         return min(_MAX_BURST_WAIT, max(0.0, float(reset) - _server_time(headers).timestamp()))
     return None
+
+
+def burst_limit(headers: Mapping[str, str]) -> int | None:
+    """Requests a second that a 429 names as the limit; None when it names none.
+
+    >>> burst_limit({"Burst-RateLimit-Limit": "100"})
+    100
+    """
+    told = headers.get("Burst-RateLimit-Limit", "").strip()
+    return int(told) if re.fullmatch(r"[1-9]\d{0,6}", told) else None
 
 
 def daily_reset(headers: Mapping[str, str]) -> datetime | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import quote
@@ -139,8 +139,12 @@ def list_page(
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
+    watch: Callable[[bytearray], bool | None] | None = None,
 ) -> Page:
-    """One page of the range over a namespace; `cursor` is ``"0"`` for the first."""
+    """One page of the range over a namespace; `cursor` is ``"0"`` for the first.
+
+    `watch` is called with the body as it arrives, until it returns True.
+    """
     body = {
         "cursor": cursor,
         "limit": limit,
@@ -149,7 +153,7 @@ def list_page(
         "includeData": include_data,
     } | ({"prefix": prefix} if prefix else {})
     request = _post(f"reading vectors of {_title(namespace)}", "range", namespace, body)
-    return range_page(request, transport.send(request))
+    return range_page(request, transport.send(request, watch=watch))
 
 
 def fetch_bytes(

@@ -46,6 +46,15 @@ def parse_path(field: str) -> tuple[str | int, ...]:
     return tuple(steps)
 
 
+def is_path(field: str) -> bool:
+    """Whether a text is a field of the language.
+
+    >>> is_path("tags[0]"), is_path("two words")
+    (True, False)
+    """
+    return _PATH.fullmatch(field) is not None
+
+
 def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
     """What lies at a path, or `MISSING`.
 

@@ -1,0 +1,68 @@
+"""What an answer's headers say about waiting, whatever stands in them."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.client.retry import RetryPolicy, daily_reset, retry_after
+from toolkit.errors import RateLimitError, ServerError
+
+odd = st.binary(max_size=40).map(lambda told: told.decode("latin-1")) | st.sampled_from(
+    [
+        *("-1", "1e9", "NaN", "inf", "+5", "0x10", "٢", "6m5s", "5s6m", "m", "2 ", "9" * 20, "1767225603"),
+        "Thu, 01 Jan 99999 00:00:00 GMT",
+        "Thu, 01 Jan 2026 00:00:00 +9999",
+        "Thu, 41 Jan 2026 00:00:00 GMT",
+    ]
+)
+names = st.sampled_from(
+    ["Retry-After", "Date", "Burst-RateLimit-Reset"]
+    + [f"RateLimit-{what}" for what in ("Limit", "Remaining", "Reset")]
+)
+moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)).map(  # noqa: DTZ001 - the strategy wants them so
+    lambda moment: moment.replace(microsecond=0)
+)
+
+
+@given(st.dictionaries(names, odd))
+def test_odd_headers_give_a_wait_or_nothing(headers):
+    """No header makes reading it fail, and no wait is negative, infinite or not a number."""
+    wait = retry_after(headers)
+    assert wait is None or (math.isfinite(wait) and wait >= 0)
+    renewed = daily_reset(headers)
+    assert renewed is None or renewed.tzinfo is not None
+
+
+@pytest.mark.parametrize("told", ["-1", "", "soon", "1e9", "NaN", "-5s", "m"])
+def test_what_cannot_be_followed_is_waited_as_our_own_backoff(told):
+    """A Retry-After that says nothing usable counts as absent: the wait is our own, with its jitter."""
+    assert retry_after({"Retry-After": told}) is None
+    limit = RateLimitError("asking", status=429, message="", wait=None)
+    waits = [
+        RetryPolicy(first_wait=1.0, longest_wait=5.0).wait_before(n, limit, Random(1)) for n in (2, 3, 9)
+    ]
+    assert [0.5 <= waits[0] <= 1.0, 1.0 <= waits[1] <= 2.0, 2.5 <= waits[2] <= 5.0] == [True] * 3
+
+
+@given(server=moments, ahead=st.integers(-100_000, 100_000))
+def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
+    """Whatever the local clock says, a date and a reset mean the time between them and the answer's Date."""
+    date = format_datetime(server, usegmt=True)
+    then = server + timedelta(seconds=ahead)
+    assert retry_after({"Date": date, "Retry-After": format_datetime(then, usegmt=True)}) == max(0, ahead)
+    reset = str(int(then.timestamp()))
+    assert retry_after({"Date": date, "Burst-RateLimit-Reset": reset}) == min(60, max(0, ahead))
+
+
+def test_the_longest_wait_is_the_last_one():
+    """Waits grow up to the longest one and stay there, however many tries there are."""
+    policy = RetryPolicy(first_wait=1.0, longest_wait=4.0)
+    failed = ServerError("asking", status=500, message="")
+    assert all(policy.wait_before(n, failed, Random(n)) <= 4.0 for n in (5, 50, 2000))
