@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from toolkit.errors import SettingsError
 from toolkit.redaction import (
     SUSPICIOUS,
+    SUSPICIOUS_URL,
     Redactor,
     Secret,
     escape_html,
@@ -230,14 +231,13 @@ def test_our_own_token_is_masked_in_every_usual_encoding(token, encode):
     # what is left of a base64 form beside the mask is less than two characters at either end
     left = MASK.sub("", redact.own(written))
     assert len(left) <= len(written) - len(token)
-    assert redact.page_may_hold_own(f'{{"a": "{written}"}}'.encode())
+    assert redact.holds_own(f"ünder {written} y".encode())
 
 
-def test_a_page_without_our_token_is_told_apart_cheaply():
-    """No token, no escapes: nothing to look for; without own tokens never."""
-    assert not OWN.page_may_hold_own(b'{"a": "b"}')
-    assert not REDACT.page_may_hold_own(CANARY.encode())
-    assert OWN.page_may_hold_own(b'{"a": "x\\/y"}')
+def test_text_without_our_token_is_told_apart_cheaply():
+    """No token, nothing to look for; without own tokens never."""
+    assert not OWN.holds_own(b"some text")
+    assert not REDACT.holds_own(CANARY.encode())
 
 
 def test_a_token_in_a_query_gives_one_whole_mask():
@@ -272,7 +272,7 @@ def test_only_an_allow_list_of_headers_is_displayed():
 
 def test_hostile_text_takes_no_longer_than_its_length():
     """Half a megabyte made to be slow for each pattern is done in well under ten seconds altogether."""
-    start = time.perf_counter()
+    start = time.process_time()
     for piece in (
         "eyJ",
         "eyJaaaaa.",
@@ -287,7 +287,7 @@ def test_hostile_text_takes_no_longer_than_its_length():
         "/?",
     ):
         REDACT.text("x://" + piece * (500_000 // len(piece)))
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
 
 
 @given(
@@ -324,6 +324,8 @@ def test_text_that_is_not_suspicious_is_not_changed(text):
     """The cheap test that decoders use misses nothing: without a match, the masker does nothing."""
     if not re.search(SUSPICIOUS, text):
         assert REDACT.text(text) == text
+    if not re.search(SUSPICIOUS_URL, text):
+        assert REDACT.url(text) == text
 
 
 def test_a_secret_shows_itself_nowhere():

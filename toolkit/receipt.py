@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import MISSING, asdict, dataclass, fields
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from toolkit.errors import InputError
 from toolkit.redaction import escape_html
+
+_LISTS: Final = ("assumptions", "notes", "reasons")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,10 +41,16 @@ class Receipt:
         Rows read and left out on our side, because the filter could not be sent unambiguously.
     bytes : int
         Bytes of the answers' bodies, after decompression.
+    reread : int
+        Windows read again, because entries moved in them or a second reading was asked for.
+    resumed : int
+        How often the load went on from where it had stopped.
     limit : int or None
         The `limit=` asked for.
     assumptions : tuple of str
         What `complete` rests on.
+    notes : tuple of str
+        What else is worth knowing of how it was read.
     complete : bool
         Whether every entry present during the whole load is in the result, under the assumptions.
     reasons : tuple of str
@@ -62,9 +70,12 @@ class Receipt:
     duplicates: int = 0
     changed: int = 0
     filtered_here: int = 0
+    reread: int = 0
+    resumed: int = 0
     bytes: int = 0
     limit: int | None = None
     assumptions: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     complete: bool = False
     reasons: tuple[str, ...] = ()
 
@@ -77,7 +88,8 @@ class Receipt:
 
     def to_dict(self) -> dict[str, Any]:
         """The receipt as JSON-able values, as in ``frame.attrs["receipt"]`` and in Parquet metadata."""
-        return asdict(self) | {"assumptions": list(self.assumptions), "reasons": list(self.reasons)}
+        lists = {name: list(getattr(self, name)) for name in _LISTS}
+        return asdict(self) | lists
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
@@ -95,7 +107,7 @@ class Receipt:
             raise InputError(
                 "reading a receipt", got=f"none of {', '.join(missing)}", expected="a whole receipt"
             )
-        for name in ("assumptions", "reasons"):
+        for name in _LISTS:
             plain[name] = tuple(plain.get(name) or ())
         return cls(**plain)
 

@@ -3,26 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from datetime import datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 import pandas as pd
-import pyarrow as pa
 
 from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.errors import InputError
-from toolkit.filters.failure import FailureFilter
-from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.paging import walk
+from toolkit.errors import InputError, NotFoundError
+from toolkit.filters.failure import FailureFilter, milliseconds
+from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
+from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
+from toolkit.loading.windowed import Listing, Reader
+from toolkit.loading.windows import Span, Window
 from toolkit.settings.service import Service
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 
-_ASSUMPTIONS: Final[tuple[str, ...]] = ("a cursor keeps its place in the listing while entries come and go",)
+CONNECTIONS: Final = 16
+"""Requests under way at once, at most, when nothing else is said."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ASSUMPTIONS: Final[tuple[str, ...]] = (
+    "a cursor keeps its place in the listing while entries come and go",
+    "the time that an entry's dates are compared with stays the same",
+)
 
 
 def load_failures(
@@ -35,6 +44,9 @@ def load_failures(
     limit: int | None = None,
     reveal: bool = False,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
 ) -> pd.DataFrame:
     """Load the dead letter queue: every entry that matches, as one frame.
 
@@ -55,6 +67,12 @@ def load_failures(
         Leave header values and URLs as they came instead of masking secrets. Keep such frames to yourself.
     progress : bool or callable, optional
         None shows a bar in a notebook or terminal, False never, True always; a callable gets (done, total).
+    connections : int
+        At most this many requests are under way at once. A load starts with fewer.
+    requests_per_second : float, optional
+        At most this many requests start in a second. Default: as many as the service allows.
+    passes : {1, 2}
+        2 reads everything a second time and compares, where entries may come and go while they are read.
 
     Returns
     -------
@@ -104,8 +122,17 @@ def load_failures(
             expected="one of them",
             next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
         )
-    load = open_failures(service, filter, kind=kind, limit=limit, reveal=reveal, progress=progress)
-    return load.frame()
+    return open_failures(
+        service,
+        filter,
+        kind=kind,
+        limit=limit,
+        reveal=reveal,
+        progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
+    ).frame()
 
 
 def iter_failures(
@@ -116,6 +143,9 @@ def iter_failures(
     limit: int | None = None,
     reveal: bool = False,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
     """Read the dead letter queue in pieces: memory does not depend on how much there is.
 
@@ -137,7 +167,17 @@ def iter_failures(
     >>> sum(len(piece) for piece in iter_failures(service, limit=250))
     250
     """
-    for table in open_failures(service, filter, kind=kind, limit=limit, reveal=reveal, progress=progress):
+    for table in open_failures(
+        service,
+        filter,
+        kind=kind,
+        limit=limit,
+        reveal=reveal,
+        progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
+    ):
         yield to_frame(table)
 
 
@@ -184,25 +224,72 @@ def open_failures(
     limit: int | None = None,
     reveal: bool = False,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    checkpoint: Checkpoint | None = None,
+    transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of."""
+    """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
+
+    Parameters
+    ----------
+    service, wanted, kind, limit, reveal, progress, connections, requests_per_second, passes
+        As in `load_failures`.
+    checkpoint : Checkpoint, optional
+        Of an earlier load of the same service and scope; this one goes on from there.
+    transport : callable, optional
+        Makes the transport, with a policy and clocks of its own. It keeps its own pace, too: as many requests
+        at once as there are connections.
+
+    Returns
+    -------
+    Load
+    """
     checked_limit(limit)
+    checked_pace(connections, requests_per_second, passes)
     wanted = wanted if wanted is not None else FailureFilter()
     half = service.need("queue")
     redactor = None if reveal else service.redactor
     keep = wanted.matches if wanted.unsendable else None
     count = PAGE_LIMIT if limit is None else min(limit, PAGE_LIMIT)
 
-    def tables(work: Work) -> Iterator[pa.Table]:
+    since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
+
+    dated: dict[Span, FailureFilter] = {}
+
+    def page(sender: Transport, window: Window) -> Page:
+        if window.span not in dated:
+            dated[window.span] = wanted if window.whole else _within(wanted, window)
+        return list_page(sender, dated[window.span], cursor=window.cursor, kind=kind, count=count)
+
+    def exists(sender: Transport, dlq_id: str) -> bool:
+        try:
+            get_entry(sender, dlq_id, kind=kind)
+        except NotFoundError:
+            return False
+        return True
+
+    def tables(work: Work) -> Iterator[Piece]:
         decoder = FailureDecoder(redactor, keep=_counting(keep, work))
-        with Transport.to(service, "queue") as transport:
-
-            def fetch(cursor: str | None) -> Page:
-                return list_page(transport, wanted, cursor=cursor, kind=kind, count=count)
-
-            for page in walk(fetch, what=f"failed {kind}"):
-                work.count(page)
-                yield decoder.decode(page.rows)
+        pacing = Pacing(connections=connections, requests_per_second=requests_per_second)
+        sender = transport() if transport else _paced(service, pacing, connections)
+        return Reader(
+            Listing(
+                asked=(since, until),
+                page=page,
+                decode=decoder.decode,
+                exists=exists,
+                key="dlq_id",
+                counts=keep is None,
+            ),
+            work,
+            sender,
+            pacing=None if transport else pacing,
+            connections=connections,
+            passes=passes,
+            limit=limit,
+        ).pieces()
 
     assumptions = _ASSUMPTIONS
     if not reveal:
@@ -219,7 +306,24 @@ def open_failures(
         limit=limit,
         assumptions=assumptions,
     )
-    return Load(plan, tables, lambda: Progress(progress, title="failures", unit="entries"))
+    return Load(
+        plan,
+        tables,
+        lambda: Progress(progress, title="failures", unit="entries"),
+        resumed_from=checkpoint,
+    )
+
+
+def _paced(service: Service, pacing: Pacing, connections: int) -> Transport:
+    return Transport.to(service, "queue", pace=pacing, connections=connections, sleep=pacing.sleep)
+
+
+def _within(wanted: FailureFilter, window: Window) -> FailureFilter:
+    """The filter with a window's dates."""
+    since, until = (
+        None if at is None else _EPOCH + timedelta(milliseconds=at) for at in (window.first, window.last)
+    )
+    return replace(wanted, since=since, until=until)
 
 
 def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
@@ -235,6 +339,20 @@ def checked_limit(limit: int | None) -> None:
     """Refuse a limit that is no whole number from 1."""
     if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
         raise InputError("loading", got=f"limit={limit!r}", expected="a whole number from 1, or None for all")
+
+
+def checked_pace(connections: int, requests_per_second: float | None, passes: int) -> None:
+    """Refuse caps and passes that mean nothing."""
+    if not isinstance(connections, int) or isinstance(connections, bool) or connections < 1:
+        raise InputError("loading", got=f"connections={connections!r}", expected="a whole number from 1")
+    if requests_per_second is not None and not requests_per_second > 0:
+        raise InputError(
+            "loading",
+            got=f"requests_per_second={requests_per_second!r}",
+            expected="a number above 0, or None for as many as the service allows",
+        )
+    if passes not in (1, 2):
+        raise InputError("loading", got=f"passes={passes!r}", expected="1 or 2")
 
 
 def _counting(

@@ -6,9 +6,9 @@ end whether everything was read.
 
 from __future__ import annotations
 
-import hashlib
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -17,29 +17,16 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
+from toolkit.loading.identities import identities, keys
 from toolkit.loading.progress import Progress
+from toolkit.loading.work import Checkpoint, Piece, Work
 from toolkit.receipt import Receipt
 from toolkit.tables.frames import to_frame
 
 T = TypeVar("T")
 
-
-@dataclass
-class Work:
-    """What a load has done so far."""
-
-    pages: int = 0
-    requests: int = 0
-    bytes: int = 0
-    filtered_here: int = 0
-
-    def count(self, page: Page) -> None:
-        """Add a page's work."""
-        self.pages += 1
-        self.requests += page.tries
-        self.bytes += page.size
+__all__ = ["Checkpoint", "Load", "Piece", "Plan", "Work"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,17 +59,24 @@ class Load:
     Attributes
     ----------
     plan : Plan
+    tables : callable
+        Given the load's `Work`, reads: an iterator of tables, or of `Piece`. It is closed when the load ends,
+        however it ends.
+    resumed_from : Checkpoint, optional
+        Of the load that this one goes on with. Its rows are known and do not come again.
     work : Work
     again : list of pyarrow.Table
-        Rows that came again, after the first. Their entries moved or changed while they were read.
+        Rows that came again, after the first, in the order in which they came.
     """
 
     plan: Plan
-    tables: Callable[[Work], Iterator[pa.Table]]
+    tables: Callable[[Work], Iterator[pa.Table | Piece]]
     progress: Callable[[], Progress]
+    resumed_from: Checkpoint | None = None
     work: Work = field(default_factory=Work)
     again: list[pa.Table] = field(default_factory=list)
-    _seen: set[bytes] = field(default_factory=set, repr=False)
+    _unasked: list[bool] = field(default_factory=list, repr=False)
+    _given: tuple[dict[str, Any], int] = field(default_factory=lambda: ({}, 0), repr=False)
     _rows: int = 0
     _started: str = ""
     _ended: str = ""
@@ -90,49 +84,55 @@ class Load:
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Read. A load can be read once."""
-        if self._started:
-            raise InputError("reading a load", got="a load that was read before", expected="a new one")
-        self._started = _now()
-        with self.progress() as progress:
-            for page in self.tables(self.work):
-                table = self._unique(page)
-                if self.plan.limit is not None and self._rows + table.num_rows >= self.plan.limit:
-                    table = table.slice(0, self.plan.limit - self._rows)
-                    self._reached_limit = True
-                self._rows += table.num_rows
-                progress.add(table.num_rows)
-                if table.num_rows:
-                    yield table
-                if self._reached_limit:
-                    break
-        self._ended = _now()
+        with closing(self._pieces()) as pieces:
+            for piece, given in pieces:
+                # no call in between: an interrupt finds both done, or neither
+                self._given = given
+                if piece.table.num_rows:
+                    yield piece.table
+
+    def checkpoint(self) -> Checkpoint:
+        """Where the load is: valid whenever it waits for its reader, has raised, or has ended."""
+        position, rows = self._given
+        before = self.resumed_from.receipt if self.resumed_from else {}
+        return Checkpoint(
+            position=position,
+            identities=self.work.rows.first(rows),
+            receipt=self.work.counts()
+            | {"started_at": before.get("started_at") or self._started or _now(), "resumed": self._resumed},
+        )
 
     @property
     def receipt(self) -> Receipt:
         """What the load did. Asked before the end, it says that it did not end."""
-        twice = sum(table.num_rows for table in self.again)
+        work, before = self.work, self.resumed_from.receipt if self.resumed_from else {}
         reasons = []
         if not self._ended:
             reasons.append("the load did not end")
         if self._reached_limit:
             reasons.append(f"only the first {self.plan.limit:,} were asked for")
-        if twice:
-            reasons.append(f"{twice:,} came twice, so entries moved while they were read")
+        if work.duplicates and not work.settles:
+            reasons.append(f"{work.duplicates:,} came twice, so entries moved while they were read")
+        reasons.extend(work.unsettled)
         return Receipt(
             what=self.plan.what,
             source=self.plan.source,
             scope=self.plan.scope,
-            started_at=self._started or _now(),
+            started_at=before.get("started_at") or self._started or _now(),
             ended_at=self._ended or _now(),
-            pages=self.work.pages,
-            requests=self.work.requests,
-            retries=self.work.requests - self.work.pages,
+            windows=max(1, work.windows),
+            pages=work.pages,
+            requests=work.requests,
+            retries=work.requests - work.pages,
             rows=self._rows,
-            duplicates=twice,
-            filtered_here=self.work.filtered_here,
-            bytes=self.work.bytes,
+            duplicates=work.duplicates,
+            reread=work.reread,
+            resumed=self._resumed,
+            filtered_here=work.filtered_here,
+            bytes=work.bytes,
             limit=self.plan.limit,
             assumptions=self.plan.assumptions,
+            notes=tuple(work.notes),
             complete=not reasons,
             reasons=tuple(reasons),
         )
@@ -145,13 +145,17 @@ class Load:
         IncompleteLoadError
             When the load ends short; what was read is its `.partial`.
         """
-        tables: list[pa.Table] = []
+        read: list[Piece] = []
         try:
-            tables.extend(self)
+            with closing(self._pieces()) as pieces:
+                for piece, given in pieces:
+                    self._given = given
+                    if piece.table.num_rows:
+                        read.append(piece)
         except (ToolkitError, KeyboardInterrupt) as error:
-            if not tables:
+            if not read:
                 raise
-            partial = to_frame(pa.concat_tables(tables), self.receipt)
+            partial = to_frame(pa.concat_tables(_in_order(read)), self.receipt)
             reason = str(error) if isinstance(error, ToolkitError) else "an interrupt"
             raise IncompleteLoadError(
                 f"loading {self.plan.what}",
@@ -159,46 +163,94 @@ class Load:
                 got=f"{len(partial):,} and then {reason}",
                 next_step="The exception's .partial holds them; it is not the whole. Call again for all.",
             ) from error
-        whole = pa.concat_tables(tables) if tables else self.plan.schema.empty_table()
+        whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
         receipt = self.receipt
         if self.again:
-            whole, changed = self._latest(whole)
-            receipt = replace(receipt, duplicates=receipt.duplicates - changed, changed=changed)
+            whole, changed, unasked = self._latest(whole)
+            receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unasked), changed=changed)
         frame = to_frame(whole, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
 
-    def _unique(self, table: pa.Table) -> pa.Table:
-        """The rows whose id is new; the others are kept aside."""
-        fresh = []
-        for identity in _identities(table, self.plan.key):
-            fresh.append(identity not in self._seen)
-            self._seen.add(identity)
-        if all(fresh):
-            return table
+    @property
+    def _resumed(self) -> int:
+        return int(self.resumed_from.receipt.get("resumed", 0)) + 1 if self.resumed_from else 0
+
+    def _pieces(self) -> Generator[tuple[Piece, tuple[dict[str, Any], int]]]:
+        """The pieces with their new rows alone, and where the load is with each."""
+        if self._started:
+            raise InputError("reading a load", got="a load that was read before", expected="a new one")
+        self._started = _now()
+        if self.resumed_from is not None:
+            self.work.go_on(self.resumed_from)
+            self._rows = len(self.work.rows)
+            self._given = (self.work.position, self._rows)
+        limit = self.plan.limit
+        with self.progress() as progress, _closing(self.tables(self.work)) as tables:
+            for item in tables:
+                piece = self._unique(item if isinstance(item, Piece) else Piece(table=item))
+                position, table = self.work.position, piece.table
+                if limit is not None and self._rows + table.num_rows >= limit:
+                    table = table.slice(0, limit - self._rows)
+                    piece = replace(piece, table=table)
+                    self._reached_limit = True
+                self._rows += table.num_rows
+                progress.add(table.num_rows)
+                yield piece, (position, self._rows)
+                if self._reached_limit:
+                    break
+        self._ended = _now()
+
+    def _unique(self, piece: Piece) -> Piece:
+        """The piece with the rows whose id is new; the others are kept aside."""
+        found = identities(piece.table, self.plan.key) if piece.found is None else piece.found
+        fresh = self.work.rows.add(found)
+        if fresh is None:
+            return piece
         mask = pa.array(fresh, pa.bool_())
-        self.again.append(table.filter(pc.invert(mask)))
-        return table.filter(mask)
+        known = piece.table.filter(pc.invert(mask))
+        self.again.append(known)
+        self._unasked.append(not piece.asked_again)
+        if not piece.asked_again:
+            self.work.duplicates += known.num_rows
+        return replace(piece, table=piece.table.filter(mask), found=None)
 
-    def _latest(self, whole: pa.Table) -> tuple[pa.Table, int]:
-        """The rows, with those that came again replaced in place, and how many had new content."""
-        places = {identity: place for place, identity in enumerate(_identities(whole, self.plan.key))}
+    def _latest(self, whole: pa.Table) -> tuple[pa.Table, int, int]:
+        """The rows, later versions in place; how many there are, and how many came unasked."""
+        again = pa.concat_tables(self.again)
+        known = pc.index_in(keys(again, self.plan.key), value_set=keys(whole, self.plan.key))
+        if known.null_count == 0 and whole.take(known).equals(again):
+            return whole, 0, 0
+        unasked = [
+            flag for flag, table in zip(self._unasked, self.again, strict=True) for _ in range(table.num_rows)
+        ]
         order = list(range(whole.num_rows))
-        both = pa.concat_tables([whole, *self.again])
-        changed = 0
-        for number, identity in enumerate(_identities(both, self.plan.key)):
-            if number >= whole.num_rows and identity in places:
-                before = order[places[identity]]
-                changed += not both.slice(number, 1).equals(both.slice(before, 1))
-                order[places[identity]] = number
-        return both.take(pa.array(order, pa.int64())), changed
+        changed, changed_unasked = set[int](), 0
+        both = pa.concat_tables([whole, again])
+        for number, place in enumerate(known.to_pylist()):
+            # a row beyond a limit has come, but is not in the whole
+            row = whole.num_rows + number
+            if place is not None and not both.slice(row, 1).equals(both.slice(order[place], 1)):
+                order[place] = row
+                changed.add(place)
+                changed_unasked += unasked[number]
+        return both.take(pa.array(order, pa.int64())), len(changed), changed_unasked
 
 
-def _identities(table: pa.Table, key: tuple[str, ...]) -> Iterator[bytes]:
-    """16 bytes that stand for each row's id, so that memory does not grow with the ids' length."""
-    for parts in zip(*(table[name].to_pylist() for name in key), strict=True):
-        yield hashlib.blake2b("\0".join(parts).encode(), digest_size=16).digest()
+@contextmanager
+def _closing(tables: Iterator[T]) -> Iterator[Iterator[T]]:
+    """Close a generator in the end; other iterators have nothing to close."""
+    try:
+        yield tables
+    finally:
+        close = getattr(tables, "close", None)
+        if close is not None:
+            close()
+
+
+def _in_order(pieces: list[Piece]) -> list[pa.Table]:
+    return [piece.table for piece in sorted(pieces, key=lambda piece: piece.place)]
 
 
 def _now() -> str:

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, list_page, read_info
+from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
 from toolkit.errors import InputError
-from toolkit.loading.failures import checked_limit
-from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.paging import walk
+from toolkit.loading.failures import CONNECTIONS, checked_limit
+from toolkit.loading.load import Load, Plan
+from toolkit.loading.memory import available_memory, check_memory
+from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
+from toolkit.loading.ranges import KEY, Include, Range, RangeReader
+from toolkit.loading.work import Checkpoint, Piece, Work
 from toolkit.settings.service import Service
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
@@ -24,8 +26,10 @@ from toolkit.tables.vectors import decode_vectors
 Namespaces = str | Sequence[str]
 """A namespace, several, or "all"."""
 
-_PAGE: Final = 1000
-_PAGE_VALUES: Final = 400_000  # numbers a page: about 8 MB of JSON text
+Prefixes = str | Sequence[str] | None
+"""What ids start with: a prefix, several, or anything."""
+
+_NUMBER_BYTES: Final = 4
 _FETCH_BATCH: Final = 1000
 _ASSUMPTIONS: Final = ("a cursor keeps its place in the range while vectors come and go",)
 
@@ -34,12 +38,16 @@ def load_vectors(
     service: Service,
     *,
     namespace: Namespaces = "",
-    prefix: str | None = None,
+    prefix: Prefixes = None,
     limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    memory_limit: float | None = None,
 ) -> pd.DataFrame:
     """Load vectors: every one of a namespace, as one frame.
 
@@ -50,14 +58,23 @@ def load_vectors(
     namespace : str or sequence of str
         Default: the default namespace, ``""``. Several names, or ``"all"`` for every namespace. (An index
         whose namespace is really named "all" is read with ``["all"]``.)
-    prefix : str, optional
-        Only ids that start with it.
+    prefix : str or sequence of str, optional
+        Only ids that start with it, or with one of them.
     limit : int, optional
         At most this many, for a first look.
     include_vectors, include_metadata, include_data : bool
         What comes with each id.
     progress : bool or callable, optional
         As in `load_failures`.
+    connections : int
+        At most this many requests are under way at once.
+    requests_per_second : float, optional
+        At most this many requests start in a second. Default: as many as the service allows.
+    passes : {1, 2}
+        2 reads everything a second time and compares, where vectors may come and go while they are read.
+    memory_limit : float, optional
+        Bytes of memory that the vectors may take. Default: what the machine, or its container, has left.
+        ``math.inf`` tries in any case.
 
     Returns
     -------
@@ -70,14 +87,25 @@ def load_vectors(
 
     Raises
     ------
+    NotEnoughMemoryError
+        When the vectors would not fit into memory: said before they are read, from what the index counts and
+        from the size of the first ones.
     IncompleteLoadError
         When the load ends short; ``.partial`` holds what was read.
     ServiceError
         When asking fails before anything was read.
 
+    Warns
+    -----
+    IncompleteLoadWarning
+        When vectors moved while they were read, and reading again did not settle it.
+
     Notes
     -----
     Not the thing for an index larger than memory: `export_vectors` streams it into files.
+
+    Requests run ahead of what is decoded, and several namespaces or prefixes are read side by side; rows
+    stand in the order of the namespaces and prefixes, and in the index's own inside one.
 
     Examples
     --------
@@ -94,6 +122,10 @@ def load_vectors(
         include_metadata=include_metadata,
         include_data=include_data,
         progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
+        memory_limit=available_memory() if memory_limit is None else memory_limit,
     ).frame()
 
 
@@ -101,16 +133,19 @@ def iter_vectors(
     service: Service,
     *,
     namespace: Namespaces = "",
-    prefix: str | None = None,
+    prefix: Prefixes = None,
     limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
     """Read vectors in pieces: memory does not depend on how many there are.
 
-    Parameters are those of `load_vectors`.
+    Parameters are those of `load_vectors`. Pieces of several namespaces come in turn.
 
     Yields
     ------
@@ -136,6 +171,9 @@ def iter_vectors(
         include_metadata=include_metadata,
         include_data=include_data,
         progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
     ):
         yield to_frame(table)
 
@@ -223,70 +261,97 @@ def open_vectors(
     service: Service,
     *,
     namespace: Namespaces = "",
-    prefix: str | None = None,
+    prefix: Prefixes = None,
     limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    memory_limit: float | None = None,
+    checkpoint: Checkpoint | None = None,
+    transport: Callable[[], Transport] | None = None,
 ) -> Load:
-    """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of."""
+    """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
+
+    Parameters
+    ----------
+    service, namespace, prefix, limit, include_vectors, include_metadata, include_data, progress
+        As in `load_vectors`.
+    connections, requests_per_second, passes
+        As in `load_vectors`.
+    memory_limit : float, optional
+        Bytes that all rows together may take. Default: any number, for readers that do not keep them.
+    checkpoint : Checkpoint, optional
+        Of an earlier load of the same service and scope; this one goes on from there.
+    transport : callable, optional
+        Makes the transport, with a policy and clocks of its own.
+
+    Returns
+    -------
+    Load
+    """
     checked_limit(limit)
     half = service.need("vector")
-    with Transport.to(service, "vector") as transport:
-        info = read_info(transport)
+    with transport() if transport else Transport.to(service, "vector") as asking:
+        info = read_info(asking)
+    include = Include(vectors=include_vectors, metadata=include_metadata, data=include_data)
     names = _chosen(namespace, info)
-    dimension = info.dimension or None
-    count = _page_size(dimension if include_vectors else None, limit)
+    ranges = [Range(name, start) for name in names for start in _disjoint(prefix)]
+    counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
+    expected = counted if limit is None else min(limit, counted or limit)
 
-    def tables(work: Work) -> Iterator[pa.Table]:
-        with Transport.to(service, "vector") as transport:
-            for name in names:
+    def has_room(row_bytes: float) -> None:
+        check_memory(
+            f"loading {expected or 0:,} vectors into one frame",
+            needed=(expected or 0) * row_bytes,
+            limit=memory_limit,
+            next_step="Use export_vectors, which writes them into files as they come, or iter_vectors; "
+            "memory_limit=math.inf tries in any case.",
+        )
 
-                def fetch(cursor: str | None, name: str = name) -> Page:
-                    return list_page(
-                        transport,
-                        namespace=name,
-                        cursor=cursor or "0",
-                        limit=count,
-                        prefix=prefix,
-                        include_vectors=include_vectors,
-                        include_metadata=include_metadata,
-                        include_data=include_data,
-                    )
-
-                for page in walk(fetch, what=f"the vectors of namespace {name!r}", first="0"):
-                    work.count(page)
-                    yield decode_vectors(
-                        page.rows, namespace=name, dimension=dimension, want_vectors=include_vectors
-                    )
+    def pieces(work: Work) -> Iterator[Piece]:
+        has_room(info.dimension * _NUMBER_BYTES if include_vectors else 0)
+        pacing = Pacing(connections=connections, requests_per_second=requests_per_second)
+        sender = (
+            transport()
+            if transport
+            else Transport.to(service, "vector", pace=pacing, connections=connections, sleep=pacing.sleep)
+        )
+        reader = RangeReader(
+            sender, work, info, include=include, limit=limit, connections=connections, passes=passes
+        )
+        measured = False
+        try:
+            for piece in reader.pieces(ranges):
+                if not measured and piece.table.num_rows:
+                    has_room(piece.table.nbytes / piece.table.num_rows)
+                    measured = True
+                yield piece
+        finally:
+            pacing.stop()
+            reader.stop()
 
     plan = Plan(
         what="vectors",
         source=service.redactor.url(half.url),
         scope={
             "namespaces": list(names),
-            "prefix": prefix,
-            "include": [
-                name
-                for name, wanted in (
-                    ("vectors", include_vectors),
-                    ("metadata", include_metadata),
-                    ("data", include_data),
-                )
-                if wanted
-            ],
+            "prefix": prefix if isinstance(prefix, str | None) else list(prefix),
+            "include": include.names,
         },
-        schema=schemas.vectors(dimension),
-        key=("namespace", "id"),
+        schema=schemas.vectors(info.dimension or None),
+        key=KEY,
         limit=limit,
         assumptions=_ASSUMPTIONS,
     )
-    total = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
-    if total is not None and limit is not None:
-        total = min(total, limit)
     return Load(
-        plan, tables, lambda: Progress(progress, title="vectors", unit="vectors", total=total or None)
+        plan,
+        pieces,
+        lambda: Progress(progress, title="vectors", unit="vectors", total=expected or None),
+        resumed_from=checkpoint,
     )
 
 
@@ -296,7 +361,13 @@ def _chosen(namespace: Namespaces, info: IndexInfo) -> tuple[str, ...]:
     return (namespace,) if isinstance(namespace, str) else tuple(dict.fromkeys(namespace))
 
 
-def _page_size(dimension: int | None, limit: int | None) -> int:
-    """Vectors a page: as many as keep a page at a few megabytes."""
-    count = _PAGE if dimension is None else max(1, min(_PAGE, _PAGE_VALUES // dimension))
-    return count if limit is None else min(count, limit)
+def _disjoint(prefix: Prefixes) -> list[str | None]:
+    """The prefixes without those that another one covers, so that no row is in two ranges."""
+    if isinstance(prefix, str | None):
+        return [prefix or None]
+    found = list(dict.fromkeys(prefix))
+    if not found:
+        raise InputError("choosing vectors", got="no prefix", expected="some, or None for all ids")
+    return [
+        one or None for one in found if not any(one != other and one.startswith(other) for other in found)
+    ]

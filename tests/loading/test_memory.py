@@ -1,0 +1,54 @@
+"""Memory that is left, as Linux and its containers say it, and what would not fit."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from toolkit.errors import NotEnoughMemoryError
+from toolkit.loading.memory import available_memory, check_memory
+
+
+def written(root, files):
+    """A file system root with these files."""
+    for name, text in files.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+MEMINFO = {"proc/meminfo": "MemTotal:  9000 kB\nMemAvailable:    4000 kB\n"}
+V2 = {"sys/fs/cgroup/memory.current": "3000\n", "sys/fs/cgroup/memory.stat": "anon 1\ninactive_file 500\n"}
+V1 = {
+    "sys/fs/cgroup/memory/memory.limit_in_bytes": "5000\n",
+    "sys/fs/cgroup/memory/memory.usage_in_bytes": "3000\n",
+    "sys/fs/cgroup/memory/memory.stat": "inactive_file 1\ntotal_inactive_file 700\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({}, None),
+        (MEMINFO, 4000 * 1024),
+        (MEMINFO | V2 | {"sys/fs/cgroup/memory.max": "max\n"}, 4000 * 1024),
+        (MEMINFO | V2 | {"sys/fs/cgroup/memory.max": "10000\n"}, 7500),
+        (MEMINFO | V2 | {"sys/fs/cgroup/memory.max": "2000\n"}, 0),
+        (MEMINFO | V1, 2700),
+        ({"proc/meminfo": "MemAvailable: many\n"}, None),
+    ],
+)
+def test_the_least_of_machine_and_container_counts(tmp_path, files, expected):
+    """What the machine has left, or the container where that is less; file caches can be given back."""
+    assert available_memory(written(tmp_path, files)) == expected
+
+
+def test_what_does_not_fit_says_what_it_takes_and_what_there_is():
+    """The error names both, and what to do; no known limit refuses nothing."""
+    with pytest.raises(NotEnoughMemoryError, match=r"3\.0 GB.*1\.0 GB.*Do this") as caught:
+        check_memory("loading", needed=3e9, limit=1e9, next_step="Do this.")
+    assert caught.value.doing == "loading"
+    for limit in (None, 3e9, math.inf):
+        check_memory("loading", needed=3e9, limit=limit, next_step="")

@@ -1,0 +1,412 @@
+"""Ranges over vectors from a real server: whole, in order, read again, gone on with from anywhere."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import threading
+from bisect import bisect_left
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Any
+from urllib.parse import unquote
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import toolkit as tk
+from tests.conftest import Asked, Reply, ScriptedServer
+from toolkit.client.transport import Transport
+from toolkit.errors import (
+    AuthenticationError,
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+    NotEnoughMemoryError,
+)
+from toolkit.loading import ranges
+from toolkit.loading.load import Load
+from toolkit.loading.vectors import open_vectors
+
+
+@dataclass
+class Index:
+    """An index whose cursor is the next id, so that it keeps its place; answers `/info` and ranges."""
+
+    rows: dict[str, list[str]]
+    most: int = 3
+    dimension: int = 2
+    counts: dict[str, int] = field(default_factory=dict)
+    pending: int = 0
+    text: str = ""
+    before: Callable[[Index, str, str], Reply | None] = lambda *_: None
+    ranges: list[dict[str, Any]] = field(default_factory=list)
+
+    def answer(self, asked: Asked) -> Reply:
+        """What the service says."""
+        if asked.path == "/info":
+            return self._json({"result": self._info()})
+        name = unquote(asked.path.removeprefix("/range").removeprefix("/"))
+        body = json.loads(asked.body)
+        self.ranges.append(body | {"namespace": name})
+        reply = self.before(self, name, body["cursor"])
+        return reply or self._json({"result": self._page(name, **body)})
+
+    def _info(self) -> dict[str, Any]:
+        counts = {name: len(ids) for name, ids in self.rows.items()} | self.counts
+        return {
+            "vectorCount": sum(counts.values()),
+            "pendingVectorCount": self.pending,
+            "dimension": self.dimension,
+            "similarityFunction": "COSINE",
+            "namespaces": {name: {"vectorCount": count} for name, count in counts.items()},
+        }
+
+    def _page(self, name: str, *, cursor: str, limit: int, prefix: str = "", **_: Any) -> dict[str, Any]:
+        ids = sorted(one for one in self.rows.get(name, []) if one.startswith(prefix))
+        start = 0 if cursor == "0" else bisect_left(ids, cursor)
+        end = start + min(limit, self.most)
+        rows = [
+            {"id": one, "vector": [float(len(one)), 1.5], "metadata": {"of": name}, "data": self.text}
+            for one in ids[start:end]
+        ]
+        return {"nextCursor": ids[end] if end < len(ids) else "", "vectors": rows}
+
+    @staticmethod
+    def _json(value: Any) -> Reply:
+        return Reply(200, {"Content-Type": "application/json"}, json.dumps(value).encode())
+
+
+def serving(server: ScriptedServer, rows: dict[str, list[str]], **options: Any) -> tuple[Index, tk.Service]:
+    """An index on this server, and a connection to it."""
+    index = Index(rows, **options)
+    server.answer = index.answer
+    server.queue.clear()
+    return index, server.service()
+
+
+def named(count: int, start: str = "v") -> list[str]:
+    """Ids."""
+    return [f"{start}{number:03}" for number in range(count)]
+
+
+def found(frame: Any) -> list[tuple[str, str]]:
+    """Namespace and id of each row, in order."""
+    return list(zip(frame["namespace"], frame["id"], strict=True))
+
+
+def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
+    """Rows stand by namespace and prefix as asked for, however the pages came; each is read to its end."""
+    ids = named(10, "a") + named(5, "b") + named(7, "c")
+    _, service = serving(server, {"": ids, "x": ids, "y": []})
+    frame = tk.load_vectors(service, namespace=["x", "", "y"], prefix=["c", "a"], progress=False)
+    expected = [(name, one) for name in ("x", "") for start in "ca" for one in ids if one.startswith(start)]
+    assert found(frame) == expected
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.scope["prefix"], receipt.scope["namespaces"]) == (
+        True,
+        ["c", "a"],
+        ["x", "", "y"],
+    )
+
+
+def test_prefixes_that_overlap_read_nothing_twice(server):
+    """A prefix that another one covers is not asked for; none at all is an input error."""
+    index, service = serving(server, {"": named(4, "ab") + named(4, "ac")})
+    frame = tk.load_vectors(service, prefix=["ab", "a", "ab"], progress=False)
+    assert len(frame) == 8
+    assert {body["prefix"] for body in index.ranges} == {"a"}
+    assert tk.receipt(frame).duplicates == 0
+    with pytest.raises(InputError, match="no prefix"):
+        tk.load_vectors(service, prefix=[], progress=False)
+
+
+def test_nothing_is_asked_for_twice_when_nothing_moves(server):
+    """One request a page, and what the index is once."""
+    index, service = serving(server, {"": named(30)})
+    frame = tk.load_vectors(service, progress=False)
+    assert len(frame) == 30
+    assert len(index.ranges) == 10
+    assert len(server.asked) == 11
+    receipt = tk.receipt(frame)
+    assert (receipt.pages, receipt.requests, receipt.retries, receipt.reread) == (10, 10, 0, 0)
+
+
+def test_a_cursor_that_is_lost_reads_the_range_again(server):
+    """The service forgets a cursor on the way: that range again from its start, each row once, complete."""
+    lost = [Reply(400, {}, b'{"error": "invalid cursor"}')]
+
+    def before(_: Index, name: str, cursor: str) -> Reply | None:
+        return lost.pop() if (name, cursor) == ("x", "v006") and lost else None
+
+    _, service = serving(server, {"x": named(12), "y": named(12)}, before=before)
+    frame = tk.load_vectors(service, namespace="all", progress=False)
+    assert found(frame) == [(name, one) for name in ("x", "y") for one in named(12)]
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.reread, receipt.duplicates) == (True, 1, 0)
+
+
+def test_a_cursor_that_is_lost_every_time_is_an_error_with_what_was_read(server):
+    """After three readings the error comes, and carries the rows."""
+
+    def before(_: Index, name: str, cursor: str) -> Reply | None:
+        return Reply(404, {}, b'{"error": "gone"}') if cursor == "v006" else None
+
+    _, service = serving(server, {"": named(12)}, before=before)
+    with pytest.raises(IncompleteLoadError) as caught:
+        tk.load_vectors(service, progress=False)
+    assert caught.value.partial["id"].tolist() == named(6)
+
+
+def test_an_id_that_comes_twice_reads_the_range_again(server):
+    """A row that moved behind the cursor while the range was read: a second reading settles it."""
+
+    def before(index: Index, name: str, cursor: str) -> Reply | None:
+        if cursor == "v006" and len(index.ranges) < 5:
+            rows = [{"id": "v000", "vector": [9, 9]}, {"id": "v006", "vector": [4, 1.5]}]
+            return Index._json({"result": {"nextCursor": "v007", "vectors": rows}})
+        return None
+
+    _, service = serving(server, {"": named(12)}, before=before)
+    frame = tk.load_vectors(service, progress=False)
+    assert frame["id"].tolist() == named(12)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.reread) == (True, 1)
+
+
+def test_rows_that_come_twice_every_time_are_not_complete(server):
+    """Three readings with a row that comes twice: each row once, a warning, and the reason."""
+
+    def before(index: Index, name: str, cursor: str) -> Reply | None:
+        if cursor == "v006":
+            rows = [{"id": "v000", "vector": [9, 9]}, {"id": "v006", "vector": [4, 1.5]}]
+            return Index._json({"result": {"nextCursor": "v007", "vectors": rows}})
+        return None
+
+    _, service = serving(server, {"": named(12)}, before=before)
+    with pytest.warns(IncompleteLoadWarning, match="1 came twice in the vectors of the default namespace"):
+        frame = tk.load_vectors(service, progress=False)
+    assert sorted(frame["id"]) == named(12)
+    assert tk.receipt(frame).complete is False
+
+
+@pytest.mark.parametrize(
+    ("pending", "prefix", "complete"), [(0, None, False), (3, None, True), (0, "v", True)]
+)
+def test_fewer_rows_than_the_index_counts_are_read_again_and_told(server, pending, prefix, complete):
+    """A range that ends too early, as the counts say: once more, then the reason; none while pending."""
+    index, service = serving(server, {"": named(9)}, counts={"": 12}, pending=pending)
+    if complete:
+        assert len(tk.load_vectors(service, prefix=prefix, progress=False)) == 9
+        assert len(index.ranges) == 3
+        return
+    with pytest.warns(IncompleteLoadWarning, match="3 fewer came than the index counts"):
+        frame = tk.load_vectors(service, progress=False)
+    assert (len(frame), len(index.ranges)) == (9, 6)
+
+
+def test_vectors_deleted_meanwhile_are_no_shortage(server):
+    """Fewer than the index counted before, but as many as it counts now: complete, and read once."""
+
+    def before(index: Index, name: str, cursor: str) -> Reply | None:
+        if cursor == "v003":
+            index.rows[""] = [one for one in index.rows[""] if one not in {"v007", "v008"}]
+        return None
+
+    _, service = serving(server, {"": named(9)}, before=before)
+    frame = tk.load_vectors(service, progress=False)
+    assert (len(frame), tk.receipt(frame).complete) == (7, True)
+
+
+def test_two_passes_find_what_the_first_missed(server):
+    """A row that the first reading skips comes with the second; the third shows that it was the last."""
+
+    def before(index: Index, name: str, cursor: str) -> Reply | None:
+        if len(index.ranges) == 1:
+            return Index._json(
+                {"result": {"nextCursor": "v004", "vectors": [{"id": "v000", "vector": [1, 1]}]}}
+            )
+        return None
+
+    index, service = serving(server, {"": named(12)}, before=before, pending=1)
+    assert len(tk.load_vectors(service, progress=False)) == 9
+    index.ranges.clear()
+    frame = tk.load_vectors(service, passes=2, progress=False)
+    assert sorted(frame["id"]) == named(12)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.reread) == (True, 2)
+
+
+def test_a_load_goes_on_from_wherever_it_stopped(server):
+    """After any number of pieces: the rest comes, no row twice, and only what was not read is asked for."""
+    rows = {"x": named(11), "y": named(5), "z": []}
+    index, service = serving(server, rows)
+    whole = {(name, one) for name, ids in rows.items() for one in ids}
+    for stop in range(7):
+        load = open_vectors(service, namespace="all", progress=False)
+        first = keys(load, stop)
+        checkpoint = load.checkpoint()
+        json.dumps(checkpoint.position)
+        index.ranges.clear()
+        resumed = open_vectors(service, namespace="all", progress=False, checkpoint=checkpoint)
+        rest = keys(resumed)
+        assert len(first) + len(rest) == 16, stop
+        assert set(first) | set(rest) == whole, stop
+        receipt = resumed.receipt
+        assert (receipt.complete, receipt.rows, receipt.resumed, receipt.duplicates) == (True, 16, 1, 0)
+        assert len(index.ranges) in {6 - stop, 7 - stop}  # the page of z has no rows to give
+
+
+def keys(load: Load, most: int | None = None) -> list[tuple[str, str]]:
+    """Namespace and id of the rows of the first pieces, after which the load is left."""
+    with closing(iter(load)) as pieces:
+        tables = list(islice(pieces, most))
+    return [(row["namespace"], row["id"]) for table in tables for row in table.to_pylist()]
+
+
+def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
+    """The old cursor is refused: the range from its start, and rows that are known do not come again."""
+    index, service = serving(server, {"": named(12)})
+    load = open_vectors(service, progress=False)
+    first = keys(load, 2)
+    index.before = lambda _, __, cursor: Reply(410, {}, b"{}") if cursor == "v006" else None
+    index.most = 4
+    resumed = open_vectors(service, progress=False, checkpoint=load.checkpoint())
+    assert first + keys(resumed) == [("", one) for one in named(12)]
+    assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
+
+
+def test_a_token_that_expires_ends_the_load_and_another_one_goes_on(server):
+    """401 is neither tried again nor taken for a lost cursor; what was given out is not asked for again."""
+    index, service = serving(server, {"": named(12)})
+    index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
+    load = open_vectors(service, progress=False)
+    pieces = iter(load)
+    assert [one for _ in range(2) for one in next(pieces)["id"].to_pylist()] == named(6)
+    with pytest.raises(AuthenticationError):
+        next(pieces)
+    index.before = lambda *_: None
+    assert [one for _, one in keys(open_vectors(service, checkpoint=load.checkpoint(), progress=False))] == (
+        named(12)[6:]
+    )
+
+
+def test_no_thread_is_left_however_a_load_ends(server):
+    """Read to its end, left early, or failed: the threads that asked are gone."""
+    _, service = serving(server, {"x": named(40), "y": named(40)})
+    for ending in ("end", "early", "error"):
+        pieces = iter(open_vectors(service, namespace="all", progress=False))
+        next(pieces)
+        assert any(thread.name.startswith("vectors") for thread in threading.enumerate())
+        if ending == "end":
+            list(pieces)
+        elif ending == "early":
+            pieces.close()
+        else:
+            with pytest.raises(ZeroDivisionError):
+                pieces.throw(ZeroDivisionError())
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("vectors")]
+
+
+def test_an_index_that_would_not_fit_is_refused_before_it_is_read(server):
+    """By the counts alone where they suffice, else by the first page; math.inf is never refused."""
+    index, service = serving(server, {"": named(9)}, text="x" * 1000, dimension=2)
+    with pytest.raises(NotEnoughMemoryError, match="export_vectors"):
+        tk.load_vectors(service, memory_limit=9 * 8 - 1, progress=False)
+    assert index.ranges == []
+    with pytest.raises(NotEnoughMemoryError, match=r"9 vectors.*memory_limit=math\.inf"):
+        tk.load_vectors(service, memory_limit=8_000, progress=False)
+    assert len(index.ranges) <= 3
+    assert len(tk.load_vectors(service, memory_limit=8_000, limit=3, progress=False)) == 3
+    for limit in (math.inf, 1e6, None):
+        assert len(tk.load_vectors(service, memory_limit=limit, progress=False)) == 9
+    assert sum(map(len, tk.iter_vectors(service, progress=False))) == 9
+
+
+def test_a_transport_of_ones_own_is_used_for_everything(server):
+    """Its requests and no others: what the index is, and the ranges."""
+    _, service = serving(server, {"": named(9)})
+    made: list[Transport] = []
+
+    def transport() -> Transport:
+        made.append(Transport.to(service, "vector"))
+        return made[-1]
+
+    assert len(keys(open_vectors(service, progress=False, transport=transport))) == 9
+    assert len(made) == 2
+
+
+def test_rows_far_larger_than_thought_are_asked_for_again_in_smaller_pages(server, monkeypatch):
+    """A first page that grows beyond all bounds is given up; the rows come one a page, and count once."""
+    monkeypatch.setattr(ranges, "PAGE_BYTES", 20_000)
+    index, service = serving(server, {"": named(6)}, text="x" * 30_000, most=1000)
+    frame = tk.load_vectors(service, connections=1, progress=False)
+    assert frame["id"].tolist() == named(6)
+    limits = [body["limit"] for body in index.ranges]
+    assert limits[0] > 1
+    assert set(limits[-4:]) == {1}
+    receipt = tk.receipt(frame)
+    assert receipt.complete
+    assert receipt.requests > receipt.pages
+
+
+def test_pages_side_by_side_are_smaller_so_that_memory_stays_bounded(server, monkeypatch):
+    """Four ranges at once share what one of them takes alone."""
+    monkeypatch.setattr(ranges, "PAGE_BYTES", 400_000)
+    index, service = serving(server, {name: named(3) for name in "abcdef"})
+    tk.load_vectors(service, namespace="a", progress=False)
+    alone = index.ranges[0]["limit"]
+    index.ranges.clear()
+    tk.load_vectors(service, namespace="all", progress=False)
+    assert {body["limit"] for body in index.ranges} == {alone // 4}
+
+
+def test_an_interrupt_stops_the_threads_and_leaves_what_was_read(server):
+    """Ctrl-C while a page is awaited: the frame until then is the exception's, and no thread is left."""
+    six, main = threading.Event(), threading.get_ident()
+
+    def before(_: Index, __: str, cursor: str) -> Reply | None:
+        if cursor != "v006":
+            return None
+        assert six.wait(60)
+        signal.pthread_kill(main, signal.SIGINT)
+        return Reply(500, {}, b"{}")
+
+    _, service = serving(server, {"": named(12)}, before=before)
+    with pytest.raises(IncompleteLoadError, match="an interrupt") as caught:
+        tk.load_vectors(service, progress=lambda done, _: done >= 6 and six.set())
+    assert len(caught.value.partial) in {3, 6}
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("vectors")]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=25, deadline=None)
+@given(
+    rows=st.dictionaries(
+        st.sampled_from(["", "x", "y z"]),
+        st.lists(st.text("abc", min_size=1, max_size=3), unique=True, max_size=12),
+        min_size=1,
+    ),
+    prefix=st.none() | st.lists(st.text("abc", max_size=2), min_size=1, max_size=3),
+    most=st.integers(1, 5),
+    connections=st.integers(1, 8),
+)
+def test_whatever_the_pages_are_everything_comes_once(server, rows, prefix, most, connections):
+    """Any namespaces, prefixes and page sizes: every matching row, once, in the order of the ranges."""
+    _, service = serving(server, rows, most=most)
+    frame = tk.load_vectors(service, namespace="all", prefix=prefix, connections=connections, progress=False)
+    matching = [
+        (name, one)
+        for name in sorted(rows)
+        for one in sorted(rows[name])
+        if prefix is None or one.startswith(tuple(prefix))
+    ]
+    assert sorted(found(frame)) == sorted(matching)
+    assert [name for name, _ in found(frame)] == [name for name, _ in matching]
+    assert tk.receipt(frame).complete
+    lengths = np.array([len(one) for one in frame["id"]], dtype=np.float32)
+    assert np.array_equal(tk.as_matrix(frame)[:, 0], lengths)

@@ -1,0 +1,174 @@
+"""Requests ahead of their reader: no page of a wrong cursor, no more than a few, no error too early."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.client.pages import Page
+from toolkit.errors import CursorLoopError, ServerError
+from toolkit.loading.paging import walk
+from toolkit.loading.read_ahead import ReadAhead, Watch, side_by_side
+
+
+def page(name: str, after: str | None) -> Page:
+    """A page that says which it is."""
+    return Page(rows=name.encode(), cursor=after, size=len(name), tries=1)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads."""
+    with ThreadPoolExecutor(4) as running:
+        yield running
+
+
+class Listing:
+    """Pages 0, 1, 2, … whose heads say what a test wants them to."""
+
+    def __init__(self, length: int, heads: dict[int, str] | None = None) -> None:
+        self.length = length
+        self.heads = heads or {}
+        self.asked: list[str] = []
+        self.failing: dict[str, Exception] = {}
+
+    def ask(self, cursor: str, watch: Watch) -> Page:
+        """Answer like a service: the head first, then the whole."""
+        self.asked.append(cursor)
+        if cursor in self.failing:
+            raise self.failing.pop(cursor)
+        number = int(cursor) if cursor.isdigit() else -1
+        after = str(number + 1) if number + 1 < self.length else ""
+        head = self.heads.get(number, f'{{"result": {{"nextCursor": "{after}", "vectors": [')
+        for end in (0, len(head) // 2, len(head)):
+            if watch(bytearray(head[:end].encode())):
+                break
+        return page(f"page {number}", after or None)
+
+
+def names(ahead: ReadAhead) -> list[str]:
+    """The pages of a walk, by name."""
+    return [found.rows.decode() for found in walk(ahead, what="a listing", first="0")]
+
+
+heads = st.sampled_from(
+    [
+        "",
+        "{",
+        '{"result": {"nextCursor": "0", ',
+        '{"result": {"nextCursor": "7", ',
+        '{"result": {"nextCursor": "x",',
+    ],
+)
+
+
+@given(st.integers(1, 9), st.dictionaries(st.integers(0, 8), heads), st.integers(1, 4))
+def test_what_the_head_says_never_changes_what_is_read(length, wrong, depth):
+    """Heads that are missing, cut or wrong: the pages are those of the whole answers, in order."""
+    listing = Listing(length, wrong)
+    with ThreadPoolExecutor(3) as threads:
+        ahead = ReadAhead(listing.ask, threads.submit, depth=depth)
+        assert names(ahead) == [f"page {number}" for number in range(length)]
+        ahead.stop()
+
+
+def test_each_page_is_asked_for_once(pool):
+    """Where the heads tell the truth, reading ahead costs no request more."""
+    listing = Listing(20)
+    assert len(names(ReadAhead(listing.ask, pool.submit))) == 20
+    assert sorted(listing.asked, key=int) == [str(number) for number in range(20)]
+
+
+def test_the_next_request_starts_while_the_body_still_arrives(pool):
+    """Page 1 is asked for before page 0 has ended: page 0 ends only once that has happened."""
+    asked = threading.Event()
+
+    def ask(cursor: str, watch: Watch) -> Page:
+        if cursor == "1":
+            asked.set()
+            return page("page 1", None)
+        watch(bytearray(b'{"result": {"nextCursor": "1", '))
+        assert asked.wait(30)
+        return page("page 0", "1")
+
+    assert names(ReadAhead(ask, pool.submit)) == ["page 0", "page 1"]
+
+
+def test_no_more_pages_wait_than_allowed():
+    """A reader that takes nothing makes no more requests than the depth; each page taken allows one more."""
+    listing = Listing(50)
+    begun: list[Callable[[], object]] = []
+
+    def submit(function: Callable[[Any], Page], asked: Any) -> Future[Page]:
+        answer: Future[Page] = Future()
+        begun.append(lambda: answer.cancelled() or answer.set_result(function(asked)))
+        return answer
+
+    def everything_arrives() -> None:
+        while begun:
+            begun.pop()()
+
+    ahead = ReadAhead(listing.ask, submit, depth=3)
+    ahead.start("0")
+    for taken in range(5):
+        everything_arrives()
+        assert len(listing.asked) == taken + 3
+        assert ahead(str(taken)).rows == f"page {taken}".encode()
+    ahead.stop()
+    everything_arrives()
+    assert len(listing.asked) == 4 + 3
+
+
+def test_a_failure_comes_when_its_page_is_wanted_and_can_be_tried_again(pool):
+    """What was read before it is given first; asking for the page again asks the service again."""
+    listing = Listing(4)
+    listing.failing["2"] = ServerError("reading", status=500, message="no", request="GET /")
+    ahead = ReadAhead(listing.ask, pool.submit)
+    assert [ahead("0").rows, ahead("1").rows] == [b"page 0", b"page 1"]
+    with pytest.raises(ServerError):
+        ahead("2")
+    assert [ahead("2").rows, ahead("3").rows] == [b"page 2", b"page 3"]
+
+
+def test_a_cursor_that_comes_back_is_an_error_and_ends_the_requests(pool):
+    """Reading ahead follows a loop no further than it may run ahead."""
+    listing = Listing(10)
+
+    def looping(cursor: str, watch: Watch) -> Page:
+        found = listing.ask(cursor, watch)
+        return page("again", "0") if cursor == "3" else found
+
+    ahead = ReadAhead(looping, pool.submit)
+    with pytest.raises(CursorLoopError):
+        names(ahead)
+    ahead.stop()
+    assert len(listing.asked) < 12
+
+
+@given(st.lists(st.integers(0, 5), max_size=7), st.integers(1, 4))
+def test_side_by_side_gives_every_page_in_an_order_of_its_own(lengths, most):
+    """Nothing is left out, each listing keeps its order, and no more are open than allowed."""
+    opened: list[int] = []
+    ended: list[int] = []
+
+    def pages(number: int) -> Iterator[tuple[int, int]]:
+        yield from ((number, place) for place in range(lengths[number]))
+        ended.append(number)
+
+    def opening(number: int) -> Iterator[tuple[int, int]]:
+        opened.append(number)
+        assert len(opened) - len(ended) <= most
+        return pages(number)
+
+    found = list(side_by_side(range(len(lengths)), opening, most=most))
+    assert sorted(found) == [
+        (number, place) for number, length in enumerate(lengths) for place in range(length)
+    ]
+    for number in range(len(lengths)):
+        assert [place for name, place in found if name == number] == list(range(lengths[number]))

@@ -1,0 +1,54 @@
+"""The compact set of identities is a set, through every run and merge."""
+
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.loading import seen
+from toolkit.loading.identities import Identities
+from toolkit.loading.seen import Seen
+
+
+def identity(number: int) -> bytes:
+    """16 bytes; every seventh ends with zeros, which the array's type does not show."""
+    made = hashlib.blake2b(str(number).encode(), digest_size=16).digest()
+    return made[:13] + bytes(3) if number % 7 == 0 else made
+
+
+@given(st.lists(st.lists(st.integers(0, 60), max_size=8), max_size=30))
+def test_it_knows_what_a_set_knows(batches):
+    """With tiny runs, after any batches: what is known, what is new, and the order, as a plain set has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(seen, "_RECENT", 3)
+        patch.setattr(seen, "_LONGEST", 10)
+        rows, plain, order = Identities(), set[bytes](), list[bytes]()
+        for batch in batches:
+            found = [identity(number) for number in batch]
+            fresh = [one not in plain and one not in found[:place] for place, one in enumerate(found)]
+            assert rows.known(found) == [one in plain for one in found]
+            assert rows.are_new(found) == all(fresh)
+            assert (rows.add(found) or [True] * len(found)) == fresh
+            order += [one for one, new in zip(found, fresh, strict=True) if new]
+            plain.update(found)
+            assert list(rows) == order
+            assert len(rows) == len(plain)
+        again = Identities(rows.first(len(rows)))
+        assert all(one in again for one in plain)
+        assert identity(1000) not in again
+
+
+def test_many_stay_exact(monkeypatch):
+    """More than several runs of them: all are known, and no other."""
+    monkeypatch.setattr(seen, "_RECENT", 4096)
+    rows = Seen()
+    made = [identity(number) for number in range(50_000)]
+    for start in range(0, len(made), 500):
+        batch = made[start : start + 500]
+        assert rows.isdisjoint(batch)
+        rows.update(batch)
+    assert all(rows.known(made))
+    assert not any(rows.known([identity(number) for number in range(50_000, 51_000)]))

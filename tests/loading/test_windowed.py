@@ -1,0 +1,475 @@
+"""Loading the DLQ in windows from a real server: whole whatever the service does, or known to be short."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import warnings
+
+import pytest
+
+import toolkit as tk
+from toolkit.client.pages import Page
+from toolkit.client.retry import RetryPolicy
+from toolkit.client.transport import Transport
+from toolkit.errors import (
+    AuthenticationError,
+    BadRequestError,
+    DailyLimitError,
+    IncompleteLoadError,
+    IncompleteLoadWarning,
+    InputError,
+)
+from toolkit.loading.failures import open_failures
+from toolkit.loading.load import Checkpoint
+from toolkit.loading.reading import Reading
+from toolkit.loading.windows import Window, Windows
+
+NOW = 1_767_225_600_000
+SIZE = 10
+
+
+class Listing:
+    """A DLQ with dates, of pages of ten, that a test can spoil or change while it is read."""
+
+    def __init__(self, count=400, *, apart=1_700):
+        self.entries = {f"id-{place}": NOW - place * apart for place in range(count)}
+        self.content = dict.fromkeys(self.entries, 500)
+        self.asked = []
+        self.before = lambda asked: None
+        self.dates = ("fromDate", "toDate")
+        self.exclusive = False
+        self.by_place = False
+        self._lock = threading.Lock()
+
+    def page(self, asked):
+        """An answer to a request for a page, or for one entry."""
+        with self._lock:
+            query = dict(asked.query)
+            self.asked.append((asked.path, query))
+            spoilt = self.before(query)
+            if spoilt is not None:
+                return spoilt
+            name = asked.path.removeprefix("/v2/workflows/dlq").strip("/")
+            if name:
+                found = {"dlqId": name} if name in self.entries else {"error": "gone"}
+                return 200 if name in self.entries else 404, found
+            low = int(query.get("fromDate", 0)) if "fromDate" in self.dates else 0
+            high = int(query.get("toDate", 1 << 60)) if "toDate" in self.dates else 1 << 60
+            some = [
+                (at, dlq_id)
+                for dlq_id, at in self.entries.items()
+                if (low < at < high if self.exclusive else low <= at <= high)
+            ]
+            some.sort(key=lambda item: (-item[0], item[1]))
+            if self.by_place:
+                start = int(query.get("cursor", 0))
+            else:
+                mark = json.loads(query["cursor"]) if "cursor" in query else None
+                start = sum((-at, dlq_id) <= (-mark[0], mark[1]) for at, dlq_id in some) if mark else 0
+            rows = some[start : start + SIZE]
+            cursor = ""
+            if start + SIZE < len(some):
+                cursor = str(start + SIZE) if self.by_place else json.dumps(rows[-1])
+            messages = [
+                {"dlqId": dlq_id, "createdAt": at, "responseStatus": self.content[dlq_id]}
+                for at, dlq_id in rows
+            ]
+            return 200, {"messages": messages, "cursor": cursor}
+
+    def windows(self):
+        """How many different dates were asked for."""
+        return len({(query.get("fromDate"), query.get("toDate")) for _, query in self.asked})
+
+
+def answered(server, reply):
+    """A reply of the scripted server."""
+    status, body = reply
+    kind = type(type(server)().answer(None))
+    return kind(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
+
+
+@pytest.fixture
+def listing(server):
+    """A listing, served."""
+    found = Listing()
+    server.answer = lambda asked: answered(server, found.page(asked))
+    return found
+
+
+def transport_to(service, policy=None):
+    """A transport that waits for nothing between tries; as it is not paced, windows are always split."""
+    return lambda: Transport.to(service, "queue", policy=policy or RetryPolicy(), sleep=lambda _: None)
+
+
+def loaded(server, **options):
+    """Everything as a frame."""
+    service = server.service()
+    return open_failures(service, progress=False, transport=transport_to(service), **options).frame()
+
+
+def test_a_long_listing_is_read_in_windows_and_stands_in_its_order(server, listing):
+    """Every entry once, newest first as the service lists them, whichever thread was quicker."""
+    frame = loaded(server)
+    assert frame["dlq_id"].tolist() == list(listing.entries)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.notes) == (True, 0, 0, ())
+    assert receipt.windows > 3
+    assert receipt.pages == receipt.requests == len(listing.asked)
+    assert receipt.pages < 400 / SIZE * 2.5
+
+
+def test_a_filter_bounds_the_windows(server, listing):
+    """since= and until= stay the outermost ends, and nothing outside is asked for."""
+    wanted = tk.FailureFilter(since="2025-12-31T23:50:00Z", until="2025-12-31T23:59:00Z")
+    frame = loaded(server, wanted=wanted)
+    first, last = NOW - 600_000, NOW - 60_000
+    assert frame["dlq_id"].tolist() == [
+        dlq_id for dlq_id, at in listing.entries.items() if first <= at <= last
+    ]
+    dates = [query for _, query in listing.asked if int(query["fromDate"]) < 4_000_000_000_000]
+    assert all(first <= int(query["fromDate"]) <= int(query["toDate"]) <= last for query in dates)
+    assert listing.windows() > 3
+
+
+@pytest.mark.parametrize("dates", [(), ("fromDate",), ("toDate",)])
+def test_a_service_that_ignores_dates_is_read_with_a_single_cursor(server, listing, dates):
+    """Windows that are no partition are noticed; all is read, once, and the receipt says how."""
+    listing.dates = dates
+    frame = loaded(server)
+    assert sorted(frame["dlq_id"]) == sorted(listing.entries)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.windows) == (True, 1)
+    assert receipt.notes[0].startswith("read with a single cursor")
+
+
+def test_a_service_that_refuses_dates_is_read_with_a_single_cursor(server, listing):
+    """400 for a window is no reason to fail: the listing as a whole can be read."""
+    listing.before = lambda query: (400, {"error": "no dates here"}) if "fromDate" in query else None
+    frame = loaded(server)
+    assert sorted(frame["dlq_id"]) == sorted(listing.entries)
+    assert "did not take the dates" in tk.receipt(frame).notes[0]
+
+
+def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
+    """Entries known to lie at the end of a window, and missing from it, give the service away."""
+    listing.exclusive = True
+    frame = loaded(server)
+    assert sorted(frame["dlq_id"]) == sorted(listing.entries)
+    receipt = tk.receipt(frame)
+    assert receipt.complete
+    assert "came from no window" in receipt.notes[0]
+
+
+def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
+    """Asked for by its id, it is gone: the windows are right."""
+
+    def delete(query):
+        if "fromDate" in query:
+            listing.entries.pop("id-3", None)
+
+    listing.before = delete
+    frame = loaded(server)
+    assert set(frame["dlq_id"]) >= set(listing.entries)
+    assert tk.receipt(frame).complete
+    assert tk.receipt(frame).notes == ()
+    assert "/v2/workflows/dlq/id-3" in [path for path, _ in listing.asked]
+
+
+def test_an_entry_that_changes_is_kept_as_it_was_last(server, listing):
+    """Read before a split and again in a part of it: the later version, and the receipt counts it."""
+
+    def change(query):
+        if "fromDate" in query:
+            listing.content["id-3"] = 503
+
+    listing.before = change
+    frame = loaded(server)
+    assert frame.set_index("dlq_id")["response_status"]["id-3"] == 503
+    assert (tk.receipt(frame).changed, tk.receipt(frame).complete) == (1, True)
+
+
+def test_a_lost_cursor_means_that_window_again(server, listing):
+    """The cursors of three windows fail once: these are read again, and nothing is missing or doubtful."""
+    failed = set()
+
+    def expire(query):
+        window = query.get("fromDate"), query.get("toDate")
+        if "cursor" in query and len(failed) < 3 and window not in failed:
+            failed.add(window)
+            return 400, {"error": "cursor expired"}
+        return None
+
+    listing.before = expire
+    frame = loaded(server)
+    assert sorted(frame["dlq_id"]) == sorted(listing.entries)
+    receipt = tk.receipt(frame)
+    assert (receipt.complete, receipt.reread) == (True, 3)
+
+
+def test_cursors_that_never_work_are_an_error(server, listing):
+    """What cannot be read is not left out: an error with what was read."""
+    listing.before = lambda query: (404, {"error": "no such cursor"}) if "cursor" in query else None
+    with pytest.raises(IncompleteLoadError, match="no such cursor") as raised:
+        loaded(server)
+    assert len(raised.value.partial) == SIZE
+    assert not tk.receipt(raised.value.partial).complete
+
+
+def test_a_second_pass_finds_what_moved_ahead_of_the_cursor(server):
+    """Cursors by place skip entries when others are deleted; passes=2 reads again until nothing new comes."""
+    for passes, complete in ((1, False), (2, True)):
+        found = Listing(55)
+        found.by_place = True
+
+        def delete(query, found=found):
+            if query.get("cursor") == "20":
+                found.entries.pop("id-1", None)
+
+        found.before = delete
+        server.answer = lambda asked, found=found: answered(server, found.page(asked))
+        frame = loaded(server, passes=passes)
+        assert (set(frame["dlq_id"]) >= set(found.entries)) == complete
+        receipt = tk.receipt(frame)
+        assert receipt.reread == {1: 0, 2: 2}[passes]
+        assert receipt.complete
+
+
+def test_a_listing_that_never_rests_is_not_called_complete(server, listing):
+    """A new entry with every page: three readings, then the receipt says why it may not be whole."""
+    new = iter(range(100_000))
+
+    def add(_):
+        number = next(new)
+        listing.entries[f"new-{number}"] = NOW + number
+        listing.content[f"new-{number}"] = 500
+
+    listing.before = add
+    with pytest.warns(IncompleteLoadWarning, match="more came when it was read again"):
+        frame = loaded(server, passes=2)
+    assert {f"id-{place}" for place in range(400)} <= set(frame["dlq_id"])
+
+
+FATAL = {
+    401: (AuthenticationError, {}),
+    429: (
+        DailyLimitError,
+        {"RateLimit-Limit": "9", "RateLimit-Remaining": "0", "RateLimit-Reset": "1767225600"},
+    ),
+}
+
+
+@pytest.mark.parametrize("status", FATAL)
+def test_a_load_stopped_for_good_can_go_on_later(server, listing, status):
+    """A token that ran out, a used-up day: typed, not retried, and another load goes on from there."""
+    kind, headers = FATAL[status]
+    whole = server.answer
+    server.answer = lambda asked: (
+        type(whole(asked))(status, headers, b'{"error": "no more"}')
+        if len(listing.asked) > 25
+        else whole(asked)
+    )
+    service = server.service()
+    load = open_failures(service, progress=False, transport=transport_to(service))
+    rows = []
+    with pytest.raises(kind, match="no more"):
+        rows.extend(dlq_id for table in load for dlq_id in table["dlq_id"].to_pylist())
+    assert threads() == []
+    assert not load.receipt.complete
+    server.answer = whole
+    rest = open_failures(
+        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
+    )
+    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    assert sorted(rows) == sorted(listing.entries)
+    assert (rest.receipt.complete, rest.receipt.resumed, rest.receipt.rows) == (True, 1, 400)
+    assert rest.receipt.started_at == load.receipt.started_at
+
+
+def through_json(checkpoint):
+    """The checkpoint as it comes back from a file."""
+    return Checkpoint(
+        position=json.loads(json.dumps(checkpoint.position)),
+        identities=checkpoint.identities,
+        receipt=json.loads(json.dumps(checkpoint.receipt)),
+    )
+
+
+@pytest.mark.parametrize("passes", [1, 2])
+def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, passes):
+    """Stopped again and again: every entry once, and nothing is asked for behind the end."""
+    service = server.service()
+    rows, checkpoint, tables = [], None, 0
+    for stop_after in (1, 2, 5, 9, 14, 3, None):
+        load = open_failures(
+            service, progress=False, transport=transport_to(service), checkpoint=checkpoint, passes=passes
+        )
+        for number, table in enumerate(load, 1):
+            tables += 1
+            rows += table["dlq_id"].to_pylist()
+            if number == stop_after:
+                checkpoint = through_json(load.checkpoint())
+                break
+        else:
+            checkpoint = through_json(load.checkpoint())
+    assert sorted(rows) == sorted(listing.entries)
+    receipt = load.receipt
+    assert (receipt.complete, receipt.rows, receipt.notes) == (True, 400, ())
+    assert receipt.resumed >= 1
+    load = open_failures(
+        service, progress=False, transport=transport_to(service), checkpoint=checkpoint, passes=passes
+    )
+    asked = len(listing.asked)
+    assert list(load) == []
+    assert len(listing.asked) == asked
+
+
+def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, listing):
+    """Yesterday's cursors are gone: the windows they were of come again, unique by id."""
+    service = server.service()
+    load = open_failures(service, progress=False, transport=transport_to(service))
+    rows, old = [], set()
+    for number, table in enumerate(load):
+        rows += table["dlq_id"].to_pylist()
+        old = {entry[2] for entry in load.checkpoint().position["open"]} - {None}
+        if number > 8 and old:
+            break
+    assert old
+    old_once = set(old)
+    listing.before = lambda query: (
+        (400, {"error": "expired"})
+        if query.get("cursor") in old_once and not old_once.discard(query["cursor"])
+        else None
+    )
+    rest = open_failures(
+        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
+    )
+    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    assert sorted(rows) == sorted(listing.entries)
+    assert rest.receipt.complete
+    assert rest.receipt.reread == len(old)
+
+
+def threads():
+    """Threads of loads that are still there."""
+    return [thread for thread in threading.enumerate() if thread.name == "toolkit-reading"]
+
+
+def test_an_interrupt_stops_every_thread(server, listing):
+    """Ctrl-C in the middle: what was read is there, and nothing goes on behind it."""
+
+    def interrupt(done, _):
+        if done > 150:
+            raise KeyboardInterrupt
+
+    service = server.service()
+    with pytest.raises(IncompleteLoadError, match="interrupt") as raised:
+        open_failures(service, progress=interrupt, transport=transport_to(service)).frame()
+    assert threads() == []
+    assert 0 < len(raised.value.partial) < 400
+    assert raised.value.partial["dlq_id"].is_unique
+
+
+def test_an_iterator_that_is_left_stops_every_thread(server, listing):
+    """A loop over pieces that breaks leaves no thread behind, also while others wait for an answer."""
+    for _ in tk.iter_failures(server.service(), progress=False):
+        break
+    assert threads() == []
+
+
+def test_leaving_does_not_wait_for_answers_that_do_not_come(server, listing):
+    """Connections under way are cut: the threads end although the service keeps silent."""
+    silence = threading.Event()
+
+    def keep_silent(query):
+        if "fromDate" in query:
+            silence.wait(60)
+
+    listing.before = keep_silent
+    service = server.service()
+    begun = time.monotonic()
+    try:
+        for number, _ in enumerate(open_failures(service, progress=False, transport=transport_to(service))):
+            if number == 5:
+                break
+        assert threads() == []
+        assert time.monotonic() - begun < 30
+    finally:
+        silence.set()
+
+
+def test_pages_nobody_takes_are_bounded():
+    """Threads stop asking when enough pages wait, and go on when they were taken."""
+    fetched = []
+
+    def fetch(window):
+        fetched.append(window)
+        return Page(rows=b"[]", cursor=None, size=1, tries=1, count=0)
+
+    windows = Windows([Window(at, at) for at in range(1000)], connections=4, now=NOW)
+    reading = Reading(windows, fetch, connections=4, width=lambda: 4, waits=lambda: True)
+    first = reading.take()
+    deadline = time.monotonic() + 60
+    while reading._idle < len(reading._threads) or windows.busy:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    assert len(fetched) <= len(first) + 64
+    count = len(first)
+    while some := reading.take():
+        count += len(some)
+    assert count == 1000
+    reading.stop()
+    reading.join()
+
+
+def test_a_first_look_asks_for_no_more_than_it_needs(server, listing):
+    """With a limit nothing is read ahead or in windows."""
+    frame = loaded(server, limit=95)
+    assert len(frame) == 95
+    assert len(listing.asked) == 10
+    assert listing.windows() == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"connections": 0},
+        {"connections": True},
+        {"requests_per_second": 0},
+        {"passes": 3},
+        {"requests_per_second": float("nan")},
+    ],
+)
+def test_caps_that_mean_nothing_are_refused(server, options):
+    """Before anything is asked."""
+    with pytest.raises(InputError):
+        tk.load_failures(server.service(), **options)
+    assert server.asked == []
+
+
+def test_requests_a_second_are_capped(server, listing):
+    """The user's cap is kept by the clock of the loader, over all threads."""
+    listing.entries = dict(list(listing.entries.items())[:90])
+    begun = time.monotonic()
+    frame = tk.load_failures(server.service(), progress=False, requests_per_second=20)
+    assert len(frame) == 90
+    assert time.monotonic() - begun >= (len(listing.asked) - 1) / 20 * 0.99
+
+
+def test_a_frame_that_is_not_complete_warns_once(server, listing):
+    """The warning is the receipt's verdict."""
+    entry = {"dlqId": "a", "createdAt": NOW}
+    server.answering(lambda _: json.dumps({"messages": [entry, entry]}).encode())
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        frame = loaded(server)
+    assert [str(item.message) for item in caught] == [tk.receipt(frame).verdict]
+
+
+def test_an_error_of_the_first_page_is_itself(server, listing):
+    """400 for the whole is what the user has to know."""
+    listing.before = lambda _: (400, {"error": "no such label"})
+    with pytest.raises(BadRequestError, match="no such label"):
+        loaded(server)
+    assert threads() == []

@@ -1,0 +1,97 @@
+"""How much memory there is, and whether a load would fit into it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from toolkit.errors import NotEnoughMemoryError
+
+_KIB: Final = 1024
+_FILES: Final = (
+    ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
+    (
+        "sys/fs/cgroup/memory/memory.limit_in_bytes",
+        "sys/fs/cgroup/memory/memory.usage_in_bytes",
+        "sys/fs/cgroup/memory/memory.stat",
+    ),
+)
+_CACHED: Final = ("inactive_file", "total_inactive_file")
+
+
+def available_memory(root: Path = Path("/")) -> int | None:
+    """Bytes of memory that this process may still take: what the machine has left, or its container.
+
+    Parameters
+    ----------
+    root : path
+        Where ``proc`` and ``sys`` are.
+
+    Returns
+    -------
+    int or None
+        None when the system does not say.
+
+    Examples
+    --------
+    >>> available_memory(Path("/nowhere")) is None
+    True
+    """
+    return min([*_of_the_machine(root), *_of_the_container(root)], default=None)
+
+
+def check_memory(what: str, *, needed: float, limit: float | None, next_step: str) -> None:
+    """Refuse to begin what would not fit.
+
+    Parameters
+    ----------
+    what : str
+        What is about to be done, for the error.
+    needed : float
+        Bytes it takes.
+    limit : float or None
+        Bytes it may take; None knows no limit.
+    next_step : str
+
+    Raises
+    ------
+    NotEnoughMemoryError
+        When it takes more than it may.
+    """
+    if limit is not None and needed > limit:
+        raise NotEnoughMemoryError(
+            what,
+            got=f"about {needed / 1e9:,.1f} GB to hold",
+            expected=f"at most the {limit / 1e9:,.1f} GB of memory there are",
+            next_step=next_step,
+        )
+
+
+def _of_the_machine(root: Path) -> Iterator[int]:
+    try:
+        for line in (root / "proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                yield int(line.split()[1]) * _KIB
+                return
+    except (OSError, ValueError):
+        pass
+    if root == Path("/") and "SC_PHYS_PAGES" in os.sysconf_names:  # pragma: no cover - not on Linux
+        yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def _of_the_container(root: Path) -> Iterator[int]:
+    for most, used, stat in _FILES:
+        try:
+            text = (root / most).read_text().strip()
+            if text == "max":
+                continue
+            cached = 0
+            for line in (root / stat).read_text().splitlines():
+                name, _, value = line.partition(" ")
+                if name in _CACHED:
+                    cached = int(value)  # the total, where both are given, comes last
+            yield max(0, int(text) - int((root / used).read_text()) + cached)
+        except (OSError, ValueError):
+            continue

@@ -1,0 +1,299 @@
+"""Reading ranges over vectors: several side by side, ahead of their reader, until what was read has settled.
+
+A range is all vectors of a namespace whose ids begin with a prefix. It is read again where vectors moved
+while it was read: an id came twice, a cursor was lost, or fewer came than the index says there are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from toolkit.client.pages import Page
+from toolkit.client.transport import Transport
+from toolkit.client.vectors import IndexInfo, list_page, read_info
+from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
+from toolkit.loading.identities import Identities, identities
+from toolkit.loading.page_size import PAGE_BYTES, PageSize, TooLargeError
+from toolkit.loading.paging import walk
+from toolkit.loading.read_ahead import DEPTH, ReadAhead, Watch, side_by_side
+from toolkit.loading.work import Piece, Work
+from toolkit.tables.vectors import decode_vectors
+
+KEY: Final = ("namespace", "id")
+"""Columns that tell vectors apart."""
+
+FIRST: Final = "0"
+"""The cursor of a range's first page."""
+
+MOST_READINGS: Final = 3
+_AT_ONCE: Final = 4  # ranges read side by side
+_READINGS_FOR_COUNTS: Final = 2  # counts may lag: they are no reason to try for long
+_CLIENT_ERRORS: Final = range(400, 500)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Include:
+    """What comes with each id."""
+
+    vectors: bool = True
+    metadata: bool = True
+    data: bool = True
+
+    @property
+    def names(self) -> list[str]:
+        """The parts that come, by name."""
+        return [name for name in ("vectors", "metadata", "data") if getattr(self, name)]
+
+
+@dataclass(frozen=True)
+class Range:
+    """All vectors of a namespace whose ids begin with a prefix."""
+
+    namespace: str
+    prefix: str | None = None
+
+    @property
+    def title(self) -> str:
+        """What it is, for messages."""
+        named = f"namespace {self.namespace!r}" if self.namespace else "the default namespace"
+        return f"the vectors of {named}" + (f" with prefix {self.prefix!r}" if self.prefix else "")
+
+
+@dataclass
+class _Reading:
+    """One reading of a range, and what showed in it that vectors moved.
+
+    Attributes
+    ----------
+    range : Range
+    place : int
+        Where the range stands among all.
+    number : int
+        Which reading of the range it is.
+    cursor : str or None
+        Of the next page; None at the end.
+    rows, twice : int
+        Rows read so far, each id once; and those whose id came before in this reading.
+    more : int
+        Rows that no earlier reading had.
+    """
+
+    range: Range
+    place: int
+    number: int = 1
+    cursor: str | None = FIRST
+    rows: int = 0
+    twice: int = 0
+    more: int = 0
+    _seen: set[bytes] = field(default_factory=set)
+
+    def add(self, found: Sequence[bytes], page: Page, known: Identities) -> None:
+        """A page was read, with rows of these identities; `known` were given out before it."""
+        if self.number == 1:
+            new = len({row for row, old in zip(found, known.known(found), strict=True) if not old})
+        else:
+            self.more += known.known(found).count(False)
+            before = len(self._seen)
+            self._seen.update(found)
+            new = len(self._seen) - before
+        self.rows += new
+        self.twice += len(found) - new
+        self.cursor = page.cursor
+
+    def again(self) -> _Reading:
+        """The next reading of the range, from its start."""
+        return _Reading(self.range, self.place, number=self.number + 1)
+
+    @property
+    def position(self) -> list[Any]:
+        """What a later load needs to go on with it; JSON-able."""
+        return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.twice]
+
+    @classmethod
+    def resumed(cls, one: Range, place: int, position: Sequence[Any]) -> _Reading:
+        """The reading at a position. One that compares with an earlier one begins anew."""
+        if not position:
+            return cls(one, place)
+        number, cursor, rows, twice = position[2:]
+        if number > 1 and cursor is not None:
+            return cls(one, place, number)
+        return cls(one, place, number, cursor, rows, twice)
+
+
+class RangeReader:
+    """Reads ranges into tables of vectors.
+
+    Parameters
+    ----------
+    sender : Transport
+    work : Work
+        Where counts, the position, and what has not settled go.
+    info : IndexInfo
+        What the index said before.
+    include : Include
+    limit : int, optional
+        Rows that are wanted at most, in all.
+    connections : int
+        Requests under way, at most.
+    passes : int
+        Readings of each range, at least.
+    """
+
+    def __init__(
+        self,
+        sender: Transport,
+        work: Work,
+        info: IndexInfo,
+        *,
+        include: Include,
+        limit: int | None = None,
+        connections: int = 16,
+        passes: int = 1,
+    ) -> None:
+        self._sender = sender
+        self._work = work
+        work.settles = True
+        self._info = info
+        self._include = include
+        self._limit = limit
+        self._passes = passes
+        self._dimension = info.dimension or None
+        self._pool = ThreadPoolExecutor(connections, thread_name_prefix="vectors")
+        self._ahead: list[ReadAhead] = []
+        self._positions: dict[Range, list[Any]] = {}
+        self._page_bytes = PAGE_BYTES
+
+    def pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:
+        """All rows of these ranges, a page at a time, going on from where the work's position says."""
+        self._work.settles = True
+        self._positions = {Range(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
+        readings = [
+            _Reading.resumed(one, place, self._positions.get(one, ())) for place, one in enumerate(ranges)
+        ]
+        unread = [reading for reading in readings if reading.cursor is not None]
+        # the more are read at once, the smaller their pages: what waits takes as much memory as with one
+        self._page_bytes = PAGE_BYTES // max(1, min(_AT_ONCE, len(unread)))
+        yield from side_by_side(unread, self._opened, most=_AT_ONCE)
+
+    def stop(self) -> None:
+        """End what is under way, and wait until no thread is left."""
+        for ahead in self._ahead:
+            ahead.stop()
+        self._sender.close()
+        self._pool.shutdown(cancel_futures=True)
+
+    def _opened(self, reading: _Reading) -> Iterator[Piece]:
+        """Start to read a range, and give its tables."""
+        numbers = (self._dimension or 0) if self._include.vectors else 0
+        size = PageSize(numbers, most=self._limit, page_bytes=self._page_bytes)
+        depth = DEPTH if self._limit is None else min(DEPTH, math.ceil(self._limit / size.rows))
+        ahead = ReadAhead(self._asking(reading.range, size), self._pool.submit, depth=depth)
+        self._ahead.append(ahead)
+        ahead.start(reading.cursor or FIRST)
+        return self._settled(reading, ahead, size)
+
+    def _settled(self, reading: _Reading, ahead: ReadAhead, size: PageSize) -> Iterator[Piece]:
+        """The pieces of a range, read again until nothing has moved meanwhile."""
+        while True:
+            following = None
+            try:
+                for page in walk(ahead, what=reading.range.title, first=reading.cursor):
+                    piece = self._piece(reading, page)
+                    size.learn(rows=piece.table.num_rows, size=page.size)
+                    if page.cursor is None:
+                        following = self._following(reading)
+                    self._positions[reading.range] = (following or reading).position
+                    self._work.position = {"ranges": list(self._positions.values())}
+                    yield piece
+            except ResponseError as error:
+                if not _is_lost(error, reading) or reading.number >= MOST_READINGS:
+                    raise
+                following = reading.again()
+            if following is None:
+                break
+            self._work.reread += 1
+            reading = following
+        self._ahead.remove(ahead)
+
+    def _piece(self, reading: _Reading, page: Page) -> Piece:
+        self._work.count(page)
+        table = decode_vectors(
+            page.rows,
+            page.cut,
+            namespace=reading.range.namespace,
+            dimension=self._dimension,
+            want_vectors=self._include.vectors,
+        )
+        found = identities(table, KEY)
+        reading.add(found, page, self._work.rows)
+        return Piece(table=table, place=(reading.place,), found=found, asked_again=reading.number > 1)
+
+    def _following(self, reading: _Reading) -> _Reading | None:
+        """The next reading of the range; None when this one is the last."""
+        if self._limit is not None:
+            return None
+        reason, most = self._movement(reading)
+        if reason is not None and reading.number >= most:
+            self._work.unsettled.append(f"{reason} in {reading.range.title}")
+            return None
+        if reason is None and reading.number >= self._passes:
+            return None
+        return reading.again()
+
+    def _movement(self, reading: _Reading) -> tuple[str | None, int]:
+        """What shows that vectors moved while they were read, and how many readings to try."""
+        if reading.twice:
+            return f"{reading.twice:,} came twice", MOST_READINGS
+        if reading.more and self._passes > 1:
+            return f"{reading.more:,} more came with the last reading", MOST_READINGS
+        missing = self._missing(reading)
+        return (f"{missing:,} fewer came than the index counts" if missing else None), _READINGS_FOR_COUNTS
+
+    def _missing(self, reading: _Reading) -> int:
+        """Vectors that the index counted before and counts now, and that were not read."""
+        name = reading.range.namespace
+        before = self._info.namespaces.get(name, 0)
+        if reading.range.prefix or self._info.pending_count or reading.rows >= before:
+            return 0
+        now = read_info(self._sender)
+        return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
+
+    def _asking(self, one: Range, size: PageSize) -> Callable[[str, Watch], Page]:
+        """How to ask for a page of a range, with as many rows as make a page of the size aimed at."""
+
+        def ask(cursor: str, watch: Watch) -> Page:
+            refused = 0
+            while True:
+                rows = size.rows
+
+                def watched(body: bytearray, rows: int = rows) -> bool:
+                    return all((watch(body), size.watch(rows, len(body))))
+
+                try:
+                    page = list_page(
+                        self._sender,
+                        namespace=one.namespace,
+                        cursor=cursor,
+                        limit=rows,
+                        prefix=one.prefix,
+                        include_vectors=self._include.vectors,
+                        include_metadata=self._include.metadata,
+                        include_data=self._include.data,
+                        watch=watched,
+                    )
+                except TooLargeError:
+                    refused += 1
+                else:
+                    return replace(page, tries=page.tries + refused)
+
+        return ask
+
+
+def _is_lost(error: ResponseError, reading: _Reading) -> bool:
+    """Whether the service no longer knows the cursor: the range can be read from its start."""
+    refused = error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
+    return refused and reading.cursor != FIRST

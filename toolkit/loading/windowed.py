@@ -1,0 +1,193 @@
+"""A listing with dates, read in windows: from deliveries to pieces of a load."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from toolkit.client.pages import Page
+from toolkit.client.transport import Transport
+from toolkit.loading.identities import identities
+from toolkit.loading.pacing import Pacing
+from toolkit.loading.reading import Delivery, Reading
+from toolkit.loading.settling import MOST_SOUGHT, Partition
+from toolkit.loading.windows import Span, Window, Windows
+from toolkit.loading.work import Piece, Work
+
+_OVERLAP = "entries came from two windows of time"
+_NO_DATES = "the service did not take the dates of a window of time"
+_NOT_SEEN = "entries that were there came from no window of time"
+_MANY_NOT_SEEN = f"more than {MOST_SOUGHT} entries that had been there came from no window of time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A listing with dates.
+
+    Attributes
+    ----------
+    asked : (int or None, int or None)
+        Its first and last millisecond, where it is bounded.
+    page : callable
+        Given a transport and a window, the window's next page.
+    decode : callable
+        From the rows of several pages to a table of all their rows.
+    exists : callable
+        Given a transport and an id, whether there is such an entry.
+    key : str
+        The column of the id.
+    counts : bool
+        Whether a table has as many rows as its pages, none being left out.
+    """
+
+    asked: Span
+    page: Callable[[Transport, Window], Page]
+    decode: Callable[[Sequence[bytes]], pa.Table]
+    exists: Callable[[Transport, str], bool]
+    key: str
+    counts: bool = True
+
+
+class Reader:
+    """Reads a listing in windows.
+
+    Parameters
+    ----------
+    listing : Listing
+    work : Work
+    transport : Transport
+        Closed in the end.
+    pacing : Pacing or None
+        The transport's, if it has ours.
+    connections : int
+    passes : int
+    limit : int or None
+        Nothing is split or read ahead for a first look.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        work: Work,
+        transport: Transport,
+        *,
+        pacing: Pacing | None,
+        connections: int,
+        passes: int,
+        limit: int | None,
+    ) -> None:
+        self._listing = listing
+        self._work = work
+        self._transport = transport
+        self._pacing = pacing
+        work.settles = True
+        self._partition = Partition(
+            listing.asked, work, passes=passes if limit is None else 1, splits=limit is None
+        )
+        windows = Windows(self._partition.windows, connections=connections, now=int(time.time() * 1000))
+        self._reading = Reading(
+            windows,
+            lambda window: listing.page(transport, window),
+            connections=connections,
+            width=(lambda: pacing.width) if pacing else (lambda: connections),
+            waits=(lambda: pacing.waits) if pacing else (lambda: True),
+            ahead=limit is None,
+        )
+
+    def pieces(self) -> Iterator[Piece]:
+        """The rows, as they come. However this ends, no thread of it is left."""
+        try:
+            while deliveries := self._take():
+                yield from self._settled(deliveries)
+        finally:
+            self._reading.stop()
+            if self._pacing is not None:
+                self._pacing.stop()
+            self._transport.close()
+            self._reading.join()
+
+    def _take(self) -> list[Delivery]:
+        """What has come, or what comes of reading once more; nothing when all is done."""
+        while True:
+            deliveries = self._reading.take()
+            if deliveries:
+                return deliveries
+            reason = self._missing()
+            if reason:
+                self._fall_back(reason)
+            elif following := self._partition.next_pass():
+                self._reading.add(following)
+            else:
+                return []
+
+    def _missing(self) -> str | None:
+        """What is wrong with the windows, if rows that were seen before a split were not seen again.
+
+        They may be gone from the listing. One that is still there came from no window.
+        """
+        awaited = self._partition.awaited
+        if len(awaited) > MOST_SOUGHT:
+            return _MANY_NOT_SEEN
+        for dlq_id in awaited.values():
+            self._work.requests += 1
+            if self._listing.exists(self._transport, dlq_id):
+                return _NOT_SEEN
+        awaited.clear()
+        return None
+
+    def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
+        tables = self._tables([delivery.page for delivery in deliveries if delivery.page])
+        for delivery in deliveries:
+            window = delivery.window
+            if delivery.page is None:
+                if self._refused(delivery):
+                    return
+                continue
+            table = next(tables)
+            self._work.count(delivery.page)
+            ids = table[self._listing.key].to_pylist()
+            found = identities(table, (self._listing.key,))
+            twice = self._partition.twice(window)
+            apart = self._partition.take(delivery, found, ids)
+            asked_again = self._partition.twice(window) == twice or window.again
+            if not apart:
+                self._fall_back(_NO_DATES if window.probe else _OVERLAP)
+            elif delivery.outcome == "end":
+                again = self._partition.ended(window)
+                if again:
+                    self._reading.add([again])
+            self._work.position = self._partition.position
+            place = float("-inf") if window.last is None else -window.last
+            yield Piece(table=table, place=(place,), found=found, asked_again=asked_again)
+            if not apart:
+                return  # what else came will come again
+
+    def _tables(self, pages: Sequence[Page]) -> Iterator[pa.Table]:
+        """The table of each page; many are decoded at once."""
+        decode = self._listing.decode
+        if len(pages) == 1 or not self._listing.counts:
+            yield from (decode([page.rows]) for page in pages)
+            return
+        whole, start = decode([page.rows for page in pages]), 0
+        counts = [page.count or 0 for page in pages]
+        if sum(counts) != whole.num_rows:
+            yield from (decode([page.rows]) for page in pages)
+            return
+        for rows in counts:
+            yield whole.slice(start, rows)
+            start += rows
+
+    def _refused(self, delivery: Delivery) -> bool:
+        """Go on without a page; whether all else that came counts for nothing, too."""
+        self._work.requests += 1
+        if delivery.outcome == "lost" and delivery.error is not None:
+            self._reading.add([self._partition.lost(delivery.window, delivery.error)])
+            return False
+        self._fall_back(_NO_DATES)
+        return True
+
+    def _fall_back(self, reason: str) -> None:
+        self._reading.only(self._partition.fall_back(reason))
