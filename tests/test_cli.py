@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -224,6 +225,84 @@ def test_a_damaged_snapshot_does_not_verify(command, tmp_path: Path) -> None:
     answer = command("verify", "kept")
     assert answer.returncode == 1
     assert path.name in answer.stderr
+
+
+def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "toolkit", "snapshot", *words],
+        env=environment,
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: signal.Signals) -> None:
+    """A line a run; a failing run is told and the next one tried; the signal ends it with 0."""
+    page = json.dumps({"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}]})
+    server.json(b'{"error": "not now"}', status=403)
+    server.always(page.encode())
+    environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
+    with _scheduled(environment, tmp_path, "failures", "kept", "--every", "1s") as child:
+        assert "not now" in child.stderr.readline()
+        first, second = child.stdout.readline(), child.stdout.readline()
+        child.send_signal(number)
+        rest = child.communicate(timeout=20)
+    assert "kept: 1 added, 0 changed, 0 gone; complete: 1 failures" in first
+    assert "kept: 0 added, 0 changed, 0 gone; complete: 1 failures" in second
+    assert child.returncode == 0
+    assert rest[1].startswith("toolkit: stopped; ")
+    assert len(tk.read_snapshot(tmp_path / "kept")) == 1
+
+
+def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -> None:
+    """SIGTERM between two pages ends with 130, and the next run has them all."""
+    entry = {"url": "https://example.com/", "createdAt": 1}
+    asked = threading.Event()
+    answered = threading.Event()
+
+    def give(request) -> bytes:
+        cursor = dict(request.query).get("cursor")
+        if cursor == "next" and not answered.is_set():
+            asked.set()
+            answered.wait(20)
+        page = {"messages": [{"dlqId": cursor or "first", **entry}]} | ({} if cursor else {"cursor": "next"})
+        return json.dumps(page).encode()
+
+    server.answering(give)
+    environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
+    with _scheduled(environment, tmp_path, "failures", "kept") as child:
+        assert asked.wait(20)
+        child.send_signal(signal.SIGTERM)
+        said = child.communicate(timeout=20)
+        answered.set()
+    assert (child.returncode, said) == (130, ("", "toolkit: interrupted\n"))
+    with tk.connect(environ=environment) as service:
+        changes = tk.sync_failures(service, tmp_path / "kept", progress=False)
+    assert (changes.receipt.complete, changes.counts["added"]) == (True, 2)
+    assert not list((tmp_path / "kept").glob("_checkpoint*"))
+
+
+def test_what_no_later_run_can_heal_ends_a_schedule(command, tmp_path: Path) -> None:
+    """An age would mean other times at each run, and a snapshot of something else stays that."""
+    aged = command("snapshot", "failures", "kept", "--since", "7d", "--every", "1h")
+    assert aged.returncode == 1
+    assert "choose when reading" in aged.stderr
+    assert command("snapshot", "failures", "kept", "--label", "payments").returncode == 0
+    bound = command("snapshot", "failures", "kept", "--every", "1h")
+    assert bound.returncode == 1
+    assert "folder of its own" in bound.stderr
+
+
+@pytest.mark.parametrize("text", ["0s", "1", "h", "1w", "-1h", "1.5h", "\u0661h", ""])
+def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """Whole seconds, minutes, hours or days, and more than none."""
+    with pytest.raises(SystemExit) as ended:
+        main(["snapshot", "failures", "kept", f"--every={text}"])
+    assert ended.value.code == 2
+    assert "expected a duration" in capsys.readouterr().err
 
 
 def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Path) -> None:

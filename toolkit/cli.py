@@ -8,8 +8,10 @@ user of a machine can read command lines. Exit status:
 1     an error, explained on standard error
 2     the command line is not understood
 3     done as far as possible, but the load is not complete; standard error says why
-130   interrupted
+130   interrupted, by Ctrl-C or SIGTERM
 ====  ==========================================================================
+
+With ``--every``, being interrupted is the way to end, so the status is 0.
 """
 
 from __future__ import annotations
@@ -17,9 +19,11 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -29,6 +33,8 @@ from toolkit.errors import (
     IncompleteLoadWarning,
     InputError,
     LocalServiceError,
+    SettingsError,
+    SnapshotBindingError,
     ToolkitError,
 )
 from toolkit.redaction import visible
@@ -124,18 +130,18 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         "failures",
         _snapshot_failures,
         "bring a snapshot of the DLQ up to date",
-        "toolkit snapshot failures snapshots/failures --label billing",
+        "toolkit snapshot failures snapshots/failures --every 1h",
     )
-    failures.add_argument("path", help="folder of the snapshot; made when it is not there")
+    _add_snapshot_arguments(failures)
     _add_filters(failures)
     vectors = _command(
         snapshot,
         "vectors",
         _snapshot_vectors,
         "export a vector index",
-        "toolkit snapshot vectors snapshots/vectors --namespace runbooks",
+        "toolkit snapshot vectors snapshots/vectors --namespace runbooks --every 1d",
     )
-    vectors.add_argument("path", help="folder of the snapshot; made when it is not there")
+    _add_snapshot_arguments(vectors)
     vectors.add_argument(
         "--namespace",
         action="append",
@@ -154,7 +160,10 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         "--output",
         action="append",
         metavar="FILE",
-        help=".html, .md or .json; repeatable (failure-report.html)",
+        help=".html, .md, .json or .pdf; repeatable (failure-report.html)",
+    )
+    report.add_argument(
+        "--pdf", action="append", dest="output", metavar="FILE", help="the same for a .pdf; needs Chromium"
     )
     report.add_argument(
         "--snapshot", metavar="DIR", help="report on a snapshot instead of asking the service"
@@ -205,6 +214,37 @@ def _command(
     return command
 
 
+def _add_snapshot_arguments(command: argparse.ArgumentParser) -> None:
+    command.add_argument("path", help="folder of the snapshot, made when missing; or s3://bucket/prefix")
+    command.add_argument(
+        "--every",
+        type=_seconds,
+        metavar="DURATION",
+        help="again and again, until Ctrl-C or SIGTERM: 30s, 15m, 1h, 1d. Without it, once, as cron wants it",
+    )
+    command.add_argument(
+        "--connections", type=int, default=argparse.SUPPRESS, metavar="N", help="most requests at once (16)"
+    )
+    command.add_argument(
+        "--requests-per-second",
+        type=float,
+        default=argparse.SUPPRESS,
+        metavar="N",
+        help="requests a second, at most (as many as the service allows)",
+    )
+    command.add_argument(
+        "--passes", type=int, choices=(1, 2), default=1, help="2 reads everything twice and compares (1)"
+    )
+
+
+def _seconds(text: str) -> int:
+    """Seconds of a duration such as 15m."""
+    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if found is None or not int(found[1]):
+        raise argparse.ArgumentTypeError(f"got {text!r}; expected a duration such as 30s, 15m, 1h or 1d")
+    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+
+
 def _add_filters(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group(
         "which failures", "Different filters combine with AND, repeated ones with OR."
@@ -233,8 +273,9 @@ _SEVERAL: Final = {
 }
 
 
-def _filter(given: argparse.Namespace) -> tk.FailureFilter:
+def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
     return tk.FailureFilter(
+        now=now,
         since=given.since,
         until=given.until,
         workflow_url=given.workflow_url,
@@ -285,17 +326,66 @@ def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
 
 
 def _snapshot_failures(given: argparse.Namespace) -> int:
-    with tk.connect() as service:
-        changes = tk.sync_failures(service, given.path, filter=_filter(given), kind=given.kind)
-    _say(f"{given.path}: {changes.verdict}")
-    return _status(changes.receipt)
+    chosen = _filter(given)
+    if given.every is not None and _filter(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
+        raise InputError(
+            "syncing on a schedule",
+            got="an age, which means other times at each run",
+            expected="times that stay, or none",
+            next_step="Sync everything, and choose when reading or reporting.",
+        )
+
+    def run() -> tuple[str, tk.Receipt]:
+        with tk.connect() as service:
+            changes = tk.sync_failures(
+                service, given.path, filter=chosen, kind=given.kind, **_load_options(given)
+            )
+        return changes.verdict, changes.receipt
+
+    return _run(given, run)
 
 
 def _snapshot_vectors(given: argparse.Namespace) -> int:
     namespace = "all" if given.namespace is None else given.namespace
-    with tk.connect() as service:
-        receipt = tk.export_vectors(service, given.path, namespace=namespace)
-    return _status(receipt)
+
+    def run() -> tuple[str, tk.Receipt]:
+        with tk.connect() as service:
+            receipt = tk.export_vectors(service, given.path, namespace=namespace, **_load_options(given))
+        return "exported", receipt
+
+    return _run(given, run)
+
+
+def _load_options(given: argparse.Namespace) -> dict[str, Any]:
+    named = ("connections", "requests_per_second", "passes")
+    return {name: getattr(given, name) for name in named if hasattr(given, name)}
+
+
+def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -> int:
+    """Run once, or on a schedule. What another run may heal is then said and tried again."""
+    from toolkit.snapshots.schedule import repeat, stopped_politely  # noqa: PLC0415 - heavy
+
+    def said() -> None:
+        began = f"{datetime.now(UTC).isoformat(timespec='seconds')} {given.path}"
+        try:
+            verdict, receipt = run()
+        except (SettingsError, InputError, SnapshotBindingError):
+            raise
+        except ToolkitError as error:
+            _complain(f"{began}: {error}")
+        else:
+            _say(f"{began}: {verdict}; {receipt.verdict}")
+
+    with stopped_politely():
+        if given.every is None:
+            verdict, receipt = run()
+            _say(f"{given.path}: {verdict}")
+            return _status(receipt)
+        try:
+            repeat(said, every=given.every)
+        except KeyboardInterrupt:
+            _complain("stopped; what was under way is gone on with by the next run")
+            return DONE
 
 
 def _report(given: argparse.Namespace) -> int:
@@ -371,7 +461,7 @@ def _status(receipt: tk.Receipt) -> int:
 
 
 def _say(text: str) -> None:
-    print(text)  # noqa: T201 - what was asked for
+    print(text, flush=True)  # noqa: T201 - what was asked for
 
 
 def _complain(text: str) -> None:

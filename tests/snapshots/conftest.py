@@ -16,9 +16,9 @@ from toolkit.loading.progress import Progress
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.syncing import sync_load
-from toolkit.tables.schemas import FAILURES
+from toolkit.tables.schemas import FAILURES, vectors
 
-collect_ignore = ["writer_process.py"]  # a program, which the tests start
+collect_ignore_glob = ["*writer_process.py"]  # programs, which the tests start
 
 Rows = list[dict[str, Any]]
 
@@ -56,16 +56,24 @@ def load_of(
     schema: pa.Schema = FAILURES,
     key: tuple[str, ...] = ("dlq_id",),
 ) -> Load:
-    """A load of these pages, which then ends, or fails with an error."""
+    """A load of these pages, which then ends, or fails with an error; its position counts the pages."""
 
-    def tables(_: Work) -> Iterator[pa.Table]:
-        for page in pages:
-            yield pa.Table.from_pylist(page, schema=schema)
+    def tables(work: Work) -> Iterator[pa.Table]:
+        for number in range(work.position.get("pages", 0), len(pages)):
+            work.pages += 1
+            work.requests += 1
+            work.position = {"pages": number + 1}
+            yield pa.Table.from_pylist(pages[number], schema=schema)
         if error is not None:
             raise error
 
     plan = Plan(what="failures", source=source, scope=scope or {"kind": "workflows"}, schema=schema, key=key)
     return Load(plan, tables, lambda: Progress(False, title="", unit=""))
+
+
+PAGES = ([entry("b", body="new"), *entries("c")], [entry("c", body="later"), *entries("d")])
+VECTORS = tuple([{"namespace": "", "id": f"{page}{row}", "data": "x"} for row in "ab"] for page in range(2))
+VECTORS_ARE: dict[str, Any] = {"schema": vectors(), "key": ("namespace", "id"), "scope": {"prefix": None}}
 
 
 def stop_at(number: int, stop: Callable[[], None]) -> Callable[[str], None]:
@@ -109,6 +117,9 @@ def made() -> SimpleNamespace:
         clock=Clock,
         start=START,
         stop_at=stop_at,
+        pages=PAGES,
+        vectors=VECTORS,
+        vectors_are=VECTORS_ARE,
     )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import toolkit as tk
-from toolkit.errors import AuthenticationError, IncompleteLoadWarning, SnapshotBindingError
+from toolkit.errors import (
+    AuthenticationError,
+    IncompleteLoadWarning,
+    ServiceError,
+    SnapshotBindingError,
+)
 
 
 def _page(*rows: dict[str, Any], cursor: str | None = None) -> bytes:
@@ -68,12 +75,12 @@ def test_no_secret_reaches_a_file(server: Any, tmp_path: Path) -> None:
 
 
 def test_an_incomplete_sync_warns(server: Any, tmp_path: Path) -> None:
-    """An entry that comes twice means that entries moved: nothing is gone, and a warning says so."""
+    """Where entries come twice however often it is read, nothing is marked gone, and a warning says so."""
     service = server.service()
     server.json(_page(_entry("a"), _entry("b")))
     tk.sync_failures(service, tmp_path, progress=False)
-    server.json(_page(_entry("b"), cursor="next"))
-    server.json(_page(_entry("b"), _entry("c")))
+    first, second = _page(_entry("b"), cursor="next"), _page(_entry("b"), _entry("c"))
+    server.answering(lambda asked: second if dict(asked.query).get("cursor") else first)
     with pytest.warns(IncompleteLoadWarning, match="nothing was marked gone"):
         changes = tk.sync_failures(service, tmp_path, progress=False)
     assert changes.counts == {"added": 1, "changed": 0, "gone": 0}
@@ -105,6 +112,61 @@ def test_an_error_of_the_service_keeps_the_snapshot(server: Any, tmp_path: Path)
     assert tk.verify_snapshot(tmp_path).generation == 1
 
 
+def _expiring(server: Any, give: Callable[[Any], bytes], *, after: int) -> None:
+    """Answer, but nothing more to the first token after so many answers."""
+    given = itertools.count()
+
+    def answer(asked: Any) -> bytes:
+        if "second-token" in asked.headers["Authorization"] or next(given) < after:
+            return give(asked)
+        return b"no answer"
+
+    server.answering(answer)
+
+
+def test_a_sync_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None:
+    """What was read before a load failed is not lost: with another token the same call ends the load."""
+
+    def give(asked: Any) -> bytes:
+        number = int(dict(asked.query).get("cursor", 0))
+        rows = (_entry(f"{number}-{row}") for row in range(10))
+        return _page(*rows, cursor=str(number + 1) if number < 11 else None)
+
+    _expiring(server, give, after=6)
+    with pytest.raises(ServiceError):
+        tk.sync_failures(server.service(), tmp_path, progress=False)
+    files = [path for path in tmp_path.rglob("*") if path.is_file()]
+    assert any(path.name.startswith("_checkpoint") for path in files)
+    assert not any(b"token-of-the-test" in path.read_bytes() for path in files)
+    service = tk.connect(queue_url=server.url, queue_token="second-token-of-the-test")
+    changes = tk.sync_failures(service, tmp_path, progress=False)
+    assert (changes.receipt.complete, changes.receipt.resumed) == (True, 1)
+    assert changes.added["dlq_id"].is_unique
+    assert len(changes.added) == 120
+
+
+def test_an_export_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None:
+    """The same for vectors."""
+    info = {"vectorCount": 60, "dimension": 2, "namespaces": {"": {"vectorCount": 60}}}
+
+    def give(asked: Any) -> bytes:
+        if asked.path == "/info":
+            return json.dumps({"result": info}).encode()
+        number = int(json.loads(asked.body)["cursor"])
+        vectors = [{"id": f"{number}-{row}", "vector": [1.0, 2.0]} for row in range(10)]
+        return json.dumps(
+            {"result": {"nextCursor": str(number + 1) if number < 5 else "", "vectors": vectors}}
+        ).encode()
+
+    _expiring(server, give, after=4)
+    with pytest.raises(ServiceError):
+        tk.export_vectors(server.service(), tmp_path, progress=False)
+    service = tk.connect(vector_url=server.url, vector_token="second-token-of-the-test")
+    receipt = tk.export_vectors(service, tmp_path, progress=False)
+    assert (receipt.complete, receipt.resumed, receipt.rows) == (True, 1, 60)
+    assert tk.read_snapshot(tmp_path)["id"].is_unique
+
+
 def test_an_index_is_exported(server: Any, tmp_path: Path) -> None:
     """Every namespace with its vectors, from info and ranges."""
     info = {"vectorCount": 2, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "b": {"vectorCount": 1}}}
@@ -115,7 +177,9 @@ def test_an_index_is_exported(server: Any, tmp_path: Path) -> None:
     receipt = tk.export_vectors(server.service(), tmp_path, namespace="all", progress=False)
     assert receipt.complete
     frame = tk.read_snapshot(tmp_path)
-    assert list(zip(frame["namespace"], frame["id"], strict=True)) == [("", "x"), ("b", "y")]
+    # namespaces are read side by side
+    assert sorted(frame["namespace"]) == ["", "b"]
+    assert sorted(frame["id"]) == ["x", "y"]
     assert tk.as_matrix(frame).tolist() == [[1.0, 2.0], [1.0, 2.0]]
 
 

@@ -115,7 +115,7 @@ def test_an_incomplete_load_marks_nothing_gone(sync: Sync, folder: Folder, made:
 def test_a_failing_load_leaves_the_snapshot_as_it_was(
     sync: Sync, folder: Folder, made: SimpleNamespace
 ) -> None:
-    """Rows that came before the failure are not kept, nor is any file."""
+    """Rows that came before the failure are not in it: they rest in a checkpoint beside it."""
     sync(made.entries("a", "b"))
     before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     with pytest.raises(TransportError):
@@ -124,8 +124,9 @@ def test_a_failing_load_leaves_the_snapshot_as_it_was(
         sync(made.entries("c"), error=KeyboardInterrupt())
     after = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
     assert {p: c for p, c in before.items() if p.name != ".lock"} == {
-        p: c for p, c in after.items() if p.name != ".lock"
+        p: c for p, c in after.items() if p.name != ".lock" and not p.name.startswith("_checkpoint")
     }
+    assert verify_snapshot(folder.path).unlisted == ()
 
 
 def test_only_touched_files_are_rewritten(
@@ -227,7 +228,7 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
     sync: Sync, folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids are unique at rest even if a loader should fail to make them so."""
-    monkeypatch.setattr("toolkit.loading.load.Load._unique", lambda _, table: table)
+    monkeypatch.setattr("toolkit.loading.load.Load._unique", lambda _, piece: piece)
     with pytest.raises(SnapshotError, match="twice"):
         sync(made.entries("a"), made.entries("a"))
     sync(made.entries("a"))
@@ -253,7 +254,7 @@ def test_the_metadata_says_receipt_and_schema_version(
     (name,) = [name for name in folder.names() if name.endswith(".parquet")]
     found = pq.read_metadata(folder.path / name)
     said = json.loads(found.metadata[b"toolkit"])
-    assert said == {"kind": "failures", "schema_version": 1, "receipt": changes.receipt.to_dict()}
+    assert said == {"kind": "failures", "schema_version": 2, "receipt": changes.receipt.to_dict()}
     assert set(found.metadata) == {b"toolkit", b"ARROW:schema"}
     assert found.row_group(0).column(0).compression == "ZSTD"
 

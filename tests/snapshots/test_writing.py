@@ -178,9 +178,9 @@ def test_a_folder_with_other_files_is_left_alone(tmp_path: Path, made: SimpleNam
 
 
 def test_an_address_is_not_a_path(made: SimpleNamespace) -> None:
-    """Object stores are refused by name instead of becoming a local folder called s3:."""
-    with pytest.raises(InputError, match="local folder"):
-        write_snapshot(to_frame(made.failures([])), "s3://bucket/snapshot")
+    """What pyarrow does not know is refused by name instead of becoming a local folder called ftp:."""
+    with pytest.raises(InputError, match="s3://bucket/prefix"):
+        write_snapshot(to_frame(made.failures([])), "ftp://bucket/snapshot")
 
 
 def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:

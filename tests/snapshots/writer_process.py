@@ -1,6 +1,7 @@
 """Writers that are stopped: run as a program by the tests, each attempt in a process of its own.
 
 ``crash BASE OUT``: for each step of a sync, copies BASE, which may be missing, and kills the writer there.
+``kept-sync BASE OUT``, ``kept-export BASE OUT``: the same with a checkpoint after each page.
 ``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints how the writers ended.
 ``hold FOLDER``: takes the lock, says so, and keeps it until killed.
 ``race FOLDER COUNT``: syncs so many times, and prints how often it was refused.
@@ -21,8 +22,9 @@ from datetime import timedelta
 from functools import partial
 from pathlib import Path
 
-from conftest import START, Clock, entries, entry, load_of, stop_at
+from conftest import PAGES, START, VECTORS, VECTORS_ARE, Clock, entries, entry, load_of, stop_at
 from toolkit.errors import SnapshotError, SnapshotLockedError
+from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.syncing import sync_load
 
@@ -31,6 +33,16 @@ def second_sync(folder: Folder) -> None:
     """A sync that adds d, changes b, misses a, and finds c as it was."""
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
     sync_load(load_of(*pages), folder, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
+
+
+def kept_sync(folder: Folder) -> None:
+    """A sync that writes a checkpoint after each of its pages."""
+    sync_load(load_of(*PAGES), folder, clock=Clock(START + timedelta(hours=1)), every=0)
+
+
+def kept_export(folder: Folder) -> None:
+    """An export that writes a checkpoint after each of its pages."""
+    export_load(load_of(*VECTORS, **VECTORS_ARE), folder, clock=Clock(START + timedelta(hours=1)), every=0)
 
 
 def large_sync(folder: Folder) -> None:
@@ -53,11 +65,11 @@ def attempt(base: Path, copy: Path, run: Callable[[Folder], int], step: Callable
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def crash(base: Path, out: Path) -> None:
+def crash(base: Path, out: Path, sync: Callable[[Folder], None] = second_sync) -> None:
     """Kill a writer at each of its steps, until one comes through."""
 
     def run(folder: Folder) -> int:
-        second_sync(folder)
+        sync(folder)
         return 0
 
     for number in range(1, 1000):
@@ -106,10 +118,12 @@ def race(folder: Path, count: int) -> None:
     sys.stdout.write(f"{refused}\n")
 
 
+WRITERS = {"crash": second_sync, "kept-sync": kept_sync, "kept-export": kept_export}
+
 if __name__ == "__main__":
     mode, first, *rest = sys.argv[1:]
-    if mode == "crash":
-        crash(Path(first), Path(rest[0]))
+    if mode in WRITERS:
+        crash(Path(first), Path(rest[0]), WRITERS[mode])
     elif mode == "limit":
         limit(Path(first), Path(rest[0]))
     elif mode == "hold":

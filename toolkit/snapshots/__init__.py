@@ -2,9 +2,11 @@
 
 ``writing.py``, ``syncing.py`` and ``exporting.py`` make snapshots, ``reading.py`` opens and verifies them.
 Beneath: ``commit.py`` is one change from lock to clean-up, ``manifest.py`` what a snapshot is, ``folder.py``
-and ``hashing.py`` its files on the disk, ``datafiles.py`` one Parquet file, ``columns.py`` which columns
-rest. ``comparing.py``, ``fingerprints.py`` and ``index.py`` tell a changed row; ``changes.py`` is what a
-sync found.
+and ``hashing.py`` its files on the disk, ``object_store.py`` those elsewhere, ``datafiles.py`` and
+``parts.py`` one file, ``columns.py`` which columns rest. ``intake.py`` reads a load and writes its
+``checkpoint.py``; the rows of an export go to ``streaming.py``, those of a sync to ``comparing.py``
+(``fingerprints.py`` and ``index.py`` tell a changed row), wait in ``spool.py``, and are written day by day by
+``merging.py``; ``changes.py`` is what a sync found. ``schedule.py`` does it again and again.
 """
 
 from toolkit.snapshots.changes import Changes

@@ -11,17 +11,24 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 
-from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.datafiles import GROUP_BYTES, RowWriter, facts, missing, prove
-from toolkit.snapshots.folder import LOCK, Folder, draft_of
-from toolkit.snapshots.hashing import HashingFile
+from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
+from toolkit.snapshots.checkpoint import (
+    CHECKPOINT,
+    RESTING_NAME,
+    Resting,
+    RestingFile,
+    read_checkpoint,
+    write_checkpoint,
+)
+from toolkit.snapshots.datafiles import GROUP_BYTES, facts, missing, prove
+from toolkit.snapshots.folder import LOCK, Folder
 from toolkit.snapshots.manifest import (
     DATA_NAME,
     DAYS,
@@ -33,51 +40,24 @@ from toolkit.snapshots.manifest import (
     Kind,
     ListedFile,
     Manifest,
-    read_manifest,
+    decode_manifest,
+    manifest_bytes,
     write_manifest,
 )
+from toolkit.snapshots.parts import CheckpointFile, Part
 
 Clock = Callable[[], datetime]
 
 _FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
 _DRAFT: Final = re.compile(
-    rf"\A(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?_(?:part|index|manifest)[-.0-9a-z]*\.[0-9a-f]{{16}}\.tmp\Z"
+    rf"\A(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?_(?:part|index|manifest|checkpoint)[-.0-9a-z]*\.[0-9a-f]{{16}}\.tmp\Z"
 )
+_RESTING: Final = re.compile(rf"\A(?:{re.escape(CHECKPOINT)}|{RESTING_NAME})\Z")
 
 
 def utc_now() -> datetime:
     """The time, in UTC."""
     return datetime.now(UTC)
-
-
-class Part:
-    """A data file in the making.
-
-    Attributes
-    ----------
-    path : str
-        The name it will have.
-    """
-
-    def __init__(self, path: str, draft: str, file: HashingFile, schema: pa.Schema, group_bytes: int) -> None:
-        self.path = path
-        self.draft = draft
-        self.file = file
-        self.writer = RowWriter(file, schema, group_bytes=group_bytes)
-
-    @property
-    def rows(self) -> int:
-        """Rows written so far."""
-        return self.writer.rows
-
-    def write(self, table: pa.Table) -> None:
-        """Add rows; the table has the part's columns."""
-        self.writer.write(table)
-
-    def give_up(self) -> None:
-        """Let the encoder go without another byte on the disk."""
-        self.file.discard()
-        self.writer.give_up()
 
 
 class Change:
@@ -88,29 +68,82 @@ class Change:
     folder : Folder
     previous : Manifest or None
         The snapshot as it was; None for the first write.
+    generation : int
+        Of the snapshot as it was; 0 for the first write.
+    resting : Resting, str or None
+        The checkpoint that an earlier load left, or what is wrong with it.
     """
 
-    def __init__(
-        self, folder: Folder, kind: Kind, previous: Manifest | None, clock: Clock, group_bytes: int
-    ) -> None:
+    def __init__(self, folder: Folder, kind: Kind, clock: Clock, group_bytes: int) -> None:
         self.folder = folder
-        self.previous = previous
-        self._kind = kind
+        before, self._found = _previous(folder, kind, clock)
+        self.generation = before.generation
+        self.previous = before if before.generation else None
+        self.resting = read_checkpoint(folder)
+        if isinstance(self.resting, Resting) and self.resting.generation != self.generation:
+            self.resting = None  # what it was for has been committed
+        self.kind = kind
         self._clock = clock
         self._group_bytes = group_bytes
-        self._generation = previous.generation + 1 if previous else 1
-        self._files = ExitStack()
-        self._parts: list[Part] = []
-        self._named: list[tuple[str, str]] = []
+        self._spared = self.resting.names if isinstance(self.resting, Resting) else frozenset[str]()
+        self._parts: list[Part | RestingFile] = []
+        self._drafts: list[str] = []
         self._naming = False
+        if folder.exclusive:  # elsewhere, what looks left behind may be another writer's, under way
+            clear(folder, before, spared=self._spared)
 
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day first seen where there is one."""
         name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
-        draft = draft_of(name)
-        part = Part(name, draft, self._new_file(name, draft), schema, self._group_bytes)
+        part = Part(self.folder, name, schema, self._group_bytes)
+        self._drafts.append(part.draft)
         self._parts.append(part)
         return part
+
+    def adopt(self, file: RestingFile) -> None:
+        """Take over a data file that an earlier load finished."""
+        self._parts.append(file)
+
+    def substitute(self, old: Part | RestingFile, new: Part) -> None:
+        """Let a part that was written anew stand where an earlier one stood."""
+        self._parts.remove(new)
+        self._parts[self._parts.index(old)] = new
+
+    def finish(self, part: Part | RestingFile, receipt: dict[str, Any] | None) -> RestingFile:
+        """Bring a part to the disk as a whole; its metadata holds the receipt."""
+        return part if isinstance(part, RestingFile) else part.finish(facts(self.kind, receipt))
+
+    @contextmanager
+    def new_resting(self, ending: str) -> Iterator[CheckpointFile]:
+        """Begin a file of the checkpoint."""
+        name = self._name("_checkpoint", ending)
+        self._drafts.append(name)
+        with self.folder.new_file(name) as file:
+            yield CheckpointFile(self.folder, name, file)
+
+    def rest(self, resting: Resting) -> None:
+        """Replace the checkpoint. What it lists stays on the disk until a commit."""
+        write_checkpoint(self.folder, resting)
+        superseded, self._spared = self._spared - resting.names, resting.names
+        for name in superseded:
+            self.folder.remove(name)
+
+    def located(self, resting: Resting) -> Resting:
+        """The checkpoint, with its data files where they are: a stopped commit may have named some."""
+        there = set(self.folder.names())
+        files = tuple(
+            msgspec.structs.replace(file, path=file.name)
+            if file.name in there and file.path not in there
+            else file
+            for file in resting.files
+        )
+        return msgspec.structs.replace(resting, files=files)
+
+    def forget(self) -> None:
+        """Clear the checkpoint away that an earlier load left."""
+        forgotten, self._spared, self.resting = self._spared, frozenset(), None
+        for name in sorted(forgotten, key=lambda name: name != CHECKPOINT):
+            self.folder.remove(name)
 
     def bind(self, source: str, scope: dict[str, Any]) -> None:
         """See that the snapshot belongs to this service and scope.
@@ -158,62 +191,69 @@ class Change:
         Returns
         -------
         Manifest
+
+        Raises
+        ------
+        SnapshotConflictError
+            When another writer has changed the snapshot since this change began.
         """
         receipts = self.previous.receipts if self.previous else ()
-        files = (*kept, *(self._finished(part, receipt) for part in self._parts))
+        finished = [self.finish(part, receipt) for part in self._parts]
+        files = (*kept, *(file.listed for file in finished))
+        named = [(file.path, file.name) for file in finished]
+        if isinstance(index, bytes):
+            draft, index = self._index(index, sum(file.rows for file in files))
+            named.append((draft, index.path))
         manifest = Manifest(
             format=FORMAT,
             schema_version=SCHEMA_VERSION,
-            kind=self._kind,
-            generation=self._generation,
+            kind=self.kind,
+            generation=self.generation + 1,
             source=source,
             scope=scope,
             written_at=self._clock().isoformat(timespec="milliseconds"),
             complete_at=complete_at,
             files=files,
-            index=self._index(index, sum(file.rows for file in files)) if isinstance(index, bytes) else index,
+            index=index,
             receipts=(*receipts, receipt)[-KEPT_RECEIPTS:] if receipt else receipts,
         )
+        if manifest_bytes(self.folder) != self._found:
+            raise _conflict(self.folder)
         self._naming = True
-        for draft, name in self._named:
-            self.folder.rename(draft, name)
-        self.folder.sync(*(name for _, name in self._named))
-        write_manifest(self.folder, manifest)
+        for draft, name in named:
+            if draft != name:
+                self.folder.rename(draft, name)
+        self.folder.sync(*(name for _, name in named))
+        content = write_manifest(self.folder, manifest)
+        if not self.folder.exclusive:
+            _see_alone(self.folder, manifest, content)
         clear(self.folder, manifest)
         return manifest
 
     def close(self) -> None:
         """Close what is open, and remove the drafts unless they began to get their names."""
         for part in self._parts:
-            part.give_up()
-        self._files.close()
+            if isinstance(part, Part):
+                part.close()
         if not self._naming:
             # what cannot be removed now, the next writer removes
             with suppress(OSError):
-                for draft, _ in self._named:
-                    self.folder.remove(draft)
+                for draft in self._drafts:
+                    if draft not in self._spared:
+                        self.folder.remove(draft)
 
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
-        return f"{folder}{stem}-{self._generation:06d}-{secrets.token_hex(8)}.{ending}"
+        return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
 
-    def _new_file(self, name: str, draft: str) -> HashingFile:
-        self._named.append((draft, name))
-        return self._files.enter_context(self.folder.new_file(draft))
-
-    def _finished(self, part: Part, receipt: dict[str, Any] | None) -> ListedFile:
-        part.writer.finish(facts(self._kind, receipt))
-        part.file.sync()
-        prove(self.folder, part.draft, rows=part.rows, sha256=part.file.sha256)
-        return ListedFile(path=part.path, rows=part.rows, bytes=part.file.bytes, sha256=part.file.sha256)
-
-    def _index(self, content: bytes, rows: int) -> ListedFile:
+    def _index(self, content: bytes, rows: int) -> tuple[str, ListedFile]:
         name = self._name("_index", "bin")
-        draft = draft_of(name)
-        file = self._new_file(name, draft)
-        file.write(content)
-        file.sync()
-        prove(self.folder, draft, sha256=file.sha256)
-        return ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
+        draft = self.folder.draft_of(name)
+        self._drafts.append(draft)
+        with self.folder.new_file(draft) as file:
+            file.write(content)
+            file.sync()
+            prove(self.folder, draft, sha256=file.sha256)
+            return draft, ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
 
 
 @contextmanager
@@ -236,6 +276,8 @@ def changing(
     ------
     SnapshotLockedError
         When another writer holds it.
+    SnapshotConflictError
+        When another writer changed it meanwhile, where there is no lock.
     SnapshotDamagedError
         When its manifest cannot be believed; then nothing is cleared away either.
     SnapshotBindingError
@@ -246,8 +288,7 @@ def changing(
     with folder.failures_named("writing"):
         folder.make()
         with folder.locked():
-            previous = _previous(folder, kind, clock)
-            change = Change(folder, kind, previous, clock, group_bytes)
+            change = Change(folder, kind, clock, group_bytes)
             try:
                 yield change
             except FileNotFoundError as error:
@@ -256,33 +297,56 @@ def changing(
                 change.close()
 
 
-def clear(folder: Folder, manifest: Manifest) -> None:
+def clear(folder: Folder, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
     """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
-    listed = {file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))}
-    for name in list(folder.names()):
-        if name not in listed and (_FINISHED.match(name) or _DRAFT.match(name)):
+    listed = _listed(manifest) | spared
+    ours = (_RESTING, _FINISHED, _DRAFT)
+    # the checkpoint goes first: it may not list what is no longer there
+    for name in sorted(folder.names(), key=lambda name: name != CHECKPOINT):
+        if name not in listed and any(pattern.match(name) for pattern in ours):
             folder.remove(name)
 
 
 def unlisted(folder: Folder, manifest: Manifest) -> tuple[str, ...]:
     """Files in the folder that are not part of the snapshot."""
-    listed = {MANIFEST, LOCK, *(file.path for file in manifest.files)}
-    if manifest.index:
-        listed.add(manifest.index.path)
+    resting = read_checkpoint(folder)
+    waiting = resting.names if isinstance(resting, Resting) else ()
+    listed = {MANIFEST, LOCK, *_listed(manifest), *waiting}
     return tuple(sorted(name for name in folder.names() if name not in listed))
 
 
-def _previous(folder: Folder, kind: Kind, clock: Clock) -> Manifest | None:
-    """The snapshot as it was, cleared of leftovers; a first writer leaves word that it began."""
-    manifest = read_manifest(folder)
-    if manifest is None:
+def _listed(manifest: Manifest) -> set[str]:
+    return {file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))}
+
+
+def _see_alone(folder: Folder, manifest: Manifest, content: bytes) -> None:
+    """Raise where another writer committed in the same moment, before anything of either is removed."""
+    if manifest_bytes(folder) != content or not _listed(manifest) <= set(folder.names()):
+        raise _conflict(folder)
+
+
+def _conflict(folder: Folder) -> SnapshotConflictError:
+    return SnapshotConflictError(
+        f"writing the snapshot {folder}",
+        got="a manifest that another writer has replaced meanwhile",
+        expected="one writer at a time",
+        next_step="See that only one writes, verify the snapshot, and call again.",
+    )
+
+
+def _previous(folder: Folder, kind: Kind, clock: Clock) -> tuple[Manifest, bytes]:
+    """The snapshot as it was, and its manifest as it rests; a first writer leaves word that it began."""
+    found = manifest_bytes(folder)
+    if found is None:
         _refuse_others(folder)
         # generation 0: data files beside it are an interrupted first write's, not those of a lost manifest
         manifest = Manifest(
             format=FORMAT, schema_version=SCHEMA_VERSION, kind=kind, generation=0, source="", scope={},
             written_at=clock().isoformat(timespec="milliseconds"),
         )  # fmt: skip
-        write_manifest(folder, manifest)
+        found = write_manifest(folder, manifest)
+    else:
+        manifest = decode_manifest(folder, found)
     if manifest.generation and manifest.kind != kind:
         raise SnapshotBindingError(
             f"writing the snapshot {folder}",
@@ -290,12 +354,12 @@ def _previous(folder: Folder, kind: Kind, clock: Clock) -> Manifest | None:
             expected=f"rows for one of kind {manifest.kind!r}, which it is",
             next_step="Use another folder: this one's history would be lost.",
         )
-    clear(folder, manifest)
-    return manifest if manifest.generation else None
+    return manifest, found
 
 
 def _refuse_others(folder: Folder) -> None:
-    names = [name for name in folder.names() if name != LOCK and not _DRAFT.match(name)]
+    ours = (_DRAFT, _RESTING)
+    names = [name for name in folder.names() if name != LOCK and not any(one.match(name) for one in ours)]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {folder}",

@@ -1,38 +1,32 @@
-"""Comparing a load with the failures at rest: what is new, what changed, what is gone.
-
-Rows are written as they come. An older file is rewritten only when a row in it was replaced or went.
-"""
+"""Comparing a load with the failures at rest: what is new, what changed, what is gone."""
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from toolkit.errors import SnapshotError
 from toolkit.receipt import Receipt
-from toolkit.snapshots.changes import Changes, Piece
-from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE, GONE_BETWEEN
-from toolkit.snapshots.commit import Change, Part
-from toolkit.snapshots.datafiles import opened_parquet, tables
+from toolkit.snapshots.changes import Changes
+from toolkit.snapshots.checkpoint import Resting, read_whole
+from toolkit.snapshots.commit import Change
 from toolkit.snapshots.fingerprints import fingerprints
-from toolkit.snapshots.index import Entries, Index, new_entries
-from toolkit.snapshots.manifest import ListedFile
-from toolkit.tables.schemas import TIME
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_MILLISECOND: Final = timedelta(milliseconds=1)
-_DAY: Final = 86_400_000
+from toolkit.snapshots.index import ENTRY, Entries, Index, new_entries
+from toolkit.snapshots.merging import Fresh, Merge, milliseconds
+from toolkit.snapshots.spool import WAITING_BYTES, Spool
+from toolkit.tables.schemas import FAILURES
 
 _Mask = npt.NDArray[np.bool_]
+_Places = npt.NDArray[np.int64]
 
 
 class Comparison:
-    """One sync under way: which rows at rest were seen, and what was written.
+    """One sync under way: which rows at rest were seen, and which rows are to be written.
 
     Parameters
     ----------
@@ -42,142 +36,120 @@ class Comparison:
         What is at rest.
     now : datetime
         When rows seen for the first time are said to be seen.
+    resting : Resting, optional
+        The checkpoint to go on from.
+    waiting_bytes : int
+        Bytes of Arrow data that wait in memory at most.
     """
 
-    def __init__(self, change: Change, index: Index, now: datetime) -> None:
+    def __init__(
+        self,
+        change: Change,
+        index: Index,
+        now: datetime,
+        *,
+        resting: Resting | None = None,
+        waiting_bytes: int = WAITING_BYTES,
+    ) -> None:
         self._change = change
         self._index = index
-        self._now = _milliseconds(now)
+        self._now = milliseconds(now)
         self._seen: _Mask = np.zeros(len(index), dtype=bool)
-        self._replaced: _Mask = np.zeros(len(index), dtype=bool)
-        self._added: dict[str, Part] = {}
-        self._changed: dict[str, Part] = {}
-        # by path, in the order the parts began: the order of their rows in the new index
-        self._entries: dict[str, list[Entries]] = {}
+        rested = (resting.files, resting.later) if resting else ((), ())
+        self._first, self._later = (
+            _Kept(Spool(change, FAILURES, files=files, waiting_bytes=waiting_bytes)) for files in rested
+        )
+        self._known: dict[bytes, bytes] = {}
+        self.rows = 0
+        if resting is not None:
+            for kept in (self._first, self._later):
+                for _, table in kept.spool.tables():
+                    kept.know(*self._compared(table))
+            if resting.seen:
+                bits = np.frombuffer(read_whole(change.folder, resting.seen), dtype=np.uint8)
+                self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
+            self.rows = sum(file.rows for file in resting.identities)
 
     def take(self, table: pa.Table) -> None:
-        """Compare rows with those at rest; write the new and the changed ones."""
-        ids, content = fingerprints(table.select(["dlq_id"])), fingerprints(table)
-        places = self._index.find(ids)
+        """Compare rows with those at rest; keep the new and the changed ones."""
+        entries, places = self._compared(table)
         known = places >= 0
-        before = self._index.entries[places[known]]
         if self._seen[places[known]].any() or _repeated(places[known]):
             raise self._twice()
+        different = ~known
+        different[known] = self._differs(entries[known], places[known])
+        if different.any():
+            mask = pa.array(different)
+            self._first.add(table.filter(mask), entries[different], places[different])
         self._seen[places[known]] = True
+        self.rows += table.num_rows
 
-        entries = new_entries(ids, content, self._now)
-        self._write(self._added, table, ~known, entries)
-        entries["first_seen"][known] = before["first_seen"]
-        # an entry that was marked gone is there again: a new row in its place takes the mark away
-        different = np.zeros(len(ids), dtype=bool)
-        different[known] = (before["content"] != content[known]) | before["gone"]
-        self._replaced[places[different]] = True
-        days = entries["first_seen"] // _DAY
-        for day in np.unique(days[different]):
-            self._write(self._changed, table, different & (days == day), entries)
+    def take_later(self, table: pa.Table) -> None:
+        """Keep the later versions of rows that were taken before, if they are other ones."""
+        entries, places = self._compared(table)
+        known = self._versions()
+        different = np.zeros(len(entries), dtype=bool)
+        rows = zip(entries["id"].tolist(), entries["content"].tolist(), places.tolist(), strict=True)
+        for row, (found, content, place) in enumerate(rows):
+            before = known.get(found)
+            if before is None and place >= 0:
+                before = self._index.entries["content"][place].item()
+            if before != content:
+                different[row], known[found] = True, content
+        if different.any():
+            self._later.add(table.filter(pa.array(different)), entries[different], places[different])
+
+    def rest(self) -> dict[str, Any]:
+        """Bring the rows kept, and which rows at rest were seen, to the disk."""
+        with self._change.new_resting("bin") as file:
+            file.file.write(np.packbits(self._seen).tobytes())
+            seen = file.finish(rows=len(self._index))
+        return {"files": self._first.spool.rest(), "later": self._later.spool.rest(), "seen": seen}
 
     def finish(self, receipt: Receipt) -> Changes:
         """Mark what is gone, if the load can tell, and commit."""
-        new = [entries["id"] for path in self._path_of(self._added) for entries in self._entries[path]]
-        if new and _repeated(np.concatenate(new)):
+        entries = np.concatenate([self._first.entries, self._later.entries])
+        places = np.concatenate([self._first.places, self._later.places])
+        if _repeated(self._first.entries["id"]):
             raise self._twice()
-        before = self._change.previous
+        chosen = _last_of_each(entries["id"])
+        chosen[places >= 0] &= self._differs(entries[places >= 0], places[places >= 0])
+        if len(self._later.entries):
+            receipt = self._settled(receipt)
+        replaced = np.zeros(len(self._index), dtype=bool)
+        replaced[places[chosen & (places >= 0)]] = True
         gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
-        kept, gone_pieces = self._rewrite(gone, receipt)
-        if not kept and not self._entries:
-            # a file without rows still has the columns, so that any reader can open the folder
-            self._begin(self._added, _day(self._now))
-        files = tuple(listed for listed, _ in kept)
-        same = before is not None and files == before.files and not self._entries
-        manifest = self._change.commit(
-            source=receipt.source,
-            scope=receipt.scope,
-            receipt=receipt.to_dict(),
-            kept=files,
-            index=before.index
-            if before is not None and same
-            else self._new_index([part for _, part in kept]),
-            complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
+        fresh = Fresh(entries, chosen, places < 0, (self._first.spool, self._later.spool))
+        return Merge(self._change, self._index, replaced, gone, fresh, receipt).commit(self._now)
+
+    def _versions(self) -> dict[bytes, bytes]:
+        """Fingerprints of the latest version of each row kept, by those of the ids."""
+        for kept in (self._first, self._later):
+            for entries in kept.news():
+                self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
+        return self._known
+
+    def _compared(self, table: pa.Table) -> tuple[Entries, _Places]:
+        """What is remembered of each row, and its place at rest; -1 for new ones."""
+        ids = fingerprints(table.select(["dlq_id"]))
+        places = self._index.find(ids)
+        entries = new_entries(ids, fingerprints(table), self._now)
+        known = places >= 0
+        entries["first_seen"][known] = self._index.entries["first_seen"][places[known]]
+        return entries, places
+
+    def _differs(self, entries: Entries, places: _Places) -> _Mask:
+        """Whether rows have another content than at rest, or are back after having been gone."""
+        before = self._index.entries[places]
+        different: _Mask = (before["content"] != entries["content"]) | before["gone"]
+        return different
+
+    def _settled(self, receipt: Receipt) -> Receipt:
+        """The receipt, with what came again counted as changed where its content did."""
+        changed = len(np.unique(self._later.entries["id"]))
+        return replace(
+            receipt, changed=receipt.changed + changed, duplicates=max(0, receipt.duplicates - changed)
         )
-        return Changes(
-            folder=self._change.folder,
-            receipt=receipt,
-            rows=manifest.rows,
-            added_pieces=_pieces(self._added),
-            changed_pieces=_pieces(self._changed),
-            gone_pieces=gone_pieces,
-        )
-
-    def _rewrite(
-        self, gone: _Mask, receipt: Receipt
-    ) -> tuple[list[tuple[ListedFile, Entries]], tuple[Piece, ...]]:
-        """Write the files again in which a row is replaced or went; the others are kept as they are."""
-        before = self._change.previous
-        kept: list[tuple[ListedFile, Entries]] = []
-        pieces: list[Piece] = []
-        start = 0
-        for listed in before.files if before else ():
-            rows = slice(start, start := start + listed.rows)
-            if not (self._replaced[rows].any() or gone[rows].any()):
-                kept.append((listed, self._index.entries[rows]))
-                continue
-            marked = np.flatnonzero(gone[rows][~self._replaced[rows]])
-            path = self._rewrite_file(
-                listed, self._replaced[rows], gone[rows], self._index.entries[rows], receipt
-            )
-            if len(marked):
-                pieces.append(Piece(path, len(marked), marked))
-        if self._entries or any(listed.rows for listed, _ in kept):
-            kept = [(listed, entries) for listed, entries in kept if listed.rows]
-        return kept, tuple(pieces)
-
-    def _rewrite_file(
-        self, listed: ListedFile, replaced: _Mask, gone: _Mask, entries: Entries, receipt: Receipt
-    ) -> str:
-        parts: dict[str, Part] = {}
-        before = self._change.previous
-        complete_at = before.complete_at if before else None
-        start = 0
-        with opened_parquet(self._change.folder, listed, FAILURES_AT_REST) as parquet:
-            for table in tables(parquet):
-                rows = slice(start, start := start + table.num_rows)
-                stays = ~replaced[rows]
-                if not stays.any():
-                    continue
-                marked = _mark(table, gone[rows], complete_at, receipt.ended_at).filter(pa.array(stays))
-                remaining = entries[rows][stays].copy()
-                remaining["gone"] |= gone[rows][stays]
-                part = self._begin(parts, listed.path.split("/")[1])
-                part.write(marked)
-                self._entries[part.path].append(remaining)
-        return next((part.path for part in parts.values()), "")
-
-    def _write(self, parts: dict[str, Part], table: pa.Table, chosen: _Mask, entries: Entries) -> None:
-        """Write the chosen rows, all first seen on one day, and remember their entries."""
-        if not chosen.any():
-            return
-        picked = entries[chosen]
-        part = self._begin(parts, _day(int(picked["first_seen"][0])))
-        first_seen = pa.array(picked["first_seen"], pa.int64()).cast(TIME)
-        rows = table.replace_schema_metadata(None).filter(pa.array(chosen))
-        at_rest = [*rows.columns, first_seen, pa.nulls(len(picked), GONE)]
-        part.write(pa.Table.from_arrays(at_rest, schema=FAILURES_AT_REST))
-        self._entries[part.path].append(picked)
-
-    def _begin(self, parts: dict[str, Part], day: str) -> Part:
-        """The part of a day, begun when it is first asked for."""
-        if day not in parts:
-            parts[day] = self._change.new_part(FAILURES_AT_REST, day=day)
-            self._entries[parts[day].path] = []
-        return parts[day]
-
-    def _new_index(self, kept: list[Entries]) -> bytes:
-        written = [entries for several in self._entries.values() for entries in several]
-        return b"".join(entries.tobytes() for entries in (*kept, *written))
-
-    @staticmethod
-    def _path_of(parts: dict[str, Part]) -> list[str]:
-        return [part.path for part in parts.values()]
 
     def _twice(self) -> SnapshotError:
         return SnapshotError(
@@ -188,33 +160,47 @@ class Comparison:
         )
 
 
-def _mark(table: pa.Table, gone: _Mask, complete_at: str | None, missed_at: str) -> pa.Table:
-    """The rows, with the times between which those that are gone went."""
-    last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
-    if complete_at:
-        last_seen = pc.max_element_wise(last_seen, _instant(complete_at))
-    first_missed = pa.repeat(pa.scalar(_instant(missed_at), pa.int64()), len(table))
-    times = pa.StructArray.from_arrays([last_seen.cast(TIME), first_missed.cast(TIME)], fields=list(GONE))
-    before = table.column(GONE_BETWEEN).combine_chunks()
-    place = table.schema.get_field_index(GONE_BETWEEN)
-    return table.set_column(place, table.schema.field(place), pc.if_else(pa.array(gone), times, before))
+class _Kept:
+    """Rows that are to be written, and what is remembered of each."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool = spool
+        self._entries: list[Entries] = []
+        self._told = 0
+        self._places: list[_Places] = []
+
+    def add(self, table: pa.Table, entries: Entries, places: _Places) -> None:
+        """Keep rows."""
+        self.spool.add(table)
+        self.know(entries, places)
+
+    def know(self, entries: Entries, places: _Places) -> None:
+        """Remember rows that the spool has already."""
+        self._entries.append(entries)
+        self._places.append(places)
+
+    def news(self) -> list[Entries]:
+        """What was remembered since this was asked last."""
+        since, self._told = self._told, len(self._entries)
+        return self._entries[since:]
+
+    @property
+    def entries(self) -> Entries:
+        """One a row, in order."""
+        return np.concatenate([np.zeros(0, dtype=ENTRY), *self._entries])
+
+    @property
+    def places(self) -> _Places:
+        """Places of the rows at rest that they replace; -1 for new ones."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self._places])
 
 
-def _pieces(parts: dict[str, Part]) -> tuple[Piece, ...]:
-    return tuple(Piece(part.path, part.rows, None) for part in parts.values())
+def _last_of_each(ids: npt.NDArray[np.bytes_]) -> _Mask:
+    """Whether an id does not come again further on."""
+    last = np.zeros(len(ids), dtype=bool)
+    last[len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]] = True
+    return last
 
 
 def _repeated(values: npt.NDArray[Any]) -> bool:
     return len(np.unique(values)) != len(values)
-
-
-def _milliseconds(time: datetime) -> int:
-    return (time - _EPOCH) // _MILLISECOND
-
-
-def _day(milliseconds: int) -> str:
-    return (_EPOCH + milliseconds * _MILLISECOND).date().isoformat()
-
-
-def _instant(text: str) -> int:
-    return _milliseconds(datetime.fromisoformat(text))

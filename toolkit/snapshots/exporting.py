@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
+from collections.abc import Callable
+
+from pyarrow.fs import FileSystem
 
 from toolkit.errors import IncompleteLoadWarning
+from toolkit.loading.failures import CONNECTIONS
 from toolkit.loading.load import Load
 from toolkit.loading.progress import ProgressOption
-from toolkit.loading.vectors import Namespaces, open_vectors
+from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
-from toolkit.snapshots.commit import Clock, utc_now
+from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
-from toolkit.snapshots.writing import write_rows
+from toolkit.snapshots.intake import EVERY, Intake
+from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.parts import PART_BYTES
+from toolkit.snapshots.streaming import Stream
 
 
 def export_vectors(
@@ -22,11 +30,15 @@ def export_vectors(
     path: str | os.PathLike[str],
     *,
     namespace: Namespaces = "",
-    prefix: str | None = None,
+    prefix: Prefixes = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    filesystem: FileSystem | None = None,
 ) -> Receipt:
     """Keep the vectors of an index as a snapshot; memory does not depend on how many there are.
 
@@ -38,15 +50,24 @@ def export_vectors(
     service : Service
         From `connect`.
     path : str or path
-        A local folder: a new or empty one, or an earlier export of the same index and scope.
+        A folder, or an address such as ``s3://bucket/prefix``: new or empty, or an earlier export of the same
+        index and scope.
     namespace : str or sequence of str
         Default: the default namespace, ``""``. Several names, or ``"all"`` for every namespace there is.
-    prefix : str, optional
-        Only ids that start with it.
+    prefix : str or sequence of str, optional
+        Only ids that start with it, or with one of them.
     include_vectors, include_metadata, include_data : bool
         What comes with each id.
     progress : bool or callable, optional
         As in `load_vectors`.
+    connections : int
+        At most this many requests are under way at once.
+    requests_per_second : float, optional
+        At most this many requests start in a second. Default: as many as the service allows.
+    passes : {1, 2}
+        2 reads everything a second time and compares.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is, if not on the local disk.
 
     Returns
     -------
@@ -60,17 +81,24 @@ def export_vectors(
         When the snapshot belongs to another index or scope.
     SnapshotLockedError
         When another writer holds the snapshot.
+    SnapshotConflictError
+        When another writer changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
         When its manifest is not as it was written.
     SnapshotError
         When the disk refuses.
     ServiceError
-        When the load fails. After any error the snapshot is as it was.
+        When the load fails. After any error the snapshot is as it was, and the next call goes on from there.
 
     Warns
     -----
     IncompleteLoadWarning
         When vectors moved while they were read.
+
+    Notes
+    -----
+    What is read rests beside the snapshot, every half minute and when the load is stopped, by an error or by
+    Ctrl-C. The same call within a day goes on from there; the receipt counts that as `resumed`.
 
     Examples
     --------
@@ -86,8 +114,11 @@ def export_vectors(
         include_metadata=include_metadata,
         include_data=include_data,
         progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
     )
-    receipt = export_load(load, Folder(path), all_namespaces=namespace == "all")
+    receipt = export_load(load, open_folder(path, filesystem), all_namespaces=namespace == "all")
     if not receipt.complete:
         warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
     return receipt
@@ -100,6 +131,9 @@ def export_load(
     all_namespaces: bool = False,
     clock: Clock = utc_now,
     group_bytes: int = GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
+    every: float = EVERY,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Receipt:
     """Write a load of vectors as the whole of a snapshot, a row group at a time.
 
@@ -113,6 +147,12 @@ def export_load(
         Gives the time, with a time zone.
     group_bytes : int
         Bytes of Arrow data in a row group.
+    part_bytes : int
+        Bytes of a data file, about.
+    every : float
+        Seconds between checkpoints.
+    monotonic : callable
+        Gives seconds.
 
     Returns
     -------
@@ -124,15 +164,9 @@ def export_load(
         See `export_vectors`.
     """
     plan = load.plan
-    write_rows(
-        load,
-        folder,
-        kind="vectors",
-        schema=plan.schema,
-        source=plan.source,
-        scope=plan.scope | ({"namespaces": "all"} if all_namespaces else {}),
-        receipt=lambda: load.receipt,
-        clock=clock,
-        group_bytes=group_bytes,
-    )
-    return load.receipt
+    scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
+    with changing(folder, "vectors", clock=clock, group_bytes=group_bytes) as change:
+        change.bind(plan.source, scope)
+        intake = Intake(change, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic)
+        stream = Stream(change, plan.schema, plan.key, resting=intake.resting, part_bytes=part_bytes)
+        return stream.commit(source=plan.source, scope=scope, receipt=intake.read(stream))

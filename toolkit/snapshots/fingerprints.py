@@ -1,15 +1,17 @@
 """Sixteen bytes for an id and sixteen for a row's content: all a sync has to remember of a row.
 
-A row becomes bytes in a way that keeps different rows different: each value is written with its length before
-it, null has a mark of its own, and lists and maps count their items. Arrow does this for a whole column at
-once; only the last step, the hash, runs row by row.
+A row becomes bytes in a way that keeps different rows different. First comes what is of the same size in
+every row: for each value whether it is there, and its number, or how long it is. Then come the texts and the
+items of lists, one column after another; the lengths before them say where each ends. The buffers of a column
+hold all of this already, row after row, so that Arrow only has to put the pieces together; the last step
+alone, the hash, runs row by row.
 """
 
 from __future__ import annotations
 
-from hashlib import blake2b
+from hashlib import sha256
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +22,15 @@ WIDTH: Final = 16
 """Bytes of a fingerprint: among 10⁹ rows, two different ones share one with a probability under 10⁻²⁰."""
 
 Fingerprints = npt.NDArray[np.bytes_]
+
+_Offsets = npt.NDArray[np.int64]
+
+
+class _Encoded(NamedTuple):
+    """Rows of a column: a matrix of bytes, one line a row, and texts with the places where rows begin."""
+
+    fixed: npt.NDArray[np.uint8]
+    texts: list[tuple[_Offsets, pa.Buffer]]
 
 
 def fingerprints(table: pa.Table) -> Fingerprints:
@@ -44,54 +55,76 @@ def fingerprints(table: pa.Table) -> Fingerprints:
     (True, False)
     """
     batches = table.combine_chunks().to_batches()
-    digests = [digest for batch in batches for digest in _digests(batch)]
+    digests = [digest for batch in batches if len(batch) for digest in _digests(batch)]
     return np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
 
 
 def _digests(batch: pa.RecordBatch) -> list[bytes]:
-    rows = _joined([_encoded(column) for column in batch.columns])
-    offsets = np.frombuffer(rows.buffers()[1], dtype=np.int64)[
-        rows.offset : rows.offset + len(rows) + 1
-    ].tolist()
-    data = memoryview(rows.buffers()[2] or b"")
-    return [blake2b(data[start:end], digest_size=WIDTH).digest() for start, end in pairwise(offsets)]
+    fixed, texts = _beside([_encoded(column) for column in batch.columns])
+    pieces = [
+        pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(batch), [None, pa.py_buffer(offsets), data])
+        for offsets, data in (_flat(fixed), *texts)
+    ]
+    rows = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
+    data = memoryview(rows.buffers()[2])
+    return [
+        sha256(data[start:end]).digest()[:WIDTH] for start, end in pairwise(_places(rows, np.int64).tolist())
+    ]
 
 
-def _encoded(array: pa.Array) -> pa.Array:
-    """The values as bytes that say where they end: ``-`` for null, else ``length:bytes``."""
+def _encoded(array: pa.Array) -> _Encoded:
     kind = array.type
+    present = np.asarray(array.is_valid().cast(pa.uint8())).reshape(-1, 1)
+    if pa.types.is_struct(kind):
+        inner = _beside([_encoded(column) for column in array.flatten()])
+        return _Encoded(np.hstack([present, inner.fixed]), inner.texts)
     if pa.types.is_map(kind):
-        array = array.cast(pa.large_list(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        plain = _concatenated(array)
-    elif pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
-        plain = _concatenated(array.cast(pa.large_list(kind.value_type)))
-    elif pa.types.is_struct(kind):
-        joined = _joined([_encoded(column) for column in array.flatten()])
-        plain = pc.if_else(array.is_valid(), joined, pa.scalar(None, pa.large_binary()))
-    elif pa.types.is_binary(kind) or pa.types.is_string(kind):
-        plain = array.cast(pa.large_binary())
-    elif pa.types.is_timestamp(kind):
-        plain = _plain(array.cast(pa.int64()))
-    else:
-        plain = _plain(array)
-    marked = pc.binary_join_element_wise(
-        _plain(pc.binary_length(plain)), plain, pa.scalar(b":", pa.large_binary())
-    )
-    return pc.fill_null(marked, pa.scalar(b"-", pa.large_binary()))
+        items = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
+        return _lists(present, array.cast(pa.large_list(items)))
+    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
+        return _lists(present, array.cast(pa.large_list(kind.value_type)))
+    if pa.types.is_binary(kind) or pa.types.is_string(kind):
+        if array.null_count:
+            array = pc.fill_null(array, "" if pa.types.is_string(kind) else b"")
+        places = _places(array, np.int32)
+        data = array.buffers()[2] or pa.py_buffer(b"")
+        return _Encoded(np.hstack([present, _bytes(np.diff(places))]), [(places.astype(np.int64), data)])
+    if pa.types.is_timestamp(kind):
+        array = array.cast(pa.int64())
+    elif pa.types.is_boolean(kind):
+        array = array.cast(pa.uint8())
+    if array.null_count:
+        array = pc.fill_null(array, 0)
+    return _Encoded(np.hstack([present, _bytes(np.asarray(array))]), [])
 
 
-def _plain(array: pa.Array) -> pa.Array:
-    return array.cast(pa.large_string()).cast(pa.large_binary())
+def _lists(present: npt.NDArray[np.uint8], array: pa.LargeListArray) -> _Encoded:
+    """Each row's items: how many they are, then their fixed parts, then their texts."""
+    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), dtype=np.int64)
+    places = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    items = _encoded(array.flatten())
+    texts = [_flat(items.fixed), *items.texts]
+    return _Encoded(np.hstack([present, _bytes(lengths)]), [(begins[places], data) for begins, data in texts])
 
 
-def _joined(columns: list[pa.Array]) -> pa.Array:
-    return pc.binary_join_element_wise(*columns, pa.scalar(b"", pa.large_binary()))
+def _beside(columns: list[_Encoded]) -> _Encoded:
+    fixed = np.hstack([column.fixed for column in columns])
+    return _Encoded(fixed, [text for column in columns for text in column.texts])
 
 
-def _concatenated(array: pa.Array) -> pa.Array:
-    """The items of each list, encoded and put one after another; null stays null."""
-    lengths = pc.fill_null(pc.list_value_length(array), 0)
-    offsets = np.concatenate([[0], np.cumsum(lengths.to_numpy(zero_copy_only=False))])
-    items = pa.LargeListArray.from_arrays(pa.array(offsets, pa.int64()), _encoded(array.flatten()))
-    joined = pc.binary_join(items, pa.scalar(b"", pa.large_binary()))
-    return pc.if_else(array.is_valid(), joined, pa.scalar(None, pa.large_binary()))
+def _flat(fixed: npt.NDArray[np.uint8]) -> tuple[_Offsets, pa.Buffer]:
+    count, width = fixed.shape
+    return np.arange(count + 1, dtype=np.int64) * width, pa.py_buffer(np.ascontiguousarray(fixed))
+
+
+def _bytes(values: npt.NDArray[Any]) -> npt.NDArray[np.uint8]:
+    """The values as they are stored, a line each."""
+    return np.ascontiguousarray(values).view(np.uint8).reshape(len(values), values.dtype.itemsize)
+
+
+def _places(array: pa.Array, kind: type[np.signedinteger[Any]]) -> npt.NDArray[Any]:
+    """Where each text begins in the buffer of all of them, and where the last one ends."""
+    buffer = array.buffers()[1]
+    if not len(array) or buffer is None:
+        return np.zeros(1, dtype=kind)
+    return np.frombuffer(buffer, dtype=kind)[array.offset : array.offset + len(array) + 1]

@@ -15,7 +15,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, ClassVar, Final
+
+from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
@@ -26,6 +28,15 @@ _DRAFT: Final = ".tmp"
 
 class Folder:
     """The files of one snapshot, named by paths relative to it.
+
+    Attributes
+    ----------
+    path : pathlib.Path
+        Of a folder on the local disk.
+    filesystem : pyarrow.fs.FileSystem
+        Where `address` is a path.
+    exclusive : bool
+        Whether `locked` keeps other writers out. Where it cannot, a commit looks for their traces.
 
     Parameters
     ----------
@@ -40,15 +51,23 @@ class Folder:
         For an address (``s3://…``) instead of a path.
     """
 
+    exclusive: ClassVar[bool] = True
+    _next_step: ClassVar[str] = "See that the disk has room. The snapshot is whole, as it was or new."
+
     def __init__(self, path: str | os.PathLike[str], *, step: Step = no_step) -> None:
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "://" in text or "\0" in text:
             raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
         self.path = Path(text).expanduser().absolute()
+        self.filesystem: FileSystem = LocalFileSystem()
         self._step = step
 
     def __str__(self) -> str:
         return str(self.path)
+
+    def address(self, name: str) -> str:
+        """Path of a file on `filesystem`."""
+        return str(self.path / name)
 
     def make(self) -> None:
         """Make the folder, for this user only, where it is missing."""
@@ -89,6 +108,15 @@ class Folder:
             raise self._not_a_file(name, "something that is no regular file")
         return os.fdopen(handle, "rb")
 
+    def open_partial(self, name: str) -> BinaryIO:
+        """Open a file of which only some bytes are wanted; raises as `open`."""
+        return self.open(name)
+
+    def content(self, name: str) -> bytes:
+        """Everything in a file that `replace` replaces: of one version of it; raises as `open`."""
+        with self.open(name) as file:
+            return file.read()
+
     def size(self, name: str) -> int:
         """Bytes of a file; raises as `open`."""
         with self.open(name) as file:
@@ -106,6 +134,10 @@ class Folder:
             yield hashing
         finally:
             hashing.close()
+
+    def draft_of(self, name: str) -> str:
+        """What a new file is called until the commit gives it its name: nothing a Parquet reader opens."""
+        return draft_of(name)
 
     def rename(self, old: str, new: str) -> None:
         """Give a file of the same folder its name, replacing what had it."""
@@ -213,7 +245,7 @@ class Folder:
             raise SnapshotError(
                 f"{doing} the snapshot {self}",
                 got=f"{type(error).__name__}: {error.strerror or error}",
-                next_step="See that the disk has room. The snapshot is whole, as it was or new.",
+                next_step=self._next_step,
             ) from error
 
 

@@ -18,7 +18,7 @@ MANIFEST: Final = "_manifest.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
-SCHEMA_VERSION: Final = 1
+SCHEMA_VERSION: Final = 2
 """Version of the columns and of what is hashed to tell a changed row."""
 
 KEPT_RECEIPTS: Final = 50
@@ -100,15 +100,31 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manifest: msgspec.Raw
 
 
-def write_manifest(folder: Folder, manifest: Manifest) -> None:
-    """Replace the manifest atomically. This is the commit."""
+def write_manifest(folder: Folder, manifest: Manifest) -> bytes:
+    """Replace the manifest atomically. This is the commit. The bytes as they rest."""
     body = msgspec.json.encode(manifest)
     envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
-    folder.replace(MANIFEST, msgspec.json.encode(envelope) + b"\n")
+    content = msgspec.json.encode(envelope) + b"\n"
+    folder.replace(MANIFEST, content)
+    return content
 
 
 def read_manifest(folder: Folder) -> Manifest | None:
-    """The manifest, or None where there is none.
+    """The manifest, or None where there is none; raises as `decode_manifest`."""
+    content = manifest_bytes(folder)
+    return None if content is None else decode_manifest(folder, content)
+
+
+def manifest_bytes(folder: Folder) -> bytes | None:
+    """The manifest as it rests, or None where there is none."""
+    try:
+        return folder.content(MANIFEST)
+    except FileNotFoundError:
+        return None
+
+
+def decode_manifest(folder: Folder, content: bytes) -> Manifest:
+    """The manifest of these bytes.
 
     Raises
     ------
@@ -117,20 +133,15 @@ def read_manifest(folder: Folder) -> Manifest | None:
     SnapshotError
         When another version of the toolkit wrote it.
     """
-    try:
-        with folder.open(MANIFEST) as file:
-            content = file.read()
-    except FileNotFoundError:
-        return None
     doing = f"reading the manifest {MANIFEST!r} of the snapshot {folder}"
     try:
-        envelope = msgspec.json.decode(content, type=_Envelope)
+        envelope = _ENVELOPE.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _damaged(doing, f"{len(content):,} bytes that are no manifest ({error})") from None
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
         raise _damaged(doing, "a text that does not have the hash it was written with")
     try:
-        version = msgspec.json.decode(envelope.manifest, type=_Versions)
+        version = _VERSIONS.decode(envelope.manifest)
         if (version.format, version.schema_version) != (FORMAT, SCHEMA_VERSION):
             raise SnapshotError(
                 doing,
@@ -138,7 +149,7 @@ def read_manifest(folder: Folder) -> Manifest | None:
                 expected=f"format {FORMAT}, schema version {SCHEMA_VERSION}",
                 next_step="Read it with the version of the toolkit that wrote it.",
             )
-        manifest = msgspec.json.decode(envelope.manifest, type=Manifest)
+        manifest = _MANIFEST.decode(envelope.manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise _damaged(doing, f"a manifest that breaks its own rules ({error})") from None
     return manifest
@@ -147,6 +158,12 @@ def read_manifest(folder: Folder) -> Manifest | None:
 class _Versions(msgspec.Struct, frozen=True):
     format: int
     schema_version: int
+
+
+# made here, because the first look at a struct is not safe when several threads take it at once
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_VERSIONS: Final = msgspec.json.Decoder(_Versions)
+_MANIFEST: Final = msgspec.json.Decoder(Manifest)
 
 
 def _damaged(doing: str, got: str) -> SnapshotDamagedError:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 import warnings
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable
 
-import pyarrow as pa
+from pyarrow.fs import FileSystem
 
 from toolkit.client.failures import Kind
 from toolkit.errors import IncompleteLoadWarning
 from toolkit.filters.failure import FailureFilter
-from toolkit.loading.failures import open_failures
+from toolkit.loading.failures import CONNECTIONS, open_failures
 from toolkit.loading.load import Load
 from toolkit.loading.progress import ProgressOption
 from toolkit.settings.service import Service
@@ -22,8 +22,9 @@ from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
-
-_BATCH_BYTES: Final = 4 << 20
+from toolkit.snapshots.intake import BATCH_BYTES, EVERY, Intake
+from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.spool import WAITING_BYTES
 
 
 def sync_failures(
@@ -33,6 +34,10 @@ def sync_failures(
     filter: FailureFilter | None = None,  # noqa: A002 - the name users expect
     kind: Kind = "workflows",
     progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    filesystem: FileSystem | None = None,
 ) -> Changes:
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
@@ -46,8 +51,8 @@ def sync_failures(
     service : Service
         From `connect`.
     path : str or path
-        A local folder: a new or empty one, or the snapshot of an earlier sync of the same service, kind and
-        filter.
+        A folder, or an address such as ``s3://bucket/prefix``: new or empty, or the snapshot of an earlier
+        sync of the same service, kind and filter.
     filter : FailureFilter, optional
         Which entries. Default: all. A filter with an age (``since="7d"``) means other times at each call, so
         a second sync with it needs another folder.
@@ -55,6 +60,14 @@ def sync_failures(
         Failed workflow runs, or failed plain messages.
     progress : bool or callable, optional
         As in `load_failures`.
+    connections : int
+        At most this many requests are under way at once.
+    requests_per_second : float, optional
+        At most this many requests start in a second. Default: as many as the service allows.
+    passes : {1, 2}
+        2 reads everything a second time and compares.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is, if not on the local disk.
 
     Returns
     -------
@@ -70,12 +83,14 @@ def sync_failures(
         else gone.
     SnapshotLockedError
         When another writer holds the snapshot.
+    SnapshotConflictError
+        When another writer changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
         When it is not as it was written.
     SnapshotError
         When the disk refuses.
     ServiceError
-        When the load fails. After any error the snapshot is as it was.
+        When the load fails. After any error the snapshot is as it was, and the next call goes on from there.
 
     Warns
     -----
@@ -84,9 +99,12 @@ def sync_failures(
 
     Notes
     -----
-    Of an entry that changes while it is read, the version that came first is written; the next sync sees the
-    later one. Header values and URLs are masked with the key of this user, so that another user's sync of the
-    same folder sees them all as changed.
+    What is read rests beside the snapshot, every half minute and when the load is stopped, by an error or by
+    Ctrl-C. The same call within a day goes on from there; the receipt counts that as `resumed`.
+
+    Of an entry that changes while it is read, the version that came last is written. Header values and URLs
+    are masked with the key of this user, so that another user's sync of the same folder sees them all as
+    changed.
 
     Examples
     --------
@@ -95,7 +113,16 @@ def sync_failures(
     >>> len(changes.added), len(changes.changed), len(changes.gone)
     (5000, 0, 0)
     """
-    changes = sync_load(open_failures(service, filter, kind=kind, progress=progress), Folder(path))
+    load = open_failures(
+        service,
+        filter,
+        kind=kind,
+        progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
+    )
+    changes = sync_load(load, open_folder(path, filesystem))
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
     return changes
@@ -107,7 +134,10 @@ def sync_load(
     *,
     clock: Clock = utc_now,
     group_bytes: int = GROUP_BYTES,
-    batch_bytes: int = _BATCH_BYTES,
+    batch_bytes: int = BATCH_BYTES,
+    waiting_bytes: int = WAITING_BYTES,
+    every: float = EVERY,
+    monotonic: Callable[[], float] = time.monotonic,
 ) -> Changes:
     """Bring a failure snapshot up to date with a load of everything retained.
 
@@ -118,8 +148,12 @@ def sync_load(
     folder : Folder
     clock : callable
         Gives the time, with a time zone.
-    group_bytes, batch_bytes : int
-        Bytes of Arrow data in a row group, and compared at a time.
+    group_bytes, batch_bytes, waiting_bytes : int
+        Bytes of Arrow data in a row group, compared at a time, and waiting in memory until the load ends.
+    every : float
+        Seconds between checkpoints.
+    monotonic : callable
+        Gives seconds.
 
     Returns
     -------
@@ -132,21 +166,9 @@ def sync_load(
     """
     with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as change:
         change.bind(load.plan.source, load.plan.scope)
-        comparison = Comparison(change, read_index(folder, change.previous), clock())
-        for table in _larger(load, nbytes=batch_bytes):
-            comparison.take(table)
-        return comparison.finish(load.receipt)
-
-
-def _larger(load: Load, *, nbytes: int) -> Iterator[pa.Table]:
-    """The rows in tables of at least so many bytes, but for the last: each table has a cost of its own."""
-    waiting: list[pa.Table] = []
-    size = 0
-    for table in load:
-        waiting.append(table)
-        size += table.nbytes
-        if size >= nbytes:
-            yield pa.concat_tables(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.concat_tables(waiting)
+        intake = Intake(change, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic)
+        index = read_index(folder, change.previous)
+        comparison = Comparison(
+            change, index, intake.began, resting=intake.resting, waiting_bytes=waiting_bytes
+        )
+        return comparison.finish(intake.read(comparison))

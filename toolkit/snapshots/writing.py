@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
+from pyarrow.fs import FileSystem
 
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
@@ -16,13 +17,18 @@ from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Kind, Manifest
+from toolkit.snapshots.object_store import open_folder
 from toolkit.tables.frames import to_table
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
 
 
 def write_snapshot(
-    frame: pd.DataFrame, path: str | os.PathLike[str], *, schema: pa.Schema | None = None
+    frame: pd.DataFrame,
+    path: str | os.PathLike[str],
+    *,
+    schema: pa.Schema | None = None,
+    filesystem: FileSystem | None = None,
 ) -> None:
     """Keep a frame as a snapshot: Parquet that any reader opens, and a manifest that says when it is whole.
 
@@ -35,9 +41,12 @@ def write_snapshot(
         A frame made by a loader, or one derived from it. Its index is not kept; of its ``attrs``, only the
         receipt is.
     path : str or path
-        A local folder: a new or empty one, or a snapshot of frames of the same service, scope and columns.
+        A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
+        same service, scope and columns.
     schema : pyarrow.Schema, optional
         Columns and types of a frame that is not one of the toolkit's tables.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is, if not on the local disk.
 
     Raises
     ------
@@ -74,7 +83,7 @@ def write_snapshot(
     slices = (table.slice(start, _ROWS) for start in range(0, table.num_rows, _ROWS))
     write_rows(
         slices,
-        Folder(path),
+        open_folder(path, filesystem),
         kind="frame",
         schema=schema,
         source=receipt.source if receipt else "",

@@ -1,0 +1,342 @@
+"""Snapshots in an object store: the same rows and promises as on a disk, read by anything."""
+
+from __future__ import annotations
+
+import socket
+import traceback
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import dask.dataframe as dd
+import duckdb
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+import pytest
+import s3fs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from moto.backends import get_backend
+from pandas.testing import assert_frame_equal
+from pyarrow.fs import (
+    FileSelector,
+    FSSpecHandler,
+    LocalFileSystem,
+    PyFileSystem,
+    SubTreeFileSystem,
+    _MockFileSystem,
+)
+
+import toolkit as tk
+from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
+from toolkit.snapshots import object_store, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.object_store import ObjectFolder, open_folder
+from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.frames import frame_from_rows, to_frame
+from toolkit.tables.schemas import LABELS_EXPLODED
+
+
+def _objects(store: SimpleNamespace) -> list[str]:
+    found = store.filesystem.get_file_info(FileSelector(store.bucket, recursive=True))
+    return [info.path for info in found if info.is_file]
+
+
+def _labels(*names: str) -> Any:
+    return frame_from_rows([{"dlq_id": name, "label": "billing"} for name in names], LABELS_EXPLODED)
+
+
+def test_a_frame_comes_back_as_from_a_disk(
+    store: SimpleNamespace, made: SimpleNamespace, tmp_path: Path
+) -> None:
+    """Written, read, scanned and verified, a snapshot is the same in a bucket as in a folder."""
+    frame = to_frame(made.failures(made.entries("a", "b")))
+    for options in ({"path": store.path, "filesystem": store.filesystem}, {"path": tmp_path / "snapshot"}):
+        write_snapshot(frame, **options)
+        write_snapshot(frame, **options)
+        assert_frame_equal(read_snapshot(**options), frame)
+        assert scan_snapshot(**options).to_table().num_rows == 2
+        verified = verify_snapshot(**options)
+        assert (verified.rows, verified.generation, verified.unlisted[1:]) == (2, 2, ())
+    assert len(_objects(store)) == 2  # the data file and the manifest
+
+
+def test_syncs_keep_history_as_on_a_disk(
+    store: SimpleNamespace, made: SimpleNamespace, folder: Folder
+) -> None:
+    """Added, changed and gone rows, and those that come back, are the same in a bucket as in a folder."""
+    bucket = open_folder(store.path, store.filesystem)
+    pages = [
+        made.entries("a", "b", "c"),
+        [made.entry("b", body="new"), *made.entries("c", "d")],
+        made.entries("a", "c", "d"),
+    ]
+    found: dict[Folder, list[Any]] = {bucket: [], folder: []}
+    for place, changes in found.items():
+        clock = made.clock(made.start)
+        for page in pages:
+            changes.append(sync_load(made.load(page), place, clock=clock))
+            _ = changes[-1].added, changes[-1].changed, changes[-1].gone
+            clock.forward(days=1)
+    for here, there in zip(*found.values(), strict=True):
+        assert here.counts == there.counts
+        for name in ("added", "changed", "gone"):
+            ours, theirs = getattr(here, name), getattr(there, name)
+            assert ours["dlq_id"].tolist() == theirs["dlq_id"].tolist()
+            assert ours["body"].tolist() == theirs["body"].tolist()
+            assert ours["gone_between"].isna().tolist() == theirs["gone_between"].isna().tolist()
+    assert found[bucket][1].counts == {"added": 1, "changed": 1, "gone": 1}
+    verified = verify_snapshot(store.path, filesystem=store.filesystem)
+    assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (4, 1, 3, ())
+
+
+def test_the_public_functions_take_a_file_system(store: SimpleNamespace, sample_service: tk.Service) -> None:
+    """Failures and vectors of a service go to a bucket and come back whole."""
+    where = {"filesystem": store.filesystem}
+    failures, vectors = f"{store.bucket}/failures", f"{store.bucket}/vectors"
+    some = tk.FailureFilter(label="priority")
+    first = tk.sync_failures(sample_service, failures, filter=some, **where)
+    second = tk.sync_failures(sample_service, failures, filter=some, **where)
+    assert first.counts["added"] == len(tk.read_snapshot(failures, **where)) > 0
+    assert second.counts == {"added": 0, "changed": 0, "gone": 0}
+    receipt = tk.export_vectors(sample_service, vectors, namespace="all", **where)
+    assert receipt.complete
+    assert tk.scan_snapshot(vectors, **where).count_rows() == tk.verify_snapshot(vectors, **where).rows > 0
+
+
+def test_an_address_says_where_and_the_environment_who(
+    store: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An address and credentials from the environment are enough; neither gets into what is kept."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-the-test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
+    address = (
+        f"s3://{store.path}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{store.server.port}"
+    )
+    write_snapshot(_labels("a"), address)
+    assert read_snapshot(address)["dlq_id"].tolist() == ["a"]
+    assert verify_snapshot(address).path == f"s3://{store.path}"
+    for name in _objects(store):
+        with store.filesystem.open_input_file(name) as file:
+            assert b"of-the-test" not in file.read()
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "s3://KEY:hidden@bucket/prefix?region=us-east-1",
+        "s3://KEY:hid/den@bucket/prefix",
+        "s3://KEY:hidden@",
+        "abfs://container:hidden@account.dfs.core.windows.net/prefix",
+        "abfs://container@account.dfs.core.windows.net/prefix?client_secret=hidden",
+        "abfs://container@account.dfs.core.windows.net/prefix?account_key=hid%64en",
+    ],
+)
+@pytest.mark.parametrize("read", [read_snapshot, scan_snapshot, verify_snapshot])
+def test_an_address_with_a_secret_is_refused_and_not_repeated(
+    address: str, read: Callable[[str], Any]
+) -> None:
+    """Addresses end up in errors, notebooks and shells' histories, so secrets have no place in them."""
+    with pytest.raises(InputError, match="holds a secret") as caught:
+        read(address)
+    assert "hid" not in repr(caught.value)
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    "path", ["", "/", "bucket/../other", "bucket/./x", "../bucket", "bucket//x", "a\0b", "s3://bucket/x"]
+)
+def test_a_path_leads_nowhere_else(store: SimpleNamespace, path: str) -> None:
+    """Paths that could mean another place, or none, are refused, under a folder of a file system too."""
+    for filesystem in (store.filesystem, SubTreeFileSystem(store.bucket, store.filesystem)):
+        with pytest.raises(InputError, match="bucket and prefix"):
+            open_folder(path, filesystem)
+
+
+def test_what_is_local_after_all_is_a_local_folder(tmp_path: Path, store: SimpleNamespace) -> None:
+    """However a local path is named, all promises of the disk hold; a part of a bucket is a prefix."""
+    local = LocalFileSystem()
+    for folder in (
+        open_folder(tmp_path / "x"),
+        open_folder(str(tmp_path / "x"), local),
+        open_folder((tmp_path / "x").as_uri()),
+        open_folder("x", SubTreeFileSystem(str(tmp_path), local)),
+        open_folder("x", SubTreeFileSystem(tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local))),
+    ):
+        assert type(folder) is Folder
+        assert folder.path == tmp_path / "x"
+    inside = open_folder("snapshot/", SubTreeFileSystem(store.bucket, store.filesystem))
+    assert str(inside) == f"s3://{store.path}"
+
+
+def test_a_file_system_of_another_library_is_refused_with_a_way_out() -> None:
+    """What is not pyarrow's is named, with how to wrap it."""
+    with pytest.raises(InputError, match="PyFileSystem"):
+        open_folder("bucket/x", s3fs.S3FileSystem(anon=True))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
+@pytest.mark.parametrize("which", ["part-", "_index-", "_manifest"])
+def test_a_harmed_object_is_found(
+    store: SimpleNamespace, made: SimpleNamespace, which: str, harm: str
+) -> None:
+    """An object that was changed, cut or removed is refused by name, whichever it is."""
+    sync_load(made.load(made.entries("a", "b")), open_folder(store.path, store.filesystem))
+    (name,) = (name for name in _objects(store) if name.rpartition("/")[2].startswith(which))
+    with store.filesystem.open_input_file(name) as file:
+        content = bytearray(file.read())
+    content[len(content) // 2] ^= 1
+    if harm == "remove":
+        store.filesystem.delete_file(name)
+    else:
+        with store.filesystem.open_output_stream(name) as stream:
+            stream.write(bytes(content if harm == "flip" else content[:-1]))
+    expected = SnapshotError if (which, harm) == ("_manifest", "remove") else SnapshotDamagedError
+    with pytest.raises(expected, match=f"{which}|no manifest"):
+        verify_snapshot(store.path, filesystem=store.filesystem)
+
+
+def test_other_readers_find_plain_parquet(store: SimpleNamespace, made: SimpleNamespace) -> None:
+    """pyarrow, DuckDB and Dask read the prefix as it is."""
+    folder = open_folder(store.path, store.filesystem)
+    sync_load(made.load(made.entries("a", "b", "c")), folder, clock=made.clock(made.start))
+    later = made.clock(made.start + timedelta(days=1))
+    sync_load(made.load([made.entry("b", body="new"), *made.entries("c", "d")]), folder, clock=later)
+    expected = ["a", "b", "c", "d"]
+
+    assert sorted(pq.read_table(store.path, filesystem=store.filesystem)["dlq_id"].to_pylist()) == expected
+    dataset = ds.dataset(store.path, filesystem=store.filesystem)
+    assert sorted(dataset.to_table(columns=["dlq_id"])["dlq_id"].to_pylist()) == expected
+
+    endpoint = {"endpoint_url": f"http://127.0.0.1:{store.server.port}", "region_name": "us-east-1"}
+    options = {"key": "a", "secret": "b", "client_kwargs": endpoint, "skip_instance_cache": True}
+    with duckdb.connect() as connection:
+        connection.register_filesystem(s3fs.S3FileSystem(**options))
+        query = f"select dlq_id from read_parquet('s3://{store.path}/first_seen/*/*.parquet') order by 1"  # noqa: S608 - made here
+        assert [row[0] for row in connection.execute(query).fetchall()] == expected
+        scanned = scan_snapshot(store.path, filesystem=store.filesystem)
+        connection.register("failures", scanned)
+        assert connection.execute("select count(*) from failures").fetchone() == (4,)
+    frame = dd.read_parquet(f"s3://{store.path}/first_seen", filesystem=store.filesystem)
+    assert sorted(frame["dlq_id"].compute(scheduler="synchronous")) == expected
+    through_fsspec = PyFileSystem(FSSpecHandler(s3fs.S3FileSystem(**options)))
+    assert len(read_snapshot(store.path, filesystem=through_fsspec)) == 4
+
+
+def test_a_listing_of_many_pages_is_read_to_its_end(store: SimpleNamespace) -> None:
+    """A store lists a thousand objects at a time; all of them are seen."""
+    write_snapshot(_labels("a"), store.path, filesystem=store.filesystem)
+    objects = get_backend("s3")["123456789012"]["aws"]
+    for number in range(1100):
+        objects.put_object(store.bucket, f"snapshot/notes/{number}", b"mine")
+    unlisted = verify_snapshot(store.path, filesystem=store.filesystem).unlisted
+    assert set(unlisted) == {f"notes/{number}" for number in range(1100)}
+    write_snapshot(_labels("b"), store.path, filesystem=store.filesystem)
+    assert verify_snapshot(store.path, filesystem=store.filesystem).unlisted == unlisted
+
+
+@pytest.mark.parametrize("status", [403, 500, 503])
+def test_a_store_that_refuses_is_not_an_empty_one(store: SimpleNamespace, status: int) -> None:
+    """No permission and no answer are errors of the store, never "there is no snapshot"."""
+    where = {"path": store.path, "filesystem": store.filesystem}
+    write_snapshot(_labels("a"), **where)
+    for refused in ("HEAD", "GET"):
+        store.server.before = lambda method, _, refused=refused: status if method == refused else None
+        for use in (
+            read_snapshot,
+            scan_snapshot,
+            verify_snapshot,
+            lambda **to: write_snapshot(_labels("b"), **to),
+        ):
+            with pytest.raises(SnapshotError, match="the store can be reached") as caught:
+                use(**where)
+            assert type(caught.value) is SnapshotError
+    store.server.free()
+    assert read_snapshot(**where)["dlq_id"].tolist() == ["a"]
+
+
+def test_a_store_that_is_not_there_is_an_error_without_secrets(store: SimpleNamespace) -> None:
+    """Nobody listening is a typed error, which names the place and no key."""
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        port = closed.getsockname()[1]
+    nowhere = store.server.filesystem(endpoint_override=f"127.0.0.1:{port}")
+    for use in (read_snapshot, lambda path, **to: write_snapshot(_labels("b"), path, **to)):
+        with pytest.raises(SnapshotError, match=f"s3://{store.path}") as caught:
+            use(store.path, filesystem=nowhere)
+        shown = "".join(traceback.format_exception(caught.value))
+        assert "of-the-test" not in shown
+
+
+def test_a_bucket_that_is_missing_is_not_made(store: SimpleNamespace) -> None:
+    """A misspelt bucket is an error for writers and readers."""
+    where = {"path": "no-such-bucket/snapshot", "filesystem": store.filesystem}
+    with pytest.raises(SnapshotError, match="no-such-bucket"):
+        write_snapshot(_labels("a"), **where)
+    with pytest.raises(SnapshotError, match="no-such-bucket"):
+        read_snapshot(**where)
+
+
+@settings(deadline=None)
+@given(contents=st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4), block=st.integers(1, 50))
+def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int) -> None:
+    """Bytes of any length, written in any pieces and sent in blocks of any size, are read again exactly."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(object_store, "_BLOCK", block)
+        folder = ObjectFolder("bucket/x", _MockFileSystem())
+        for number, pieces in enumerate(contents):
+            with folder.new_file(f"days/{number}.bin") as file:
+                for piece in pieces:
+                    file.write(piece)
+                assert f"days/{number}.bin" not in set(folder.names())
+                file.sync()
+            folder.replace("_manifest.json", b"".join(pieces))
+        for number, pieces in enumerate(contents):
+            whole = b"".join(pieces)
+            with folder.open(f"days/{number}.bin") as file:
+                assert file.read() == whole
+            assert folder.size(f"days/{number}.bin") == len(whole)
+        if contents:
+            assert folder.content("_manifest.json") == b"".join(contents[-1])
+            folder.remove("days/0.bin")
+            folder.remove("days/0.bin")
+        left = {f"days/{number}.bin" for number in range(1, len(contents))}
+        assert set(folder.names()) == left | ({"_manifest.json"} if contents else set())
+
+
+def test_an_object_that_was_never_finished_is_never_there(store: SimpleNamespace) -> None:
+    """Without its last word, nothing of an object goes up, and nothing is left begun."""
+    folder = open_folder(store.path, store.filesystem)
+    with folder.new_file("part.parquet") as file:
+        file.write(b"half")
+    with pytest.raises(FileNotFoundError, match=r"part\.parquet"):
+        folder.open("part.parquet")
+    assert _objects(store) == []
+
+
+def test_a_large_object_goes_up_and_comes_back_in_blocks(store: SimpleNamespace) -> None:
+    """More than one block goes up as one object, and is read again whole."""
+    folder = open_folder(store.path, store.filesystem)
+    content = bytes(range(256)) * (80 << 10)  # 20 MB: a block and a quarter
+    with folder.new_file("part.bin") as file:
+        file.write(content)
+        file.sync()
+    with folder.open("part.bin") as file:
+        assert file.read() == content
+    with folder.open_partial("part.bin") as file:
+        file.seek(-3, 2)
+        assert file.read() == content[-3:]
+
+
+def test_tables_of_other_types_are_refused_in_a_bucket_too(store: SimpleNamespace) -> None:
+    """What a snapshot may hold does not depend on where it is."""
+    write_snapshot(_labels("a"), store.path, filesystem=store.filesystem)
+    with pytest.raises(SnapshotError, match="folder of its own"):
+        write_snapshot(
+            _labels("a")[["label"]],
+            store.path,
+            filesystem=store.filesystem,
+            schema=pa.schema([("label", pa.string())]),
+        )

@@ -1,0 +1,307 @@
+"""Writers to an object store, killed, refused, interrupted, or not alone: old or new, and never silent."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from moto.backends import get_backend
+
+from toolkit.errors import SnapshotConflictError, SnapshotDamagedError, SnapshotError
+from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
+from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.syncing import sync_load
+
+_PROGRAM = Path(__file__).parents[1] / "store_writer_process.py"
+_CHANGING = {"PUT", "POST", "DELETE"}
+
+_OLD = {name: (f"body of {name}", True) for name in "abc"}
+_NEW = {
+    "a": ("body of a", False),
+    "b": ("new", True),
+    "c": ("body of c", True),
+    "d": ("body of d", True),
+}
+
+
+@pytest.fixture
+def place(store: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
+    """Syncs to one snapshot, and what it holds."""
+    quick = store.server.filesystem(allow_delayed_open=True)  # small objects in one request
+
+    def sync(
+        *rows: Any,
+        path: str = store.path,
+        filesystem: Any = quick,
+        step: Callable[[str], None] = lambda _: None,
+    ) -> Any:
+        folder = open_folder(path, filesystem, step=step)
+        return sync_load(made.load(*rows), folder, clock=made.clock(made.start), batch_bytes=1)
+
+    def second(**options: Any) -> Any:
+        return sync([made.entry("b", body="new"), *made.entries("c")], made.entries("d"), **options)
+
+    def state(path: str = store.path) -> dict[str, tuple[str, bool]]:
+        frame = read_snapshot(path, filesystem=store.filesystem)
+        there = frame["gone_between"].isna()
+        return {row.dlq_id: (row.body, here) for row, here in zip(frame.itertuples(), there, strict=True)}
+
+    def whole(path: str = store.path) -> Any:
+        return verify_snapshot(path, filesystem=store.filesystem)
+
+    return SimpleNamespace(
+        first=lambda **options: sync(made.entries("a", "b", "c"), **options),
+        second=second, sync=sync, state=state, whole=whole,
+    )  # fmt: skip
+
+
+def _once(act: Callable[[], Any]) -> Callable[[], None]:
+    """Act when called for the first time."""
+    turns = itertools.count()
+
+    def call() -> None:
+        if next(turns) == 0:
+            act()
+
+    return call
+
+
+def _objects(store: SimpleNamespace) -> dict[str, bytes]:
+    """Everything in the bucket, taken from the server's memory."""
+    keys = get_backend("s3")["123456789012"]["aws"].buckets[store.bucket].keys
+    return {name: key.value for name, key in keys.items()}
+
+
+@contextmanager
+def _writers(port: int) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, str(_PROGRAM), str(port)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as writers:
+        yield writers
+        assert writers.stdin is not None
+        writers.stdin.close()
+        assert writers.wait(timeout=60) == 0
+
+
+def _ending(writers: subprocess.Popen[str], store: SimpleNamespace, path: str, number: int) -> int:
+    """How a writer ended that was killed before this one of its requests that change something."""
+    assert writers.stdin is not None
+    assert writers.stdout is not None
+    turns = itertools.count(1)
+    writer: SimpleQueue[int] = SimpleQueue()
+
+    def kill(method: str, _: str) -> int | None:
+        if method not in _CHANGING or next(turns) != number:
+            return None
+        os.kill(writer.get(), signal.SIGKILL)
+        return 500  # to nobody
+
+    store.server.before = kill
+    writers.stdin.write(f"{path}\n")
+    writers.stdin.flush()
+    writer.put(int(writers.stdout.readline()))
+    ended = int(writers.stdout.readline())
+    store.server.free()
+    return ended
+
+
+@pytest.mark.parametrize("old", [{}, _OLD], ids=["a first sync", "a second sync"])
+def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
+    store: SimpleNamespace, place: SimpleNamespace, old: dict[str, tuple[str, bool]]
+) -> None:
+    """After a kill before any request that changes something, all is whole; the next sync clears up."""
+    if old:
+        place.first()
+    base = _objects(store)
+    backend = get_backend("s3")["123456789012"]["aws"]
+    states = []
+    with _writers(store.server.port) as writers:
+        for number in itertools.count(1):
+            path = f"{store.bucket}/{number}"
+            for name, content in base.items():
+                backend.put_object(store.bucket, name.replace("snapshot", str(number), 1), content)
+            ended = _ending(writers, store, path, number)
+            try:
+                states.append(place.state(path))
+            except SnapshotError as error:
+                assert (type(error), old) == (SnapshotError, {})  # noqa: PT017 - both ways are checked
+                states.append({})
+            place.second(path=path)
+            assert place.whole(path).unlisted == ()
+            if ended == 0:
+                break
+            assert ended == -signal.SIGKILL
+    new = _NEW if old else {name: _NEW[name] for name in "bcd"}
+    place_of_commit = states.index(new)
+    assert states == [old] * place_of_commit + [new] * (len(states) - place_of_commit)
+    assert place_of_commit > 2
+
+
+def test_a_store_that_refuses_any_request_keeps_old_or_new(
+    store: SimpleNamespace, place: SimpleNamespace
+) -> None:
+    """Whatever the store refuses, a typed error is raised, and the snapshot is whole."""
+    states = []
+    for number in itertools.count(1):
+        path = f"{store.bucket}/{number}"
+        place.first(path=path)
+        turns = itertools.count(1)
+        store.server.before = lambda method, _, turns=turns, number=number: (
+            500 if method in _CHANGING and next(turns) == number else None
+        )
+        try:
+            place.second(path=path)
+        except SnapshotError as error:
+            assert "store can be reached" in str(error)  # noqa: PT017 - the last attempt raises nothing
+            store.server.free()
+            states.append(place.state(path))
+        else:
+            break
+    place_of_commit = states.index(_NEW)
+    assert states == [_OLD] * place_of_commit + [_NEW] * (len(states) - place_of_commit)
+    assert 2 < place_of_commit < len(states)
+
+
+def test_a_commit_by_another_is_found_before_ours(
+    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+) -> None:
+    """Another writer's commit while we write is a typed error; what we wrote is removed, theirs is whole."""
+    place.first()
+    other = _once(lambda: place.sync(made.entries("a", "b", "c", "x")))
+    with pytest.raises(SnapshotConflictError, match="another writer"):
+        place.second(step=lambda name: other() if name == "upload" else None)
+    assert sorted(place.state()) == ["a", "b", "c", "x"]
+    whole = place.whole()
+    assert (whole.generation, whole.unlisted) == (2, ())
+    assert place.second().counts == {"added": 1, "changed": 1, "gone": 2}
+
+
+def test_of_two_first_writers_one_wins(
+    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+) -> None:
+    """Where nothing was, the one that commits later is told, and nothing of it is left."""
+    other = _once(place.first)
+    with pytest.raises(SnapshotConflictError):
+        place.second(step=lambda name: other() if name == "upload" else None)
+    assert place.state() == _OLD
+    assert place.whole().unlisted == ()
+
+
+def test_a_writer_that_only_began_takes_nothing_away(
+    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+) -> None:
+    """What another has sent up and not committed looks left behind; it is not cleared away at the start."""
+    place.first()
+
+    @_once
+    def other() -> None:
+        load = made.load(made.entries("x"), error=ConnectionError("lost"))
+        with pytest.raises(SnapshotError, match="lost"):
+            sync_load(load, open_folder(store.path, store.filesystem), every=1e9)
+
+    place.second(step=lambda name: other() if name == "replace" else None)
+    assert place.state() == _NEW
+    assert place.whole().unlisted == ()
+
+
+def test_a_load_that_stopped_goes_on_in_a_bucket(
+    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+) -> None:
+    """What was read rests as objects beside the snapshot; the same call goes on, and clears them away."""
+    place.first()
+    folder = open_folder(store.path, store.filesystem)
+    clock = made.clock(made.start)
+    stopped = made.load(*made.pages, error=ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        sync_load(stopped, folder, clock=clock, batch_bytes=1, waiting_bytes=1)
+    assert place.state() == _OLD
+    assert any("_checkpoint" in name for name in _objects(store))
+    resumed = made.load(*made.pages)
+    changes = sync_load(resumed, folder, clock=clock, batch_bytes=1, waiting_bytes=1)
+    assert changes.receipt.resumed == 1
+    assert sorted(place.state()) == ["a", "b", "c", "d"]
+    assert place.whole().unlisted == ()
+    assert not any("_checkpoint" in name for name in _objects(store))
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_commit_by_another_in_the_same_moment_is_never_silent(
+    store: SimpleNamespace, place: SimpleNamespace, moment: str
+) -> None:
+    """Between the look at the manifest and its replacement no lock helps: the later writer finds out."""
+    place.first()
+    turns = itertools.count(1)
+    other = _once(place.second)
+
+    def act(method: str, path: str) -> None:
+        # beginning, part and end: the end is what replaces the manifest
+        if method in _CHANGING and path.endswith("_manifest.json") and next(turns) == 3:
+            other()
+
+    setattr(store.server, moment, act)
+    with pytest.raises(SnapshotConflictError, match="verify the snapshot"):
+        place.second(filesystem=store.filesystem)
+    if moment == "after":
+        assert place.state() == _NEW
+        assert place.whole().generation == 3
+    else:
+        with pytest.raises(SnapshotDamagedError):
+            place.whole()
+
+
+@pytest.mark.parametrize("turn", [1, 2, 3])
+def test_an_interrupt_while_the_manifest_goes_up_leaves_a_whole_one(
+    store: SimpleNamespace, place: SimpleNamespace, turn: int
+) -> None:
+    """Ctrl-C at any request of the commit ends the call, and never leaves an empty or a half manifest."""
+    place.first()
+    turns = itertools.count(1)
+
+    def interrupt(method: str, path: str) -> None:
+        if method in _CHANGING and path.endswith("_manifest.json") and next(turns) == turn:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    store.server.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        place.second(filesystem=store.filesystem)
+    store.server.free()
+    assert place.state() == _NEW
+    place.second()
+    assert place.whole().unlisted == ()
+
+
+def test_a_manifest_that_is_replaced_while_it_is_read_is_read_again(
+    store: SimpleNamespace, place: SimpleNamespace
+) -> None:
+    """A longer manifest between its size and its bytes is no damage."""
+    place.first()
+    commit = _once(place.second)
+    store.server.before = lambda method, path: (
+        commit() if method == "GET" and path.endswith("_manifest.json") else None
+    )
+    assert place.state() == _NEW
+
+
+def test_a_reader_whose_objects_are_replaced_reads_the_next_generation(
+    store: SimpleNamespace, place: SimpleNamespace
+) -> None:
+    """Objects go with the commit that supersedes them: readers begin again, a dataset names what is gone."""
+    place.first()
+    dataset = scan_snapshot(store.path, filesystem=store.filesystem)
+    commit = _once(place.second)
+    store.server.before = lambda method, path: (
+        commit() if method in {"GET", "HEAD"} and path.endswith(".parquet") else None
+    )
+    assert place.state() == _NEW
+    with pytest.raises(FileNotFoundError, match=r"part-000001-.*\.parquet"):
+        dataset.to_table()

@@ -1,0 +1,495 @@
+"""Loads that stop: the same call goes on where they were, and ends as one that never stopped."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pyarrow.fs import _MockFileSystem
+
+from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
+from toolkit.loading.load import Load
+from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots.exporting import export_load
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.intake import EVERY
+from toolkit.snapshots.interrupts import uninterrupted
+from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.schemas import vectors
+
+_ERROR = TransportError("reading")
+
+
+def _rows(path: Path) -> pd.DataFrame:
+    frame = read_snapshot(path)
+    key = ["dlq_id"] if "dlq_id" in frame else ["namespace", "id"]
+    return frame.sort_values(key, ignore_index=True)
+
+
+def _resting(folder: Folder) -> list[str]:
+    return sorted(name for name in folder.names() if "checkpoint" in name)
+
+
+class Seconds:
+    """A monotonic clock that goes on by a step whenever it is asked."""
+
+    def __init__(self, step: float) -> None:
+        self.now, self.step = 0.0, step
+
+    def __call__(self) -> float:  # noqa: D102 - the class says it
+        self.now += self.step
+        return self.now
+
+
+@pytest.mark.parametrize(
+    "error",
+    [_ERROR, KeyboardInterrupt(), SystemExit(), AuthenticationError("reading", status=401, message="no")],
+)
+def test_a_sync_goes_on_where_it_was_stopped(
+    folder: Folder, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
+) -> None:
+    """After any orderly end, pages that were read are not read again, and the snapshot is as it would be."""
+    sync(made.entries("a", "b"))
+    clock.forward(days=1)
+    pages = [[*made.entries("a"), made.entry("b", body="new")], made.entries("c"), made.entries("d")]
+    with pytest.raises(type(error)):
+        sync(*pages[:2], error=error)
+    assert read_snapshot(folder.path)["dlq_id"].tolist() == ["a", "b"]
+    assert verify_snapshot(folder.path).unlisted == ()
+    assert len(_resting(folder)) == 4
+    began = clock.now
+    clock.forward(hours=1)
+    load = made.load(*pages)
+    changes = sync_load(load, folder, clock=clock)
+    assert changes.counts == {"added": 2, "changed": 1, "gone": 0}
+    assert (changes.receipt.rows, changes.receipt.pages, changes.receipt.resumed) == (4, 3, 1)
+    assert changes.receipt.complete
+    assert changes.receipt.notes == ()
+    assert changes.added["first_seen_at"].tolist() == [pd.Timestamp(began)] * 2
+    assert _resting(folder) == []
+    assert verify_snapshot(folder.path).unlisted == ()
+
+
+def test_an_export_goes_on_where_it_was_stopped(folder: Folder, made: SimpleNamespace) -> None:
+    """Finished files are kept, and the rows are those of an export that never stopped."""
+    pages = [
+        [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)] for page in range(6)
+    ]
+
+    def load(count: int, error: BaseException | None = None) -> Load:
+        return made.load(*pages[:count], error=error, schema=vectors(), key=("namespace", "id"))
+
+    for count in (2, 4):
+        with pytest.raises(TransportError):
+            export_load(load(count, _ERROR), folder)
+        with pytest.raises(SnapshotError, match="not finished"):
+            read_snapshot(folder.path)
+    resumed = load(6)
+    receipt = export_load(resumed, folder)
+    assert (receipt.rows, receipt.pages, receipt.resumed) == (54, 6, 2)
+    assert read_snapshot(folder.path)["id"].tolist() == [row["id"] for page in pages for row in page]
+    assert verify_snapshot(folder.path).files == 3
+    assert verify_snapshot(folder.path).unlisted == ()
+
+
+def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> None:
+    """Where files have no drafts and no names to be given, stops end as they do on a disk."""
+    store = _MockFileSystem()
+    pages = [made.entries("a", "b"), made.entries("c"), [made.entry("a", body="later")]]
+    for number, cut in enumerate((1, 2)):
+        with pytest.raises(TransportError):
+            sync_load(made.load(*pages[:cut], error=_ERROR), open_folder("bucket/sync", store))
+        with pytest.raises(TransportError):
+            export_load(
+                made.load(*made.vectors[:cut], error=_ERROR, **made.vectors_are),
+                open_folder("bucket/export", store),
+            )
+        assert len(_resting(open_folder("bucket/sync", store))) == 4 + 2 * number
+    changes = sync_load(made.load(*pages), open_folder("bucket/sync", store))
+    assert (changes.counts["added"], changes.receipt.resumed, changes.receipt.changed) == (3, 2, 1)
+    receipt = export_load(made.load(*made.vectors, **made.vectors_are), open_folder("bucket/export", store))
+    assert (receipt.rows, receipt.resumed) == (4, 2)
+    for name in ("sync", "export"):
+        assert verify_snapshot(f"bucket/{name}", filesystem=store).unlisted == ()
+    found = read_snapshot("bucket/sync", filesystem=store).set_index("dlq_id")["body"].to_dict()
+    assert found == {"a": "later", "b": "body of b", "c": "body of c"}
+
+
+def test_a_short_load_writes_no_checkpoint(folder: Folder, made: SimpleNamespace) -> None:
+    """Nothing rests while a load takes less than the time between checkpoints."""
+    seen: list[str] = []
+    step = Folder(folder.path, step=lambda _: seen.extend(_resting(folder)))
+    sync_load(made.load(made.entries("a"), made.entries("b")), step)
+    assert seen == []
+
+
+def test_a_long_load_writes_one_now_and_then(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+    """By the clock, a checkpoint holds everything read until then: what a kill at that moment leaves."""
+    left: list[dict[str, Any]] = []
+    pages = [made.entries(str(number)) for number in range(8)]
+
+    def tables(work: Any) -> Iterator[pa.Table]:
+        for number, page in enumerate(pages):
+            path = folder.path / "_checkpoint.json"
+            left.append(json.loads(path.read_bytes().partition(b"\n")[2]) if path.exists() else {})
+            work.position = {"pages": number + 1}
+            yield made.failures(page)
+
+    load = made.load()
+    load.tables = tables
+    sync_load(load, folder, clock=clock, monotonic=Seconds(EVERY / 2))
+    found = [state.get("position", {}).get("pages", 0) for state in left]
+    assert found == sorted(found)
+    assert len(set(found)) > 3
+    # ids are written once: each checkpoint adds those that are new
+    assert sum(file["rows"] for file in left[-1]["identities"]) == found[-1]
+    assert len(left[-1]["identities"]) == len(set(found)) - 1
+    assert _resting(folder) == []
+
+
+@pytest.mark.parametrize(
+    ("what", "note"),
+    [
+        ("older", "older than a day"),
+        ("younger", "from the future"),
+        ("cut", "damaged"),
+        ("edited", "damaged"),
+        ("missing", "damaged"),
+        ("version", "of another version"),
+        ("scope", "of another service or scope"),
+    ],
+)
+def test_a_checkpoint_that_does_not_fit_is_cleared_away(
+    folder: Folder, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
+) -> None:
+    """It is not gone on from, the receipt says why, and nothing of it is left."""
+    with pytest.raises(TransportError):
+        sync(made.entries("a"), made.entries("b"), error=_ERROR)
+    path = folder.path / "_checkpoint.json"
+    rows = next(folder.path.glob("_checkpoint*.arrow"))
+    if what == "older":
+        clock.forward(days=1, seconds=1)
+    elif what == "younger":
+        clock.forward(days=-1)
+    elif what == "cut":
+        path.write_bytes(path.read_bytes()[:-5])
+    elif what == "edited":
+        rows.write_bytes(rows.read_bytes().replace(b"body of a", b"body of z"))
+        rows.write_bytes(rows.read_bytes() + b"x")
+    elif what == "missing":
+        rows.unlink()
+    elif what == "version":
+        _edit(path, version=99)
+    scope = {"kind": "workflows", "label": ["x"]} if what == "scope" else None
+    changes = sync(made.entries("c"), made.entries("d"), scope=scope)
+    assert note in changes.receipt.notes[0]
+    assert changes.receipt.resumed == 0
+    assert sorted(changes.added["dlq_id"]) == ["c", "d"]
+    assert _resting(folder) == []
+    assert sync(made.entries("c"), made.entries("d"), scope=scope).receipt.notes == ()
+
+
+def _edit(path: Path, **values: Any) -> None:
+    """Change a checkpoint as another version of the toolkit would have written it."""
+    body = json.dumps(json.loads(path.read_bytes().partition(b"\n")[2]) | values).encode()
+    path.write_bytes(hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def test_a_checkpoint_cannot_lead_elsewhere(
+    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
+) -> None:
+    """Names outside the folder, and links in a file's place, are not followed or removed."""
+    outside = tmp_path / "outside.arrow"
+    outside.write_bytes(b"precious")
+    for way in ("name", "link"):
+        with pytest.raises(TransportError):
+            sync(made.entries("a"), error=_ERROR)
+        path = folder.path / "_checkpoint.json"
+        if way == "name":
+            files = json.loads(path.read_bytes().partition(b"\n")[2])["files"]
+            _edit(path, files=[{**files[0], "path": "../outside.arrow"}])
+        else:
+            rows = next(folder.path.glob("_checkpoint*.arrow"))
+            rows.unlink()
+            rows.symlink_to(outside)
+        assert "damaged" in sync(made.entries("b")).receipt.notes[0]
+        assert outside.read_bytes() == b"precious"
+
+
+def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
+    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any]
+) -> None:
+    """A call that is refused takes nothing from the one that will be made again."""
+    sync(made.entries("a"))
+    with pytest.raises(TransportError):
+        sync(made.entries("a"), made.entries("b"), error=_ERROR)
+    with pytest.raises(SnapshotBindingError):
+        sync(made.entries("z"), scope={"kind": "messages"})
+    assert sync(made.entries("a"), made.entries("b"), made.entries("c")).receipt.resumed == 1
+
+
+def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
+    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any]
+) -> None:
+    """What a writer left that was killed right after its commit is no news."""
+    with pytest.raises(TransportError):
+        sync(made.entries("a"), error=_ERROR)
+    kept = {name: (folder.path / name).read_bytes() for name in _resting(folder)}
+    sync(made.entries("a"), made.entries("b"))
+    for name, content in kept.items():
+        (folder.path / name).write_bytes(content)
+    changes = sync(made.entries("a"), made.entries("b"))
+    assert (changes.receipt.notes, changes.receipt.resumed) == ((), 0)
+    assert _resting(folder) == []
+
+
+def test_a_write_of_a_frame_clears_a_checkpoint_away(folder: Folder, made: SimpleNamespace) -> None:
+    """A folder that an unfinished first load was begun in can be used for something else."""
+    with pytest.raises(TransportError):
+        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
+    other = folder.path.with_name("other")
+    sync_load(made.load(made.entries("a")), Folder(other))
+    write_snapshot(read_snapshot(other), folder.path)
+    assert _resting(folder) == []
+
+
+def test_a_checkpoint_lists_only_what_is_on_the_disk(
+    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its files and the folder are brought to the disk before it gets its name, itself before and after."""
+    on_disk: set[int] = set()
+    named: list[int] = []
+    fsync, replace = os.fsync, os.replace
+
+    def watched_fsync(handle: int) -> None:
+        fsync(handle)
+        on_disk.add(os.fstat(handle).st_ino)
+
+    def watched_replace(old: str, new: str, **options: Any) -> None:
+        if new == "_checkpoint.json":
+            files = [folder.path / name for name in _resting(folder) if name != new]
+            assert {path.stat().st_ino for path in (*files, folder.path)} <= on_disk
+            named.append(len(files))
+        on_disk.discard(folder.path.stat().st_ino)
+        replace(old, new, **options)
+
+    monkeypatch.setattr(os, "fsync", watched_fsync)
+    monkeypatch.setattr(os, "replace", watched_replace)
+    with pytest.raises(TransportError):
+        sync_load(made.load(made.entries("a"), made.entries("b"), error=_ERROR), folder, every=0)
+    assert len(named) == 3
+    assert folder.path.stat().st_ino in on_disk
+
+
+def test_files_of_a_checkpoint_are_for_this_user_only(folder: Folder, made: SimpleNamespace) -> None:
+    """Every one is 0600."""
+    with pytest.raises(TransportError):
+        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
+    assert {(folder.path / name).stat().st_mode & 0o777 for name in _resting(folder)} == {0o600}
+
+
+def test_the_later_version_of_an_entry_is_written(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+    """An entry that changed while it was read is kept as it was last, wherever its first version rests."""
+    sync_load(made.load(made.entries("same", "old", "back")), folder, clock=clock)
+    before = [*made.entries("same", "new"), made.entry("old", body="2"), made.entry("back", body="2")]
+    after = [
+        made.entry("same", body="3"),
+        made.entry("new", body="3"),
+        made.entry("old", body="3"),
+        *made.entries("back"),
+    ]
+    for stop in (None, _ERROR):
+        path = folder.path.with_name(f"copy-{stop}")
+        sync_load(made.load(made.entries("same", "old", "back")), Folder(path), clock=clock)
+        if stop:
+            with pytest.raises(TransportError):
+                sync_load(made.load(before, after, error=stop), Folder(path), clock=clock)
+        changes = sync_load(made.load(before, after), Folder(path), clock=clock)
+        bodies = dict(zip(*(_rows(path)[name] for name in ("dlq_id", "body")), strict=True))
+        assert bodies == {"same": "3", "new": "3", "old": "3", "back": "body of back"}
+        assert changes.counts == {"added": 1, "changed": 2, "gone": 0}
+        assert changes.receipt.changed == 4
+        assert changes.receipt.duplicates == 0
+
+
+def test_the_later_version_of_a_vector_is_written(folder: Folder, made: SimpleNamespace) -> None:
+    """In its place, in whichever file it rests, after a stop as well."""
+    schema, key = vectors(), ("namespace", "id")
+    pages = [[{"namespace": "", "id": f"{page}-{row}", "data": "1"} for row in range(9)] for page in range(3)]
+    later = [{**pages[0][4], "data": "2"}, {**pages[2][0], "data": "2"}]
+    with pytest.raises(TransportError):
+        export_load(made.load(*pages[:2], error=_ERROR, schema=schema, key=key), folder)
+    receipt = export_load(made.load(*pages, later, schema=schema, key=key), folder)
+    frame = read_snapshot(folder.path)
+    assert receipt.changed == 2
+    assert frame["id"].tolist() == [row["id"] for page in pages for row in page]
+    assert frame["id"][frame["data"] == "2"].tolist() == ["0-4", "2-0"]
+    assert verify_snapshot(folder.path).unlisted == ()
+
+
+def test_a_second_pass_that_finds_the_same_changes_nothing(folder: Folder, made: SimpleNamespace) -> None:
+    """Rows that come again as they were are neither kept nor counted as changed, and let go of in memory."""
+    pages = [made.entries("a", "b"), made.entries("c")]
+    load = made.load(*pages, *pages)
+    changes = sync_load(load, folder, batch_bytes=1, waiting_bytes=1)
+    assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
+    assert (changes.receipt.changed, changes.receipt.duplicates) == (0, 3)
+    assert sum(table.num_rows for table in load.again) == 0
+    assert sync_load(made.load(*pages, *pages), folder).counts == {"added": 0, "changed": 0, "gone": 0}
+    export, rows = Folder(folder.path.with_name("export")), made.vectors[0]
+    done: list[str] = []
+    watched = Folder(export.path, step=done.append)
+    receipt = export_load(made.load(rows, rows, **made.vectors_are), watched)
+    assert (receipt.changed, receipt.rows) == (0, 2)
+    assert done.count("create file") == 3  # the first manifest, the data, the manifest
+    assert read_snapshot(export.path)["id"].tolist() == [row["id"] for row in rows]
+
+
+def test_an_interrupt_waits_for_the_end_of_a_piece(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+    """Ctrl-C while rows are written loses none: the checkpoint holds the piece, the call goes on after it."""
+    pages = [made.entries("a"), made.entries("b"), made.entries("c")]
+    ids = []
+
+    def interrupt(name: str) -> None:
+        if name == "create file" and not ids:
+            ids.append(name)
+            signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        sync_load(
+            made.load(*pages), Folder(folder.path, step=interrupt), clock=clock, monotonic=Seconds(EVERY)
+        )
+    # the first file is the first manifest's: the load had not begun
+    assert ids
+    ids.clear()
+    sync_load(made.load(), folder, clock=clock)
+    with pytest.raises(KeyboardInterrupt):
+        sync_load(
+            made.load(*pages), Folder(folder.path, step=interrupt), clock=clock, monotonic=Seconds(EVERY)
+        )
+    changes = sync_load(made.load(*pages), folder, clock=clock)
+    assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (1, ["a", "b", "c"])
+
+
+def test_interrupts_are_held_and_then_let_go() -> None:
+    """The block ends, then the interrupt comes; without one nothing happens."""
+    done = []
+
+    @uninterrupted()
+    def interrupted() -> None:
+        signal.raise_signal(signal.SIGINT)
+        done.append("the block")
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert done
+    with uninterrupted():
+        done.append("another")
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    assert len(done) == 2
+
+
+_PAGES = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4), min_size=1, max_size=5)
+
+
+@settings(max_examples=15, deadline=None)
+@given(
+    base=st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=5),
+    pages=_PAGES,
+    bodies=st.lists(st.sampled_from("xy"), min_size=30, max_size=30),
+    stops=st.lists(st.integers(0, 5), max_size=3),
+)
+def test_any_number_of_stops_ends_as_none(
+    base: list[str],
+    pages: list[list[str]],
+    bodies: list[str],
+    stops: list[int],
+    made: SimpleNamespace,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """Whatever was at rest and wherever the load stops, it ends in the rows of one that never stopped."""
+    draw = iter(bodies)
+    rows = [[made.entry(name, body=next(draw)) for name in page] for page in pages]
+    ends = []
+    for number, cuts in enumerate(([], sorted(stops))):
+        clock = made.clock(made.start)
+        folder = Folder(tmp_path_factory.mktemp(f"stops{number}"))
+        sync_load(made.load([made.entry(name, body="x") for name in base]), folder, clock=clock)
+        for cut in cuts:
+            load = made.load(*rows[:cut], error=_ERROR)
+            with pytest.raises(TransportError):
+                sync_load(load, folder, clock=clock, batch_bytes=1 if cut % 2 else 4 << 20)
+        changes = sync_load(made.load(*rows), folder, clock=clock)
+        frame = _rows(folder.path)
+        gone = frame.pop("gone_between").notna()
+        ends.append((frame.assign(gone=gone), changes.counts, changes.receipt.complete))
+        assert verify_snapshot(folder.path).unlisted == ()
+    pd.testing.assert_frame_equal(ends[0][0], ends[1][0])
+    assert ends[0][1:] == ends[1][1:]
+
+
+def test_a_checkpoint_is_not_written_where_counts_differ(
+    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load that says it gave more than was taken would lose rows: then there is no checkpoint."""
+    original = Load.checkpoint
+
+    def more(self: Load) -> Any:
+        found = original(self)
+        return type(found)(
+            position=found.position, identities=found.identities + b"\0" * 16, receipt=found.receipt
+        )
+
+    monkeypatch.setattr(Load, "checkpoint", more)
+    with pytest.raises(TransportError):
+        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
+    assert _resting(folder) == []
+
+
+@pytest.mark.parametrize("room", [0, 4, 5, 9])
+def test_a_disk_that_is_full_leaves_the_checkpoint_before(
+    folder: Folder, made: SimpleNamespace, room: int
+) -> None:
+    """A checkpoint that could not be written as a whole is none; the one before it is gone on from."""
+    sync_load(made.load(), folder)
+    pages = [made.entries(name) for name in "abc"]
+    files = iter([True] * room)
+
+    def full(operation: str) -> None:
+        if operation == "create file" and not next(files, False):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(SnapshotError, match="No space"):
+        sync_load(made.load(*pages), Folder(folder.path, step=full), every=0)
+    assert verify_snapshot(folder.path).unlisted == ()
+    changes = sync_load(made.load(*pages), folder)
+    assert changes.receipt.resumed == (room >= 4)
+    assert changes.receipt.notes == ()
+    assert sorted(changes.added["dlq_id"]) == ["a", "b", "c"]
+    assert _resting(folder) == []
+
+
+def test_rows_beyond_memory_rest_in_files(folder: Folder, made: SimpleNamespace) -> None:
+    """Rows that do not fit wait on the disk, and end in the snapshot in their order."""
+    pages = [[made.entry(f"{page}-{row}", body="x" * 1000) for row in range(50)] for page in range(8)]
+    waiting: list[int] = []
+    watched = Folder(
+        folder.path, step=lambda _: waiting.append(len(list(folder.path.glob("_checkpoint*.arrow"))))
+    )
+    sync_load(made.load(*pages), watched, batch_bytes=1, waiting_bytes=100_000)
+    assert max(waiting) > 2
+    assert read_snapshot(folder.path)["dlq_id"].tolist() == [row["dlq_id"] for page in pages for row in page]
+    assert verify_snapshot(folder.path).unlisted == ()

@@ -1,0 +1,216 @@
+"""Taking a load in, piece by piece, with checkpoints: what it gave is kept, and the same call goes on there.
+
+A checkpoint is written every so many seconds, and when the load ends by an exception or an interrupt. It
+holds exactly the pieces taken in: where that is in doubt, none is written, and the one before it stays.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import closing, suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final, Protocol, cast
+
+import pyarrow as pa
+
+from toolkit.errors import SnapshotError
+from toolkit.loading.load import Checkpoint, Load
+from toolkit.receipt import Receipt
+from toolkit.snapshots.checkpoint import VERSION, Resting, RestingFile, misfit, read_whole, whole
+from toolkit.snapshots.commit import Change, Clock
+from toolkit.snapshots.interrupts import uninterrupted
+from toolkit.snapshots.manifest import SCHEMA_VERSION
+
+EVERY: Final = 30.0
+"""Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
+
+BATCH_BYTES: Final = 4 << 20
+"""Bytes of Arrow data taken in at a time: each piece has a cost of its own."""
+
+_MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
+_IDENTITY: Final = 16
+
+
+class Taker(Protocol):
+    """What the rows of a load go to."""
+
+    @property
+    def rows(self) -> int:
+        """Rows taken so far, those of the checkpoint it goes on from included."""
+
+    def take(self, table: pa.Table) -> None:
+        """Take rows whose ids are new."""
+
+    def take_later(self, table: pa.Table) -> None:
+        """Take rows that came again: the later version of what was taken."""
+
+    def rest(self) -> dict[str, Any]:
+        """Bring what was taken to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
+
+
+class Intake:
+    """One load on its way into a snapshot.
+
+    Parameters
+    ----------
+    change : Change
+        The hold on the snapshot.
+    load : Load
+        Not begun yet: it goes on from a checkpoint that fits.
+    clock : callable
+        Gives the time, with a time zone.
+    every : float
+        Seconds between checkpoints.
+    batch_bytes : int
+        Bytes of Arrow data taken in at a time.
+    monotonic : callable
+        Gives seconds.
+
+    Attributes
+    ----------
+    resting : Resting or None
+        The checkpoint gone on from.
+    began : datetime
+        When the first of the loads began.
+    """
+
+    def __init__(
+        self,
+        change: Change,
+        load: Load,
+        *,
+        clock: Clock,
+        every: float = EVERY,
+        batch_bytes: int = BATCH_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._change = change
+        self._load = load
+        self._clock = clock
+        self._every = every
+        self._batch_bytes = batch_bytes
+        self._monotonic = monotonic
+        self._saved_at = monotonic()
+        self._later = 0
+        self._waiting_rows, self._row_bytes = 0, 0.0
+        self._busy = False
+        self.note = ""
+        self.resting = self._fitting()
+        self.began = datetime.fromisoformat(self.resting.began_at) if self.resting else clock()
+        self._identities = self.resting.identities if self.resting else ()
+        if self.resting:
+            load.resumed_from = Checkpoint(
+                position=self.resting.position,
+                identities=b"".join(read_whole(change.folder, file) for file in self.resting.identities),
+                receipt=self.resting.counts,
+            )
+
+    def read(self, taker: Taker) -> Receipt:
+        """Read the load to its end. The receipt says so, and which checkpoint could not be gone on from."""
+        waiting: list[pa.Table] = []
+        try:
+            with closing(cast("Generator[pa.Table]", iter(self._load))) as tables:
+                for table in tables:
+                    with uninterrupted():
+                        waiting.append(table)
+                        self._take(taker, waiting)
+            with uninterrupted():
+                self._flush(taker, waiting)
+                if self._due or self.resting:
+                    self._save(taker)
+        except BaseException:
+            # where taking or saving failed, what was taken is in doubt: the checkpoint before stays
+            if not self._busy:
+                with uninterrupted(), suppress(SnapshotError, OSError):
+                    self._flush(taker, waiting)
+                    self._save(taker)
+            raise
+        receipt = self._load.receipt
+        return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
+
+    @property
+    def _due(self) -> bool:
+        return self._monotonic() - self._saved_at >= self._every
+
+    def _take(self, taker: Taker, waiting: list[pa.Table]) -> None:
+        due = self._due
+        if len(waiting) % _MEASURED == 1:
+            self._row_bytes = max(self._row_bytes, waiting[-1].nbytes / waiting[-1].num_rows)
+        self._waiting_rows += waiting[-1].num_rows
+        if due or self._waiting_rows * self._row_bytes >= self._batch_bytes:
+            self._flush(taker, waiting)
+        if due:
+            self._save(taker)
+
+    def _flush(self, taker: Taker, waiting: list[pa.Table]) -> None:
+        self._busy = True
+        if waiting:
+            taker.take(pa.concat_tables(waiting))
+            waiting.clear()
+            self._waiting_rows, self._row_bytes = 0, 0.0
+        again = self._load.again
+        if len(again) > self._later:
+            taker.take_later(pa.concat_tables(again[self._later :]))
+            # a second pass brings everything again, which need not all be kept
+            none = self._load.plan.schema.empty_table()
+            again[self._later :] = [none] * (len(again) - self._later)
+            self._later = len(again)
+        self._busy = False
+
+    def _save(self, taker: Taker) -> None:
+        """Write a checkpoint, unless the load counts other rows than were taken."""
+        stand = self._load.checkpoint()
+        if not taker.rows or len(stand.identities) != _IDENTITY * taker.rows:
+            return
+        self._busy = True
+        rested = _IDENTITY * sum(file.rows for file in self._identities)
+        if len(stand.identities) > rested:
+            self._identities += (self._rested(stand.identities[rested:]),)
+        plan = self._load.plan
+        self.resting = Resting(
+            version=VERSION,
+            schema_version=SCHEMA_VERSION,
+            kind=self._change.kind,
+            source=plan.source,
+            scope=plan.scope,
+            columns=str(plan.schema),
+            generation=self._change.generation,
+            began_at=self.began.isoformat(),
+            written_at=self._clock().isoformat(),
+            position=stand.position,
+            counts=stand.receipt,
+            identities=self._identities,
+            **taker.rest(),
+        )
+        self._change.rest(self.resting)
+        self._saved_at = self._monotonic()
+        self._busy = False
+
+    def _rested(self, identities: bytes) -> RestingFile:
+        with self._change.new_resting("bin") as file:
+            file.file.write(identities)
+            return file.finish(rows=len(identities) // _IDENTITY)
+
+    def _fitting(self) -> Resting | None:
+        """The checkpoint that was left, if it is one to go on from; any other is cleared away."""
+        found = self._change.resting
+        if found is None:
+            return None
+        plan = self._load.plan
+        expected = {
+            "kind": self._change.kind,
+            "source": plan.source,
+            "scope": plan.scope,
+            "columns": str(plan.schema),
+        }
+        problem = found if isinstance(found, str) else misfit(found, expected=expected, now=self._clock())
+        if isinstance(found, Resting) and not problem:
+            found = self._change.located(found)
+            if whole(self._change.folder, found.listed):
+                return found
+            problem = "damaged"
+        self._change.forget()
+        self.note = f"a checkpoint was not gone on from: it is {problem}"
+        return None

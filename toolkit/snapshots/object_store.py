@@ -1,0 +1,315 @@
+"""A snapshot in an object store, or on any other file system that pyarrow speaks to.
+
+What is written collects in an unnamed temporary file and goes up when it is whole, under the name it keeps:
+an object is there entirely or not at all, so there are no drafts and no renames. There is no lock either. One
+writer at a time is the user's duty; a commit looks for another's traces, and refuses where it finds some.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from io import FileIO
+from typing import Any, BinaryIO, ClassVar, Final, cast
+from urllib.parse import parse_qsl, urlsplit
+
+import pyarrow as pa
+from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+
+from toolkit.errors import InputError, SnapshotError
+from toolkit.redaction import is_secret_name
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.hashing import HashingFile, Step, no_step
+
+_BLOCK: Final = 16 << 20
+"""Bytes of a request, up or down; so many are in memory."""
+
+_TRIES: Final = 10
+
+
+def open_folder(
+    path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
+) -> Folder:
+    """The place of a snapshot: a local folder, or a prefix in an object store.
+
+    Parameters
+    ----------
+    path : str or path
+        A local folder; an address that pyarrow knows (``s3://bucket/prefix``); or a path on `filesystem`.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is. What is on the local disk after all has all the promises of a local folder.
+    step : callable
+        Called before each operation that changes something.
+
+    Raises
+    ------
+    InputError
+        For an address that holds a secret or that pyarrow cannot open, and for other file systems.
+
+    Examples
+    --------
+    >>> from pyarrow.fs import S3FileSystem
+    >>> str(open_folder("bucket/failures", S3FileSystem(anonymous=True, region="eu-west-1")))
+    's3://bucket/failures'
+    """
+    text = os.fspath(path)
+    if filesystem is None:
+        if "://" not in text:
+            return Folder(text, step=step)
+        filesystem, text = _at(text)
+    elif not isinstance(filesystem, FileSystem):
+        raise InputError(
+            "opening a snapshot",
+            got=f"a file system of the type {type(filesystem).__name__}",
+            expected="a pyarrow.fs.FileSystem",
+            next_step="Wrap one of fsspec's: pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
+        )
+    while isinstance(filesystem, SubTreeFileSystem):
+        text = f"{filesystem.base_path.rstrip('/')}/{_plain(text)}"
+        filesystem = filesystem.base_fs
+    if isinstance(filesystem, LocalFileSystem):
+        return Folder(text, step=step)
+    return ObjectFolder(text, filesystem, step=step)
+
+
+class ObjectFolder(Folder):
+    """The objects of one snapshot, named by keys relative to its prefix.
+
+    Parameters
+    ----------
+    path : str
+        Bucket and prefix, or whatever the file system calls a path.
+    filesystem : pyarrow.fs.FileSystem
+    step : callable
+        Called before each operation that changes something.
+    """
+
+    exclusive: ClassVar[bool] = False
+    _next_step: ClassVar[str] = (
+        "See that the store can be reached and written, and that there is room for temporary files. "
+        "The snapshot is whole, as it was or new."
+    )
+
+    def __init__(self, path: str, filesystem: FileSystem, *, step: Step = no_step) -> None:
+        self.filesystem = filesystem
+        self._root = _plain(path)
+        self._step = step
+
+    def __str__(self) -> str:
+        return f"{self.filesystem.type_name}://{self._root}"
+
+    def address(self, name: str) -> str:
+        """Path of an object on `filesystem`."""
+        return f"{self._root}/{name}"
+
+    def make(self) -> None:
+        """Do nothing: a prefix is there with its first object. A bucket is not made here."""
+
+    def names(self) -> Iterator[str]:
+        """Relative keys of all objects under the prefix."""
+        selector = FileSelector(self._root, recursive=True, allow_not_found=True)
+        for info in self.filesystem.get_file_info(selector):
+            if info.type == FileType.File:
+                yield info.path.removeprefix(f"{self._root}/")
+
+    def open(self, name: str) -> BinaryIO:
+        """Open a copy of an object, so that the bytes that were checked are the bytes that are read.
+
+        Raises
+        ------
+        FileNotFoundError
+            When there is none.
+        """
+        copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
+        try:
+            with self.open_partial(name) as source:
+                while block := source.read(_BLOCK):
+                    copy.write(block)
+            copy.seek(0)
+        except BaseException:
+            copy.close()
+            raise
+        return copy
+
+    def open_partial(self, name: str) -> BinaryIO:
+        """Open an object where it lies: each read is a request. Raises as `open`."""
+        try:
+            return cast("BinaryIO", self.filesystem.open_input_file(self.address(name)))
+        except FileNotFoundError:
+            raise _no(name) from None
+
+    def content(self, name: str) -> bytes:
+        """Everything in an object that `replace` replaces: of one version of it; raises as `open`."""
+        for _ in range(_TRIES):
+            with self.open_partial(name) as source:
+                content = source.read()
+            # pyarrow asks for the size, then for so many bytes: in between, it may have become another object
+            if self.size(name) == len(content):
+                return content
+        raise SnapshotError(
+            f"reading {name!r} of the snapshot {self}",
+            got=f"an object that was replaced {_TRIES} times meanwhile",
+            expected="a pause between commits",
+            next_step="Read it again.",
+        )
+
+    def size(self, name: str) -> int:
+        """Bytes of an object; raises as `open`."""
+        info = self.filesystem.get_file_info(self.address(name))
+        if info.type != FileType.File:
+            raise _no(name)
+        return int(info.size)
+
+    @contextmanager
+    def new_file(self, name: str) -> Iterator[HashingFile]:
+        """Open a new object for writing. It is there from its `sync` on, as it is then."""
+        self._step("create file")
+        with tempfile.TemporaryFile(buffering=0) as waiting:
+            yield _Upload(waiting, self._step, lambda: self._put(name, _blocks(waiting)))
+
+    def draft_of(self, name: str) -> str:
+        """The name itself: nothing is seen of an object that is not whole."""
+        return name
+
+    def rename(self, old: str, new: str) -> None:
+        """Do nothing: objects go up under the name they keep.
+
+        Raises
+        ------
+        ValueError
+            For any other name.
+        """
+        if old != new:
+            raise ValueError(f"an object cannot be renamed, as from {old!r} to {new!r}")
+
+    def remove(self, name: str) -> None:
+        """Remove an object; nothing happens when it is not there."""
+        self._step("remove")
+        with suppress(FileNotFoundError):
+            self.filesystem.delete_file(self.address(name))
+
+    def sync(self, *names: str) -> None:
+        """Do nothing: an object that is there stays."""
+
+    def replace(self, name: str, content: bytes) -> None:
+        """Replace an object as a whole: whoever reads sees the old content or the new one."""
+        self._step("replace")
+        self._put(name, iter([content]))
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Do nothing: a store has no lock that ends with its process. See `exclusive`."""
+        yield
+
+    def _put(self, name: str, blocks: Iterator[bytes]) -> None:
+        """Write an object, out of reach of Ctrl-C.
+
+        A stream of pyarrow's that is let go shows the object as far as it came. Signals reach the main thread
+        alone, so that in another one nothing comes between opening, writing and closing.
+        """
+        failed: list[BaseException] = []
+        begun, ended = threading.Lock(), threading.Event()
+
+        def put() -> None:
+            if not begun.acquire(blocking=False):
+                return
+            try:
+                self._write(name, blocks)
+            except BaseException as error:  # noqa: BLE001 - raised below, on the thread of whoever asked
+                failed.append(error)
+            finally:
+                ended.set()
+
+        try:
+            threading.Thread(target=put, name="toolkit upload").start()
+            ended.wait()
+        except BaseException:
+            # interrupted: it does not begin any more, or its outcome has to be known
+            if not begun.acquire(blocking=False):
+                ended.wait()
+            raise
+        if failed:
+            raise failed[0]
+
+    def _write(self, name: str, blocks: Iterator[bytes]) -> None:
+        stream = self._stream(name)
+        try:
+            for block in blocks:
+                stream.write(block)
+                stream.flush()  # or all blocks would wait in memory
+        except BaseException:
+            with suppress(OSError):
+                stream.close()
+            raise
+        stream.close()
+
+    def _stream(self, name: str) -> Any:
+        address = self.address(name)
+        try:
+            return self.filesystem.open_output_stream(address, compression=None)
+        except FileNotFoundError:  # not a store: this file system has folders
+            self.filesystem.create_dir(address.rpartition("/")[0], recursive=True)
+            return self.filesystem.open_output_stream(address, compression=None)
+
+
+class _Upload(HashingFile):
+    """A file that goes up when it is whole."""
+
+    def __init__(self, file: FileIO, step: Step, put: Callable[[], None]) -> None:
+        super().__init__(file, step)
+        self._put = put
+
+    def sync(self) -> None:
+        """Return when the object is there, as it was written so far."""
+        self._step("upload")
+        self._put()
+
+
+def _blocks(file: FileIO) -> Iterator[bytes]:
+    file.seek(0)
+    while block := file.read(_BLOCK):
+        yield block
+
+
+def _at(address: str) -> tuple[FileSystem, str]:
+    """File system and path of an address, which may say where, and not with which secret."""
+    scheme, _, rest = address.partition("://")
+    name, sign, _ = rest.rpartition("@")
+    if (sign and ":" in name) or any(is_secret_name(key) for key, _ in parse_qsl(urlsplit(address).query)):
+        raise InputError(
+            "opening a snapshot",
+            got=f"an address {scheme}://… that holds a secret",
+            expected="an address without",
+            next_step="Give it in the environment, or pass filesystem=pyarrow.fs.S3FileSystem(secret_key=…).",
+        )
+    try:
+        filesystem, path = FileSystem.from_uri(address)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            "opening a snapshot",
+            got=f"an address that pyarrow cannot open ({error})",
+            expected="one such as s3://bucket/prefix",
+        ) from None
+    except OSError as error:
+        raise SnapshotError(
+            f"opening the snapshot {address}", got=str(error), next_step="See that the store can be reached."
+        ) from error
+    return filesystem, path
+
+
+def _plain(path: str) -> str:
+    """A path without what could lead elsewhere."""
+    plain = path.strip("/")
+    if {"", ".", ".."} & set(plain.split("/")) or "\0" in plain:
+        raise InputError(
+            "opening a snapshot", got=repr(path), expected="bucket and prefix, such as 'bucket/failures'"
+        )
+    return plain
+
+
+def _no(name: str) -> FileNotFoundError:
+    return FileNotFoundError(errno.ENOENT, "No such object", name)

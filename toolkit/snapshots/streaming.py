@@ -1,0 +1,154 @@
+"""A load written as it comes, in data files of bounded size: each rests as soon as it is finished."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from toolkit.errors import InputError
+from toolkit.receipt import Receipt
+from toolkit.snapshots.checkpoint import Resting, RestingFile
+from toolkit.snapshots.commit import Change
+from toolkit.snapshots.datafiles import tables
+from toolkit.snapshots.fingerprints import fingerprints
+from toolkit.snapshots.parts import PART_BYTES, Part
+from toolkit.snapshots.spool import Spool
+
+_Latest = dict[bytes, tuple[int, bytes]]
+
+
+class Stream:
+    """Rows on their way into data files, in the order they come.
+
+    Parameters
+    ----------
+    change : Change
+        The hold on the snapshot.
+    schema : pyarrow.Schema
+    key : tuple of str
+        Columns whose values tell rows apart.
+    resting : Resting, optional
+        The checkpoint to go on from.
+    part_bytes : int
+        Bytes of a data file, about.
+    """
+
+    def __init__(
+        self,
+        change: Change,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        *,
+        resting: Resting | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._change = change
+        self._schema = schema
+        self._key = list(key)
+        self._part_bytes = part_bytes
+        self._parts: list[Part | RestingFile] = list(resting.files if resting else ())
+        self._later = Spool(change, schema, files=resting.later if resting else ())
+        for file in resting.files if resting else ():
+            change.adopt(file)
+        self.rows = sum(part.rows for part in self._parts)
+
+    def take(self, table: pa.Table) -> None:
+        """Write rows."""
+        if not table.schema.equals(self._schema):
+            raise InputError(
+                "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"
+            )
+        last = self._parts[-1] if self._parts else None
+        if not isinstance(last, Part) or last.finished or last.bytes >= self._part_bytes:
+            if last is not None:
+                self._change.finish(last, None)
+            last = self._change.new_part(self._schema)
+            self._parts.append(last)
+        last.write(table)
+        self.rows += table.num_rows
+
+    def take_later(self, table: pa.Table) -> None:
+        """Keep the later versions of rows that were written before."""
+        self._later.add(table)
+
+    def rest(self) -> dict[str, Any]:
+        """Finish the file that is being written."""
+        files = tuple(self._change.finish(part, None) for part in self._parts)
+        return {"files": files, "later": self._later.rest()}
+
+    def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
+        """Make what was written the snapshot; the receipt, with those counted that came in two versions."""
+        if not self._parts:
+            self._parts.append(self._change.new_part(self._schema))
+        if self._later.rows:
+            changed = self._replace_rows()
+            receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
+        self._change.commit(source=source, scope=scope, receipt=receipt.to_dict())
+        return receipt
+
+    def _replace_rows(self) -> int:
+        """Write the files again that hold an earlier version of a row; how many such rows there are."""
+        latest = self._latest()
+        wanted = np.zeros(self._later.rows, dtype=bool)
+        outdated: list[int] = []
+        for number, part in enumerate(self._parts):
+            with self._opened(part) as parquet:
+                places = [place for table in tables(parquet) for _, place in self._outdated(table, latest)]
+            if places:
+                wanted[places] = True
+                outdated.append(number)
+        if outdated:
+            rows = [
+                table.filter(pa.array(wanted[start : start + table.num_rows]))
+                for start, table in self._later.tables(wanted)
+            ]
+            self._write_again(outdated, pa.concat_tables(rows), np.cumsum(wanted) - 1, latest)
+        return int(wanted.sum())
+
+    def _write_again(
+        self, outdated: list[int], later: pa.Table, numbers: npt.NDArray[np.int64], latest: _Latest
+    ) -> None:
+        for number in outdated:
+            before = self._parts[number]
+            self._parts[number] = anew = self._change.new_part(self._schema)
+            with self._opened(before) as parquet:
+                for table in tables(parquet):
+                    rows = np.arange(table.num_rows)
+                    for row, place in self._outdated(table, latest):
+                        rows[row] = table.num_rows + numbers[place]
+                    anew.write(pa.concat_tables([table, later]).take(pa.array(rows)))
+            self._change.substitute(before, anew)
+
+    def _latest(self) -> _Latest:
+        """By id, where the latest version is among those that came again, and what it is."""
+        latest: _Latest = {}
+        for start, table in self._later.tables():
+            contents = zip(self._keys(table), fingerprints(table).tolist(), strict=True)
+            latest.update((key, (start + row, content)) for row, (key, content) in enumerate(contents))
+        return latest
+
+    def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
+        """Rows of which there is another, later version, each with its place among those that came again."""
+        found = [(row, *latest[key]) for row, key in enumerate(self._keys(table)) if key in latest]
+        if found:
+            chosen = table.take(pa.array([row for row, _, _ in found], pa.int64()))
+            for (row, place, content), before in zip(found, fingerprints(chosen).tolist(), strict=True):
+                if content != before:
+                    yield row, place
+
+    def _keys(self, table: pa.Table) -> list[bytes]:
+        keys: list[bytes] = fingerprints(table.select(self._key)).tolist()
+        return keys
+
+    @contextmanager
+    def _opened(self, part: Part | RestingFile) -> Iterator[pq.ParquetFile]:
+        finished = self._change.finish(part, None)
+        with self._change.folder.open(finished.path) as file:
+            yield pq.ParquetFile(file)
