@@ -1,0 +1,125 @@
+"""What a service holds, and the ledger of what was there when: the truth a load is judged by."""
+
+from __future__ import annotations
+
+import base64
+import json
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Place = tuple[Any, ...]
+"""Where an item stands in the listing; a cursor holds the place of the last item given."""
+
+
+@dataclass(frozen=True)
+class Version:
+    """An item with one content.
+
+    Attributes
+    ----------
+    item : str
+        Its id.
+    place : tuple
+        Where it stands in the listing; the same for all versions of an item.
+    wire : bytes
+        As the service sends it.
+    expected : dict
+        What the columns of its row have to hold.
+    facts : dict
+        What a filter may test.
+    """
+
+    item: str
+    place: Place
+    wire: bytes = field(repr=False)
+    expected: dict[str, Any] = field(repr=False)
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+class Collection:
+    """Items in the order of the listing, and what happened to them since the ledger was opened.
+
+    Attributes
+    ----------
+    counts : bool
+        Whether a cursor holds how many items were given, instead of the place of the last one.
+    beyond : tuple
+        A place behind all items.
+    """
+
+    counts: bool = False
+    beyond: Place = ("~", "~")
+
+    def __init__(self) -> None:
+        self.current: dict[str, Version] = {}
+        self._order: list[Place] = []
+        self._at: dict[Place, str] = {}
+        self.open_ledger()
+
+    def open_ledger(self) -> None:
+        """From here on, remember what was there."""
+        self.throughout = set(self.current)
+        self.ever = set(self.current)
+        self.versions: dict[str, list[Version]] = defaultdict(list)
+        for name, version in self.current.items():
+            self.versions[name].append(version)
+
+    def put(self, version: Version) -> None:
+        """Add an item, or give one its next content."""
+        if version.item not in self.current:
+            insort(self._order, version.place)
+            self._at[version.place] = version.item
+        self.current[version.item] = version
+        self.ever.add(version.item)
+        self.versions[version.item].append(version)
+
+    def remove(self, name: str) -> None:
+        """Take an item away."""
+        version = self.current.pop(name)
+        self._order.remove(version.place)
+        del self._at[version.place]
+        self.throughout.discard(name)
+
+    def page(
+        self, after: Place | None, count: int, chosen: Callable[[Version], bool], *, back: int = 0
+    ) -> tuple[list[Version], bool]:
+        """At most so many items that stand after a place, and whether there are more behind them.
+
+        With `back`, the page begins so many items before the place.
+        """
+        start = skipped = 0
+        if after is not None and self.counts:
+            skipped = max(0, after[0] - back)
+        elif after is not None:
+            start = max(0, bisect_right(self._order, after) - back)
+        found: list[Version] = []
+        for place in self._order[start:]:
+            version = self.current[self._at[place]]
+            if not chosen(version):
+                continue
+            if skipped:
+                skipped -= 1
+            elif len(found) == count:
+                return found, True
+            else:
+                found.append(version)
+        return found, False
+
+    def behind(self, found: list[Version], after: Place | None) -> Place:
+        """The place behind a page that began after a place."""
+        return ((after[0] if after else 0) + len(found),) if self.counts else found[-1].place
+
+
+def token(place: Place | None, number: int) -> str:
+    """A cursor: a place, and the number of the request that gave it out, so that no two are alike."""
+    text = json.dumps([number, place]).encode()
+    return base64.urlsafe_b64encode(text).decode()
+
+
+def place_of(cursor: str) -> tuple[Place | None, int]:
+    """The place in a cursor, and the number of the request that gave it out."""
+    number, place = json.loads(base64.urlsafe_b64decode(cursor))
+    return None if place is None else tuple(place), number

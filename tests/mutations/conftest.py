@@ -1,0 +1,5 @@
+"""These are scripts: `make soak` runs them."""
+
+from __future__ import annotations
+
+collect_ignore = ["check.py", "known_bugs.py"]

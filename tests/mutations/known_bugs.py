@@ -1,0 +1,361 @@
+"""Bugs that somebody could make: exact replacements in the source, and the tests that have to notice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Bug:
+    """One bug.
+
+    Attributes
+    ----------
+    name : str
+    file : str
+        Below the folder of the toolkit.
+    old, new : str
+        What is there once, and what the bug makes of it.
+    tests : tuple of str
+        Files of tests, below the root.
+    """
+
+    name: str
+    file: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+
+    def misfit(self, root: Path) -> str:
+        """Why the bug cannot be put in; "" when it can."""
+        path = root / "toolkit" / self.file
+        if not path.is_file():
+            return f"no file {self.file}"
+        times = path.read_text().count(self.old)
+        return "" if times == 1 else f"{times} times in {self.file}: {self.old!r}"
+
+    @contextmanager
+    def put_into(self, copy: Path) -> Iterator[None]:
+        """The bug is there for as long as this lasts."""
+        path = copy / "toolkit" / self.file
+        right = path.read_text()
+        path.write_text(right.replace(self.old, self.new))
+        try:
+            yield
+        finally:
+            path.write_text(right)
+
+
+_FAULTS = ("tests/faults/test_fault_runs.py::test_loads_with_faults",)
+_CRASHES = ("tests/faults/test_fault_runs.py::test_killed_writers",)
+_LOADING = ("tests/loading/test_failures.py", "tests/loading/test_faults.py", *_FAULTS)
+_RANGES = ("tests/loading/test_read_ahead.py", "tests/loading/test_ranges.py", *_FAULTS)
+_STOPPED = ("tests/snapshots/test_stopped_writers.py",)
+_SYNCING = ("tests/snapshots/test_syncing.py", *_FAULTS)
+_CHECKPOINTS = ("tests/snapshots/test_checkpoints.py", *_CRASHES)
+_TRANSPORT = ("tests/client/test_transport.py", "tests/client/test_broken_answers.py")
+
+BUGS: tuple[Bug, ...] = (
+    Bug(
+        "rows that come twice are kept twice",
+        "loading/identities.py",
+        "            fresh.append(not old and identity not in here)\n",
+        "            fresh.append(True)\n",
+        _LOADING,
+    ),
+    Bug(
+        "a window ends a millisecond before the next one begins",
+        "loading/windows.py",
+        "[first, *(cut + 1 for cut in found.cuts)]",
+        "[first, *(cut + 2 for cut in found.cuts)]",
+        _LOADING,
+    ),
+    Bug(
+        "a resumed load leaves a millisecond out",
+        "loading/windows.py",
+        "begin = max(begin, last + 1)",
+        "begin = max(begin, last + 2)",
+        _LOADING,
+    ),
+    Bug(
+        "an empty page is taken for the end",
+        "loading/windows.py",
+        "        self.cursor = page.cursor\n",
+        "        self.cursor = page.cursor if page.count else None\n",
+        _LOADING,
+    ),
+    Bug(
+        "a cursor that comes back is taken for the end",
+        "loading/windows.py",
+        "        if page.cursor is not None and (page.cursor in self._cursors",
+        "        if page.cursor in self._cursors:\n            self.cursor = None\n            return\n"
+        "        if page.cursor is not None and (page.cursor in self._cursors",
+        _LOADING,
+    ),
+    Bug(
+        "a page that could not be read is taken for an empty one",
+        "loading/reading.py",
+        "                    self._error = self._error or error\n",
+        '                    empty = Page(rows=b"[]", cursor=None, size=2, tries=1)\n'
+        '                    self._deliver(Delivery(window, "end", empty))\n',
+        _LOADING,
+    ),
+    Bug(
+        "a window that lost its cursor is not read again",
+        "loading/reading.py",
+        '                        self._deliver(Delivery(window, "lost", error=error))\n',
+        "                        pass\n",
+        _LOADING,
+    ),
+    Bug(
+        "what a split window had shown is not awaited in its parts",
+        "loading/settling.py",
+        "            self._awaited.update(reading.rows)\n",
+        "",
+        _LOADING,
+    ),
+    Bug(
+        "the same row from two windows goes unnoticed",
+        "loading/settling.py",
+        "                apart = self._alone\n",
+        "                pass\n",
+        _LOADING,
+    ),
+    Bug(
+        "the fallback to a single cursor is silent",
+        "loading/settling.py",
+        '        self._work.notes.append(f"read with a single cursor, because {reason}")\n',
+        "",
+        ("tests/loading/test_failures.py",),
+    ),
+    Bug(
+        "a window that moved is not read again, and nobody is told",
+        "loading/settling.py",
+        "        moved = reading.twice or (window.compares and reading.new)\n",
+        "        moved = 0\n",
+        _LOADING,
+    ),
+    Bug(
+        "a second pass is not made",
+        "loading/settling.py",
+        "        if self._pass >= self._passes:\n",
+        "        if self._pass >= 1:\n",
+        ("tests/loading/test_failures.py",),
+    ),
+    Bug(
+        "a resumed load knows no identities",
+        "loading/work.py",
+        "Identities(checkpoint.identities)",
+        "Identities()",
+        _LOADING,
+    ),
+    Bug(
+        "the limit is one too many",
+        "loading/load.py",
+        "table.slice(0, limit - self._rows)",
+        "table.slice(0, limit - self._rows + 1)",
+        ("tests/loading/test_failures.py", "tests/loading/test_vectors.py"),
+    ),
+    Bug(
+        "the first version of a changed entry is kept",
+        "loading/load.py",
+        "                order[place] = row\n",
+        "",
+        _LOADING,
+    ),
+    Bug(
+        "an end that is none: a load that raised says that it ended",
+        "loading/load.py",
+        '            reasons.append("the load did not end")\n',
+        "            pass\n",
+        _LOADING,
+    ),
+    Bug(
+        "masks are dropped",
+        "loading/failures.py",
+        "    redactor = None if reveal else service.redactor\n",
+        "    redactor = None\n",
+        ("tests/loading/test_failures.py", "tests/test_main_job.py"),
+    ),
+    Bug(
+        "a filter with a comma is sent, and not compared here",
+        "client/failures.py",
+        "        if part not in wanted.unsendable:\n",
+        "        if True:\n",
+        _LOADING,
+    ),
+    Bug(
+        "a cursor read early is believed",
+        "loading/read_ahead.py",
+        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n",
+        "            if False:\n",
+        _RANGES,
+    ),
+    Bug(
+        "vectors that come twice go unnoticed",
+        "loading/ranges.py",
+        "        if reading.twice:\n",
+        "        if False:\n",
+        _RANGES,
+    ),
+    Bug(
+        "a resumed range begins at its second page",
+        "loading/ranges.py",
+        "        return cls(one, place, number, cursor, rows, twice)\n",
+        "        return cls(one, place, number, None, rows, twice)\n",
+        _RANGES,
+    ),
+    Bug(
+        "gzip without its trailer is taken for whole",
+        "client/compression.py",
+        "    if inside:\n",
+        "    if False:\n",
+        ("tests/client/test_compression.py", *_FAULTS),
+    ),
+    Bug(
+        "an answer that ends with its connection is never cut",
+        "client/transport.py",
+        "            return True\n    return False\n",
+        "            return False\n    return False\n",
+        (*_TRANSPORT, *_FAULTS),
+    ),
+    Bug(
+        "waits are measured by the local clock",
+        "client/retry.py",
+        "    return date if date.tzinfo else date.replace(tzinfo=UTC)\n",
+        "    return datetime.now(UTC)\n",
+        ("tests/client/test_retry.py", "tests/client/test_transport.py"),
+    ),
+    Bug(
+        "redirects are followed",
+        "client/transport.py",
+        "            redirect=False,\n",
+        "            redirect=True,\n",
+        (*_TRANSPORT, *_FAULTS),
+    ),
+    Bug(
+        "a daily limit is waited for",
+        "errors.py",
+        'Waiting seconds does not help."""\n\n    retriable = False\n',
+        'Waiting seconds does not help."""\n\n    retriable = True\n',
+        ("tests/client/test_transport.py", "tests/test_errors.py"),
+    ),
+    Bug(
+        "base64 is not decoded",
+        "tables/text.py",
+        "        raw = base64_bytes(encoded)\n",
+        "        raw = encoded.encode()\n",
+        ("tests/tables/test_failures.py",),
+    ),
+    Bug(
+        "large integers become floats",
+        "tables/unknown_fields.py",
+        "        read = [msgspec.json.decode(raw) for raw in",
+        "        read = [json.loads(raw, parse_int=float) for raw in",
+        ("tests/tables/test_failures.py", *_FAULTS),
+    ),
+    Bug(
+        "files are not brought to the disk",
+        "snapshots/hashing.py",
+        "        os.fsync(self._file.fileno())\n",
+        "",
+        _STOPPED,
+    ),
+    Bug(
+        "folders are not brought to the disk",
+        "snapshots/folder.py",
+        "                os.fsync(inside)\n",
+        "                pass\n",
+        _STOPPED,
+    ),
+    Bug(
+        "the manifest is written before its files have their names",
+        "snapshots/commit.py",
+        "        self._naming = True\n        for draft, name in named:\n",
+        "        self._naming = True\n"
+        "        write_manifest(self.folder, manifest)\n"
+        "        for draft, name in named:\n",
+        _STOPPED,
+    ),
+    Bug(
+        "superseded files go before the commit",
+        "snapshots/commit.py",
+        "        content = write_manifest(self.folder, manifest)\n",
+        "        clear(self.folder, manifest)\n        content = write_manifest(self.folder, manifest)\n",
+        _STOPPED,
+    ),
+    Bug(
+        "the lock is not taken",
+        "snapshots/folder.py",
+        "                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "                pass\n",
+        _STOPPED,
+    ),
+    Bug(
+        "what was written is not read again",
+        "snapshots/datafiles.py",
+        "        if found == sha256 and (rows is None or",
+        "        if found or (rows is None or",
+        _STOPPED,
+    ),
+    Bug(
+        "the index is not updated",
+        "snapshots/merging.py",
+        "            if before is not None and same\n",
+        "            if before is not None\n",
+        _SYNCING,
+    ),
+    Bug(
+        "a load that is not complete marks entries gone",
+        "snapshots/comparing.py",
+        ' & ~self._index.entries["gone"] & receipt.complete\n',
+        ' & ~self._index.entries["gone"]\n',
+        _SYNCING,
+    ),
+    Bug(
+        "entries older than the last sync are taken for known",
+        "snapshots/comparing.py",
+        "        different = ~known\n",
+        "        if len(self._index):\n"
+        '            latest = int(self._index.entries["first_seen"].max())\n'
+        '            made = table["created_at"].to_pylist()\n'
+        "            new = [at is None or at.timestamp() * 1000 > latest for at in made]\n"
+        "            different = ~known & np.array(new, dtype=bool)\n"
+        "        else:\n"
+        "            different = ~known\n",
+        _SYNCING,
+    ),
+    Bug(
+        "a checkpoint does not list the rows that wait",
+        "snapshots/comparing.py",
+        '        return {"files": self._first.spool.rest(), ',
+        '        return {"files": (), ',
+        _CHECKPOINTS,
+    ),
+    Bug(
+        "a checkpoint forgets what was seen",
+        "snapshots/comparing.py",
+        "                self._seen = np.unpackbits(bits, count=len(index)).astype(bool)\n",
+        "                self._seen = np.unpackbits(bits, count=len(index)).astype(bool) & False\n",
+        _CHECKPOINTS,
+    ),
+    Bug(
+        "a checkpoint runs ahead of the rows taken",
+        "snapshots/intake.py",
+        "                    self._flush(taker, waiting)\n"
+        "                    self._save(taker)\n            raise\n",
+        "                    taker.rows += sum(table.num_rows for table in waiting)\n"
+        "                    self._save(taker)\n            raise\n",
+        _CHECKPOINTS,
+    ),
+    Bug(
+        "a resumed sync goes on without identities",
+        "snapshots/intake.py",
+        'identities=b"".join(read_whole(change.folder, file) for file in self.resting.identities),\n',
+        'identities=b"",\n',
+        _CHECKPOINTS,
+    ),
+)
