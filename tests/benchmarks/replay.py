@@ -1,57 +1,259 @@
-"""A server of pre-rendered pages in a process of its own: what is measured is the reader, not the service."""
+"""Servers of pre-rendered rows in a process of their own: what is measured is the reader, not the service.
+
+Both answer after a latency, and refuse what goes beyond a number of requests a second as the service does.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
+import json
 import multiprocessing
-from collections.abc import Iterator, Mapping
+import socket
+import time
+import urllib.request
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email.utils import formatdate
 from multiprocessing.connection import Connection
-from urllib.parse import parse_qs, urlsplit
+from random import Random
+from typing import Any
+from urllib.parse import parse_qsl
+
+Parts = tuple[bytes | memoryview, ...]
+Respond = Callable[[str, dict[str, str], bytes], Parts]
+"""From path, query and body to the JSON of an answer."""
+
+_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """A DLQ: entries newest first, in pages behind a cursor, and between two moments where asked for.
+
+    Attributes
+    ----------
+    moments : sequence of int
+        ``createdAt`` of each entry in Unix milliseconds, falling.
+    entries : sequence of bytes
+        JSON of each.
+    """
+
+    moments: Sequence[int]
+    entries: Sequence[bytes]
+
+    def responding(self) -> Respond:
+        """What answers a request."""
+        rising = [-moment for moment in self.moments]
+        between = _joined(self.entries)
+
+        def respond(_: str, query: dict[str, str], __: bytes) -> Parts:
+            first = bisect_left(rising, -int(query["toDate"])) if "toDate" in query else 0
+            last = bisect_left(rising, -int(query["fromDate"]) + 1) if "fromDate" in query else len(rising)
+            start = int(query["cursor"][1:]) if query.get("cursor") else first
+            end = min(last, start + int(query.get("count", 100)))
+            after = f"c{end}" if end < last else ""
+            return b'{"messages": [', between(start, end), b'], "cursor": "%s"}' % after.encode()
+
+        return respond
+
+
+@dataclass(frozen=True)
+class Range:
+    """An index: rows made from a few blocks of numbers under ids of their own, with metadata and text.
+
+    Attributes
+    ----------
+    rows, dimension : int
+    blocks : int
+        Distinct vectors; they come again and again, as making numbers is slow and reading them is the same.
+    """
+
+    rows: int
+    dimension: int = 768
+    blocks: int = 200
+    seed: int = 920202
+
+    def row(self, number: int, vectors: Sequence[str]) -> bytes:
+        """The JSON of a row."""
+        text = f"Paragraph {number} of the handbook says what to do when a workflow has failed. " * 3
+        meta = f'{{"source": "handbook", "page": {number}, "tags": ["a", "b"], "weight": {number / 7:.6f}}}'
+        return (
+            f'{{"id": "row-{number:07d}", "vector": {vectors[number % len(vectors)]}, '
+            f'"metadata": {meta}, "data": "{text}"}}'
+        ).encode()
+
+    def responding(self) -> Respond:
+        """What answers a request."""
+        random = Random(self.seed)
+        vectors = [
+            "[" + ", ".join(f"{random.uniform(-0.2, 0.2):.8g}" for _ in range(self.dimension)) + "]"
+            for _ in range(self.blocks)
+        ]
+        info = json.dumps(
+            {
+                "result": {
+                    "vectorCount": self.rows,
+                    "pendingVectorCount": 0,
+                    "indexSize": self.rows * 10_000,
+                    "dimension": self.dimension,
+                    "similarityFunction": "COSINE",
+                    "namespaces": {"": {"vectorCount": self.rows, "pendingVectorCount": 0}},
+                }
+            }
+        ).encode()
+        kept = self.rows <= _KEPT
+        between = _joined([self.row(number, vectors) for number in range(self.rows)] if kept else [])
+
+        def respond(path: str, _: dict[str, str], body: bytes) -> Parts:
+            if not path.startswith("/range"):
+                return (info,)
+            asked = json.loads(body)
+            start, limit = int(asked["cursor"] or 0), int(asked["limit"])
+            end = min(self.rows, start + limit)
+            head = b'{"result": {"nextCursor": "%s", "vectors": [' % (b"%d" % end if end < self.rows else b"")
+            if kept:
+                return head, between(start, end), b"]}}"
+            rows = b", ".join([self.row(number, vectors) for number in range(start, end)])
+            return head, rows, b"]}}"
+
+        return respond
+
+
+_KEPT = 50_000
+"""Rows that are rendered once, at most; of larger indexes, each is rendered when it is asked for."""
+
+
+def _joined(rows: Sequence[bytes]) -> Callable[[int, int], memoryview]:
+    """All rows joined once; gives those between two numbers without joining them again."""
+    whole = memoryview(b", ".join(rows))
+    starts = [0, *itertools.accumulate(len(row) + 2 for row in rows)]
+    return lambda start, end: whole[starts[start] : max(starts[start], starts[end] - 2)]
+
+
+@dataclass
+class Replay:
+    """A running server."""
+
+    url: str
+    _asked: int = field(default=0, repr=False)
+
+    def counts(self) -> tuple[int, int]:
+        """Requests since this was last asked, and how many of them were refused."""
+        with urllib.request.urlopen(f"{self.url}/counts", timeout=30) as answer:  # noqa: S310 - our own address
+            asked, refused = json.load(answer)
+        return asked, refused
 
 
 @contextmanager
-def replaying(pages: Mapping[str, bytes]) -> Iterator[str]:
-    """Serve one page a cursor ("" is the first) on loopback; gives the base address."""
+def replaying(
+    site: Listing | Range, *, latency: float = 0.0, a_second: int | None = None
+) -> Iterator[Replay]:
+    """Serve rows on loopback, each answer after `latency` seconds, at most `a_second` requests a second."""
     ours, theirs = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(dict(pages), theirs))
+    process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, latency, a_second))
     process.start()
     theirs.close()
     try:
-        yield f"http://127.0.0.1:{ours.recv()}"
+        ours.send(site)
+        yield Replay(f"http://127.0.0.1:{ours.recv()}")
     finally:
         ours.close()
         process.join(10)
 
 
-def _serve(pages: dict[str, bytes], pipe: Connection) -> None:
-    heads = {
-        cursor: b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n" % len(page)
-        for cursor, page in pages.items()
-    }
+class _Http(asyncio.Protocol):
+    """The little of HTTP/1.1 that well-behaved clients need."""
 
-    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while line := await reader.readline():
-            while (await reader.readline()).strip():
-                pass
-            query = parse_qs(urlsplit(line.split()[1].decode()).query)
-            cursor = query.get("cursor", [""])[0]
-            writer.write(heads[cursor] + pages[cursor])
-            await writer.drain()
-        writer.close()
+    def __init__(self, server: _Server) -> None:
+        self._server = server
+        self._held = b""
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self._held += data
+        while True:
+            head, found, rest = self._held.partition(b"\r\n\r\n")
+            if not found:
+                return
+            _, _, after = head.lower().partition(b"content-length:")
+            length = int(after.partition(b"\r\n")[0] or 0)
+            if len(rest) < length:
+                return
+            body, self._held = rest[:length], rest[length:]
+            self._server.take(head.split(b" ", 2)[1].decode(), body, self._answer)
+
+    def _answer(self, answer: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(answer)
+
+
+class _Server:
+    def __init__(self, respond: Respond, latency: float, a_second: int | None) -> None:
+        self._respond = respond
+        self._latency = latency
+        self._a_second = a_second
+        self._asked = self._refused = 0
+        self._second, self._in_second = 0, 0
+
+    def take(self, target: str, body: bytes, answer: Callable[[bytes], None]) -> None:
+        path, _, query = target.partition("?")
+        if path == "/counts":
+            counts = json.dumps([self._asked, self._refused]).encode()
+            self._asked = self._refused = 0
+            answer(_HEAD % len(counts) + counts)
+            return
+        self._asked += 1
+        given = self._refusal()
+        if given is None:
+            parts = self._respond(path, dict(parse_qsl(query)), body)
+            given = b"".join((_HEAD % sum(map(len, parts)), *parts))
+        if self._latency:
+            asyncio.get_running_loop().call_later(self._latency, answer, given)
+        else:
+            answer(given)
+
+    def _refusal(self) -> bytes | None:
+        if self._a_second is None:
+            return None
+        now = int(time.time())
+        if now != self._second:
+            self._second, self._in_second = now, 0
+        self._in_second += 1
+        if self._in_second <= self._a_second:
+            return None
+        self._refused += 1
+        lines = (
+            "HTTP/1.1 429 Too Many Requests",
+            f"Date: {formatdate(now, usegmt=True)}",
+            f"Burst-RateLimit-Limit: {self._a_second}",
+            "Burst-RateLimit-Remaining: 0",
+            f"Burst-RateLimit-Reset: {now + 1}",
+            "Content-Length: 2",
+        )
+        return "\r\n".join((*lines, "", "{}")).encode()
+
+
+def _serve(pipe: Connection, latency: float, a_second: int | None) -> None:
+    served = _Server(pipe.recv().responding(), latency, a_second)
 
     async def main() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        pipe.send(server.sockets[0].getsockname()[1])
-        # recv raises once the parent has closed its end
-        await asyncio.get_running_loop().run_in_executor(None, _wait_for_end, pipe)
+        ended = asyncio.Event()
+        asyncio.get_running_loop().add_reader(pipe.fileno(), ended.set)
+        # TCP by name: asyncio switches Nagle's delay off only then
+        listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+        listening.bind(("127.0.0.1", 0))
+        server = await asyncio.get_running_loop().create_server(
+            lambda: _Http(served), sock=listening, backlog=1024
+        )
+        pipe.send(listening.getsockname()[1])
+        # readable once the parent has closed its end
+        await ended.wait()
         server.close()
 
     asyncio.run(main())
-
-
-def _wait_for_end(pipe: Connection) -> None:
-    try:
-        pipe.recv()
-    except EOFError:
-        return

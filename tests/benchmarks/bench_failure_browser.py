@@ -1,0 +1,147 @@
+"""The failure browser beside itables on the same frame, measured in a real browser on a real kernel.
+
+    .venv/bin/python tests/benchmarks/bench_failure_browser.py [--rows 100000] [--rounds 5]
+
+Each round shows both, one after the other, in the same notebook. First paint is the time from Shift+Enter
+until rows are in the page; sort, search and selection are from the click or key until the page shows it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from playwright.sync_api import sync_playwright
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+
+import toolkit as tk
+from conftest import Notebook, jupyterlab
+
+PREPARE = """
+import itables, pandas as pd, toolkit as tk
+itables.init_notebook_mode(connected=False)
+some = tk.load_failures(tk.connect(), progress=False)
+failures = pd.concat([some] * ({rows} // len(some)), ignore_index=True)
+failures["dlq_id"] = [f"dlq_{{number}}" for number in range(len(failures))]
+names = ["failed_at", "workflow_url", "response_status", "failure_function_state", "label", "max_retries"]
+failures.attrs = {{}}
+flat = failures[["dlq_id", *names, "body", "response_body"]]
+"""
+OURS = "browser = tk.FailureBrowser(failures)\nbrowser"
+THEIRS = "itables.show(flat, maxBytes=0, maxRows=0, maxColumns=0, select=True)"
+
+# Resolves with the milliseconds from doing something until a condition on the page holds and was painted.
+TIMED = """
+([act, done]) => new Promise((resolve) => {
+  const start = performance.now();
+  (0, eval)(act);
+  const look = () => {
+    if ((0, eval)(done)) requestAnimationFrame(() => resolve(performance.now() - start));
+    else requestAnimationFrame(look);
+  };
+  look();
+})
+"""
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=100_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    options = parser.parse_args()
+    taken: dict[str, list[float]] = {}
+    with (
+        tk.connect("local") as service,
+        tempfile.TemporaryDirectory() as folder,
+        jupyterlab(service, Path(folder)) as lab,
+        sync_playwright() as playwright,
+    ):
+        chromium = playwright.chromium.launch(
+            executable_path="/usr/bin/chromium",
+            args=["--no-sandbox", "--disable-gpu", "--disable-background-networking"],
+        )
+        for number in range(options.rounds):
+            cells = [PREPARE.format(rows=options.rows), OURS, THEIRS]
+            with lab.open(chromium, f"round{number}", cells) as notebook:
+                notebook.run_cell()
+                for name, value in (*ours(notebook), *theirs(notebook)):
+                    taken.setdefault(name, []).append(value)
+        chromium.close()
+    print(f"{options.rows:,} failures, medians of {options.rounds} rounds, in milliseconds")
+    for name, values in taken.items():
+        print(f"{name:<28}{statistics.median(values):9.0f}   ({min(values):.0f} to {max(values):.0f})")
+
+
+def ours(notebook: Notebook) -> list[tuple[str, float]]:
+    """What the failure browser takes."""
+    grid = "document.querySelector('.tk-grid')"
+    row = f"{grid}.querySelector('.tk-grid-body [role=row]')"
+    found = [("first paint", shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"))]
+    notebook.until("not browser._rows._preparing.is_alive()")
+    head = f"{grid}.querySelector('[data-name=workflow_url]')"
+    sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
+    found.append(
+        ("sort", timed(notebook, f"{head}.click()", f"{sorted_} && {row}.innerText.includes('accounts')"))
+    )
+    search = notebook.page.get_by_label("Search ids, addresses, labels and bodies")
+    search.fill("SocketTimeout")
+    field = "document.activeElement"
+    enter = f"{field}.dispatchEvent(new Event('change', {{bubbles: true}}))"
+    said = "document.querySelector('.tk-count').innerText"
+    found.append(("search", timed(notebook, enter, f"!{said}.startsWith('100,000')")))
+    mark = f"{grid}.querySelectorAll('.tk-mark')[2]"
+    found.append(("selection", timed(notebook, f"{mark}.click()", f"{said}.includes('1 selected')")))
+    everything = (
+        f"{grid}.focus(), {grid}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'a', ctrlKey: true}}))"
+    )
+    found.append(("selection of all found", timed(notebook, everything, f"!{said}.includes(' 1 selected')")))
+    return [(f"FailureBrowser: {name}", value) for name, value in found]
+
+
+def theirs(notebook: Notebook) -> list[tuple[str, float]]:
+    """What itables takes."""
+    table = "document.querySelector('.dt-container')"
+    info = "document.querySelector('.dt-info')?.innerText"
+    found = [
+        ("first paint", shown(notebook, 2, f"{table} && {table}.querySelector('tbody tr td:nth-child(2)')"))
+    ]
+    head = f"[...{table}.querySelectorAll('thead th')].find((e) => e.innerText.startsWith('workflow_url'))"
+    sorted_ = f"{head}.getAttribute('aria-sort') === 'ascending'"
+    order = f"{head}.querySelector('.dt-column-order, [role=button]') ?? {head}"
+    found.append(("sort", timed(notebook, f"({order}).click()", sorted_)))
+    field = f"{table}.querySelector('input[type=search]')"
+    search = f"{field}.value = 'SocketTimeout', {field}.dispatchEvent(new Event('input', {{bubbles: true}}))"
+    found.append(("search", timed(notebook, search, f"{info}?.includes('filtered')")))
+    cell = f"{table}.querySelector('tbody tr td:nth-child(2)')"
+    chosen = f"{table}.querySelector('tbody tr.selected')"
+    found.append(("selection", timed(notebook, f"{cell}.click()", chosen)))
+    return [(f"itables: {name}", value) for name, value in found]
+
+
+def shown(notebook: Notebook, cell: int, done: str) -> float:
+    """Milliseconds from Shift+Enter on a cell until its output is painted."""
+    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
+    act = "window.__begin = performance.now(), true"
+    notebook.page.evaluate(act)
+    notebook.page.keyboard.press("Shift+Enter")
+    notebook.page.wait_for_function(f"Boolean({done})", timeout=120_000, polling="raf")
+    value: Any = notebook.page.evaluate("performance.now() - window.__begin")
+    return float(value)
+
+
+def timed(notebook: Notebook, act: str, done: str) -> float:
+    """Milliseconds from an act until it is painted."""
+    value: Any = notebook.page.evaluate(TIMED, [act, done])
+    return float(value)
+
+
+if __name__ == "__main__":
+    main()
