@@ -18,6 +18,7 @@ from toolkit.receipt import Receipt, receipt  # now, as the room and the functio
 from toolkit.version import __version__
 
 if TYPE_CHECKING:
+    from toolkit.analysis import FrameSummary, summary
     from toolkit.client.failures import (
         delete_failures,
         rerun_failure_function,
@@ -36,7 +37,19 @@ if TYPE_CHECKING:
     from toolkit.loading.queries import query, query_text
     from toolkit.loading.runs import load_runs
     from toolkit.loading.vectors import fetch_vectors, iter_vectors, load_vectors
-    from toolkit.plots import plot_failure_trend, plot_score_distribution
+    from toolkit.plots import (
+        plot_callback_states,
+        plot_expiry,
+        plot_failure_calendar,
+        plot_failure_matrix,
+        plot_failure_trend,
+        plot_retries_used,
+        plot_score_by_rank,
+        plot_score_comparison,
+        plot_score_distribution,
+        plot_time_to_failure,
+        plot_vector_norms,
+    )
     from toolkit.reports import FailureReport, failure_report
     from toolkit.settings import Dialect, Half, Service, connect
     from toolkit.snapshots import (
@@ -52,17 +65,23 @@ if TYPE_CHECKING:
     from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
     from toolkit.tables.matching import match_metadata
     from toolkit.tables.vectors import as_matrix
+    from toolkit.widgets import FailureBrowser, FailureFilterWidget, FailureView, MetadataFilterWidget
 
 __all__ = [
     "CallbackReceiver",
     "CallbackSettings",
     "Changes",
     "Dialect",
+    "FailureBrowser",
     "FailureFilter",
+    "FailureFilterWidget",
     "FailureReport",
+    "FailureView",
+    "FrameSummary",
     "Half",
     "IndexInfo",
     "MetadataFilter",
+    "MetadataFilterWidget",
     "Published",
     "Receipt",
     "ReplayGuard",
@@ -91,8 +110,17 @@ __all__ = [
     "load_vectors",
     "match_metadata",
     "parse_filter",
+    "plot_callback_states",
+    "plot_expiry",
+    "plot_failure_calendar",
+    "plot_failure_matrix",
     "plot_failure_trend",
+    "plot_retries_used",
+    "plot_score_by_rank",
+    "plot_score_comparison",
     "plot_score_distribution",
+    "plot_time_to_failure",
+    "plot_vector_norms",
     "publish",
     "query",
     "query_text",
@@ -103,6 +131,7 @@ __all__ = [
     "resume_failures",
     "scan_snapshot",
     "start_run",
+    "summary",
     "sync_failures",
     "upsert_vectors",
     "verify_signature",
@@ -118,10 +147,15 @@ _HOMES = {
     "Changes": "toolkit.snapshots",
     "Dialect": "toolkit.settings",
     "FailureFilter": "toolkit.filters.failure",
+    "FailureBrowser": "toolkit.widgets",
+    "FailureFilterWidget": "toolkit.widgets",
+    "FailureView": "toolkit.widgets",
     "FailureReport": "toolkit.reports",
+    "FrameSummary": "toolkit.analysis",
     "Half": "toolkit.settings",
     "IndexInfo": "toolkit.client.vectors",
     "MetadataFilter": "toolkit.filters.metadata",
+    "MetadataFilterWidget": "toolkit.widgets",
     "Published": "toolkit.client.messages",
     "Service": "toolkit.settings",
     "VectorQuery": "toolkit.filters.query",
@@ -145,6 +179,15 @@ _HOMES = {
     "load_runs": "toolkit.loading.runs",
     "load_vectors": "toolkit.loading.vectors",
     "parse_filter": "toolkit.filters.metadata:parse",
+    "plot_callback_states": "toolkit.plots",
+    "plot_expiry": "toolkit.plots",
+    "plot_failure_calendar": "toolkit.plots",
+    "plot_failure_matrix": "toolkit.plots",
+    "plot_retries_used": "toolkit.plots",
+    "plot_score_by_rank": "toolkit.plots",
+    "plot_score_comparison": "toolkit.plots",
+    "plot_time_to_failure": "toolkit.plots",
+    "plot_vector_norms": "toolkit.plots",
     "plot_failure_trend": "toolkit.plots",
     "plot_score_distribution": "toolkit.plots",
     "publish": "toolkit.client.messages",
@@ -156,6 +199,7 @@ _HOMES = {
     "resume_failures": "toolkit.client.failures",
     "scan_snapshot": "toolkit.snapshots",
     "start_run": "toolkit.client.messages",
+    "summary": "toolkit.analysis",
     "sync_failures": "toolkit.snapshots",
     "upsert_vectors": "toolkit.client.vectors",
     "verify_signature": "toolkit.client.signatures",

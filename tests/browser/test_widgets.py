@@ -1,0 +1,313 @@
+"""The widgets in a real JupyterLab with a real kernel: by mouse, by keyboard alone, guarded, accessible."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PREPARE = """
+import ipywidgets
+import toolkit as tk
+service = tk.connect()
+failures = tk.load_failures(service, progress=False)
+failures.attrs = {}
+def same(one, other):
+    one, other = (frame.sort_values("dlq_id", ignore_index=True) for frame in (one, other))
+    return one.equals(other)
+"""
+TYPED = """
+from unittest.mock import patch
+with patch("toolkit.widgets.panel.has_javascript", return_value=False):
+    plain, pages = tk.FailureFilterWidget(service, frame=failures), tk.FailureBrowser(failures)
+ipywidgets.VBox([plain, pages])
+"""
+CELLS = [
+    PREPARE,
+    "by_mouse = tk.FailureFilterWidget(service, frame=failures)\nby_mouse",
+    "by_keys = tk.FailureFilterWidget(service, frame=failures)\nby_keys",
+    "browser = tk.FailureBrowser(failures)\nbrowser",
+    "keyed = tk.FailureBrowser(failures)\nkeyed",
+    TYPED,
+    "ipywidgets.Button(description='bare')",
+]
+MOUSE, KEYS, BROWSER, KEYED, PLAIN, BARE = 1, 2, 3, 4, 5, 6
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium, lab):
+    """A notebook with a widget of each kind for the mouse, and one for the keyboard."""
+    with lab.open(chromium, "widgets", CELLS) as opened:
+        for _ in CELLS:
+            opened.run_cell()
+        opened.output(BARE).get_by_role("button", name="bare").wait_for()
+        yield opened
+
+
+def panel(notebook, cell):
+    """The panel that a cell shows."""
+    return notebook.output(cell).locator(".tk-panel").first
+
+
+def control(notebook, label):
+    """The control of this label in the panel for the keyboard."""
+    named = notebook.page.get_by_label(label, exact=True)
+    return panel(notebook, KEYS).locator(".tk-control").filter(has=named)
+
+
+def tab_to(notebook, name, presses=80):
+    """Press Tab until a control of this name has the focus."""
+    for _ in range(presses):
+        notebook.page.keyboard.press("Tab")
+        found = notebook.page.evaluate(
+            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
+            "(document.activeElement)"
+        )
+        if re.fullmatch(name, found.strip()):
+            return
+    raise AssertionError(f"Tab does not come to {name}")
+
+
+def test_a_filter_is_built_by_mouse_and_run(notebook):
+    """Ticks, a preset and the main button: the kernel's value, code and frame are what was clicked."""
+    shown = panel(notebook, MOUSE)
+    shown.get_by_role("checkbox", name=re.compile(r"^shop \(")).click()
+    shown.get_by_role("checkbox", name=re.compile("^CALLBACK_FAIL ")).click()
+    shown.get_by_role("button", name="7 days").click()
+    notebook.until("by_mouse.value.since is not None")
+    assert notebook.asked("[by_mouse.value.label, by_mouse.value.failure_function_state]") == [
+        ["shop"],
+        ["CALLBACK_FAIL"],
+    ]
+    code = notebook.asked("by_mouse.to_code()")
+    expect(shown.locator(".tk-code")).to_have_text(code)
+    shown.get_by_role("button", name="Load", exact=True).click()
+    notebook.until("len(by_mouse.frame())")
+    assert notebook.asked(
+        "by_mouse.frame().equals(tk.load_failures(service, by_mouse.value, progress=False))"
+    )
+    number = notebook.asked("len(by_mouse.frame())")
+    expect(shown.get_by_text(f"{number:,} failures loaded. complete")).to_be_visible()
+    assert notebook.asked("eval(by_mouse.to_code()) == by_mouse.value")
+
+
+def test_a_range_is_dragged_on_the_histogram(notebook):
+    """A drag over the histogram sets both times; clearing takes them away."""
+    shown = panel(notebook, MOUSE)
+    shown.get_by_role("button", name="Clear").click()
+    notebook.until("by_mouse.value == tk.FailureFilter()")
+    chart = shown.locator(".tk-brush svg")
+    chart.scroll_into_view_if_needed()
+    box = chart.bounding_box()
+    notebook.page.mouse.move(box["x"] + box["width"] * 0.25, box["y"] + 30)
+    notebook.page.mouse.down()
+    notebook.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30, steps=4)
+    notebook.page.mouse.up()
+    notebook.until("by_mouse.value.until is not None")
+    begin, end = notebook.asked("[by_mouse.value.since.timestamp(), by_mouse.value.until.timestamp()]")
+    whole = (
+        notebook.asked("by_mouse.brush.starts[-1] + by_mouse.brush.width - by_mouse.brush.starts[0]") / 1000
+    )
+    assert 0.2 < (end - begin) / whole < 0.35
+    expect(shown.get_by_label("From", exact=True)).to_have_value(notebook.asked("by_mouse.since.text.value"))
+
+
+def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
+    """From the cell's own focus: Tab, arrows, Space, typing and Enter make a filter and load it."""
+    press = notebook.page.keyboard.press
+    notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYS).click()
+    press("Escape")
+    tab_to(notebook, "Time range from")
+    press("ArrowRight")
+    notebook.until("by_keys.value.since is not None")
+    tab_to(notebook, "From")
+    press("ControlOrMeta+a")
+    notebook.page.keyboard.type("7d")
+    press("Enter")
+    notebook.until("by_keys.value.since.timestamp() > by_keys.brush.starts[-1] / 1000 - 8 * 86400")
+    tab_to(notebook, "Label")
+    notebook.page.keyboard.type("lega")
+    notebook.until("by_keys.choices['label'].search.value == 'lega'")
+    expect(control(notebook, "Label").get_by_role("checkbox")).to_have_count(1)
+    tab_to(notebook, r"legacy \(\d+\)")
+    press("Space")
+    notebook.until("by_keys.value.label == ('legacy',)")
+    tab_to(notebook, "Flow-control key")
+    notebook.page.keyboard.type("none-such")
+    press("Enter")
+    notebook.until("by_keys.value.flow_control_key == ('none-such',)")
+    expect(control(notebook, "Flow-control key").get_by_role("checkbox", name="none-such")).to_be_checked()
+    tab_to(notebook, "none-such")
+    press("Space")
+    notebook.until("by_keys.value.flow_control_key == ()")
+    tab_to(notebook, "Load")
+    press("Enter")
+    notebook.until("len(by_keys.frame())")
+    assert notebook.asked("same(by_keys.frame(), tk.load_failures(service, by_keys.value, progress=False))")
+    assert notebook.asked("eval(by_keys.to_code()) == by_keys.value")
+
+
+def test_without_javascript_everything_is_typed(notebook):
+    """Where anywidget is missing, a filter is typed and loaded, and failures are sorted and selected."""
+    shown, pages = notebook.output(PLAIN).locator(".tk-panel").all()
+    shown.get_by_label("Label", exact=True).fill("shop\nlegacy")
+    shown.get_by_label("Action", exact=True).fill("load")
+    shown.get_by_label("Action", exact=True).press("Enter")
+    notebook.until("len(plain.frame())")
+    assert notebook.asked("plain.value == tk.FailureFilter(label=['shop', 'legacy'])")
+    assert notebook.asked("same(plain.frame(), tk.load_failures(service, plain.value, progress=False))")
+    pages.get_by_label("Sort by").fill("workflow_url ascending")
+    pages.get_by_label("Sort by").press("Enter")
+    pages.get_by_label("Select rows").fill("2, 4-5")
+    pages.get_by_label("Select rows").press("Enter")
+    notebook.until("len(pages.frame()) == 3")
+    assert notebook.asked("pages.value.sort_by == 'workflow_url' and pages.value.ascending")
+    expect(pages.get_by_text("☑")).to_have_count(3)
+
+
+def test_a_mistake_is_explained_beside_its_field(notebook):
+    """What is no time is said in words below the field, and the value stays."""
+    shown = panel(notebook, KEYS)
+    before = notebook.asked("by_keys.to_code()")
+    shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
+    shown.get_by_label("Until", exact=True).press("Enter")
+    expect(shown.get_by_role("alert")).to_contain_text("got 'tomorrow-ish'; expected a datetime")
+    assert notebook.asked("by_keys.to_code()") == before
+    shown.get_by_label("Until", exact=True).fill("")
+    shown.get_by_label("Until", exact=True).press("Enter")
+    expect(shown.get_by_role("alert")).to_have_count(0)
+
+
+def test_failures_are_browsed_by_mouse(notebook):
+    """Search, sort, open and select with the mouse; the selection is a frame in the kernel."""
+    shown = panel(notebook, BROWSER)
+    shown.get_by_label(re.compile("^Search")).fill("timeout")
+    shown.get_by_label(re.compile("^Search")).press("Enter")
+    notebook.until("browser.value.search == 'timeout'")
+    shown.get_by_role("button", name=re.compile("^Workflow")).click()
+    notebook.until("browser.value.sort_by == 'workflow_url'")
+    expect(shown.get_by_role("columnheader", name=re.compile("^Workflow"))).to_have_attribute(
+        "aria-sort", "ascending"
+    )
+    rows = shown.locator(".tk-grid-body [role=row]")
+    rows.nth(2).locator(".tk-cell").nth(2).click()
+    wanted = notebook.asked("browser.found()['dlq_id'].iloc[2]")
+    expect(shown.locator(".tk-detail")).to_contain_text(wanted)
+    rows.nth(1).locator(".tk-mark").click()
+    rows.nth(3).locator(".tk-mark").click(modifiers=["Shift"])
+    notebook.until("len(browser.value.selected) == 3")
+    assert notebook.asked(
+        "browser.frame()['dlq_id'].tolist() == browser.found()['dlq_id'].iloc[1:4].tolist()"
+    )
+    assert notebook.asked("eval(browser.to_code()) == browser.value")
+
+
+def test_failures_are_browsed_by_keyboard_alone(notebook):
+    """Search, sort, move, open, select and scroll with keys; what is opened is what is shown."""
+    press = notebook.page.keyboard.press
+    shown = panel(notebook, KEYED)
+    notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
+    press("Escape")
+    tab_to(notebook, "Search ids.*")
+    notebook.page.keyboard.type("error")
+    press("Enter")
+    notebook.until("keyed.value.search == 'error'")
+    tab_to(notebook, "Failures")
+    for key in ("ArrowDown", "ArrowDown", "Space", "End", "Space"):
+        press(key)
+    notebook.until("len(keyed.value.selected) == 2")
+    found = "keyed.found()['dlq_id']"
+    assert notebook.asked(f"list(keyed.value.selected) == [{found}.iloc[1], {found}.iloc[-1]]")
+    expect(shown.locator(".tk-detail")).to_contain_text(notebook.asked(f"{found}.iloc[-1]"))
+    expect(shown.locator(".tk-grid-body .tk-active")).to_be_in_viewport()
+    press("ControlOrMeta+a")
+    notebook.until("len(keyed.value.selected) == len(keyed.found())")
+    tab_to(notebook, "Status")
+    press("Enter")
+    notebook.until("keyed.value.sort_by == 'response_status'")
+    tab_to(notebook, "Clear selection")
+    press("Enter")
+    notebook.until("len(keyed.frame()) == 0")
+
+
+def active(notebook):
+    """The number of the notebook's active cell."""
+    return notebook.page.evaluate(
+        "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
+        ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
+    )
+
+
+@pytest.mark.parametrize("cell", [KEYS, KEYED, PLAIN])
+def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
+    """In every control that can have the focus, keys leave the notebook's cells alone."""
+    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
+    before = notebook.cells
+    controls = notebook.output(cell).locator(
+        "input, textarea, select, button, [tabindex='0']:not([aria-hidden])"
+    )
+    looked_at = 0
+    for control in controls.all():
+        if not control.is_visible():
+            continue
+        looked_at += 1
+        for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m", "Enter")):
+            control.focus()
+            for key in keys:
+                notebook.page.keyboard.press(key)
+            assert active(notebook) == cell
+        notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
+    assert looked_at > (20 if cell == KEYS else 8)
+    assert notebook.cells == before
+
+
+def test_a_cell_runs_from_within_its_widget(notebook):
+    """Shift+Enter in a widget still runs the cell."""
+    count = notebook.asked("len(In)")
+    panel(notebook, MOUSE).get_by_label("Time range from").press("Shift+Enter")
+    notebook.until(f"len(In) > {count}")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
+    """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
+    notebook.page.emulate_media(color_scheme=scheme)
+    expect(notebook.page.locator("body")).to_have_attribute(
+        "data-jp-theme-light", str(scheme == "light").lower()
+    )
+    for width in (1400, 700):
+        notebook.page.set_viewport_size({"width": width, "height": 1000 if width > 1000 else 1900})
+        for cell, name in ((MOUSE, "filter"), (BROWSER, "browser")):
+            shown = panel(notebook, cell)
+            shown.scroll_into_view_if_needed()
+            notebook.picture(shown, f"{name}-{scheme}-{width}")
+            assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+    wrong = notebook.axe(".tk-panel")
+    assert [(found["id"], found["nodes"][0]["html"]) for found in wrong] == []
+
+
+def test_without_a_guard_the_notebook_takes_the_keys(notebook):
+    """The reason for the guard: on a bare button of ipywidgets, d d deletes the cell."""
+    button = notebook.output(BARE).get_by_role("button", name="bare")
+    button.click()
+    before = len(notebook.cells)
+    notebook.page.keyboard.press("d")
+    notebook.page.keyboard.press("d")
+    expect(notebook.page.locator(".jp-Notebook .jp-Cell")).to_have_count(before - 1)
+
+
+def test_the_page_was_silent_and_alone(notebook):
+    """All that time: no error in the console, and no request to any other machine."""
+    assert notebook.console == []
+    hosts = {
+        urlsplit(url.removeprefix("blob:")).hostname
+        for url in notebook.requested
+        if not url.startswith("data:")
+    }
+    assert hosts == {"127.0.0.1"}

@@ -1,0 +1,261 @@
+"""The filter as controls: value, code and frame agree, whoever changes them; nothing is asked unbidden."""
+
+from __future__ import annotations
+
+import json
+import types
+import warnings
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import toolkit as tk
+from toolkit.errors import BadRequestError, InputError
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
+from toolkit.tables.failure_matching import count_values, match_failures
+from toolkit.widgets import FailureFilterWidget
+
+NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
+
+times = st.datetimes(
+    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis adds the zone
+    max_value=datetime(9999, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
+    timezones=st.just(UTC),
+)
+words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
+several = st.lists(words, max_size=3)
+
+
+@st.composite
+def filters(draw: st.DrawFn) -> FailureFilter:
+    """Any filter."""
+    since, until = sorted([draw(times), draw(times)])
+    return FailureFilter(
+        since=draw(st.sampled_from([None, since])),
+        until=draw(st.sampled_from([None, until])),
+        workflow_url=draw(several),
+        label=draw(several),
+        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
+        caller_ip=draw(several),
+        flow_control_key=draw(several),
+        workflow_run_id=draw(st.none() | words),
+        workflow_created_at=draw(st.none() | times),
+    )
+
+
+def widget(source, **options):
+    """A widget with a clock that stands still."""
+    return FailureFilterWidget(source, clock=lambda: NOW, **options)
+
+
+@pytest.fixture(params=["with JavaScript", "without"])
+def panel(request, failures):
+    """A widget on a frame, both ways."""
+    if request.param == "without":
+        request.getfixturevalue("without_javascript")
+    return widget(failures)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(chosen=filters())
+def test_any_value_survives_the_controls_and_the_code(panel, chosen):
+    """A value put into the controls and read from them again is the same; so is the one its code makes."""
+    panel.value = chosen
+    assert panel.value == chosen
+    panel._read()
+    assert panel.value == chosen
+    assert eval(panel.to_code(), {"tk": types.SimpleNamespace(FailureFilter=FailureFilter)}) == chosen  # noqa: S307
+
+
+def test_ticks_and_typing_make_the_value_and_the_rows(failures):
+    """Ticks, an age and a run id are the filter; count, code and frame follow at once."""
+    panel = widget(failures)
+    seen = []
+    panel.observe(lambda change: seen.append(change["new"]), "value")
+    prod = next(row for row in panel.choices["label"]._rows if row.description == "prod (6)")
+    prod.value = True
+    panel.since.text.value = "4h"
+    assert panel.value == FailureFilter(label="prod", since="4h", now=NOW)
+    assert seen[-1] == panel.value
+    assert panel.frame()["dlq_id"].tolist() == ["dlq_1", "dlq_3"]
+    assert panel.matching() == "2 of 12 loaded failures match"
+    assert "label=(&#39;prod&#39;,)" in panel._code.value
+    assert panel.brush.selection == [1773129600000, None]
+    panel.clear()
+    assert panel.value == FailureFilter()
+    assert not prod.value
+
+
+def test_the_range_on_the_histogram_is_the_times(failures):
+    """A range dragged on the histogram sets both times to the millisecond; clearing it clears them."""
+    panel = widget(failures)
+    assert sum(panel.brush.counts) == 12
+    first, last = panel.brush.starts[2], panel.brush.starts[4] + panel.brush.width - 1
+    panel.brush.selection = [first, last]
+    assert [milliseconds(when) for when in (panel.value.since, panel.value.until)] == [
+        first,
+        last,
+    ]
+    assert len(panel.frame()) == sum(panel.brush.counts[2:5])
+    panel.brush.selection = []
+    assert panel.value == FailureFilter()
+
+
+def test_times_in_the_wrong_order_are_explained_beside_them(failures):
+    """An end before the beginning keeps the old value and says so at the end's field."""
+    panel = widget(failures)
+    panel.since.text.value = "1h"
+    panel.until.text.value = "2h"
+    assert panel.value == FailureFilter(since="1h", now=NOW)
+    assert "after until" in panel.until.problem
+    panel.until.text.value = "30m"
+    assert panel.until.problem is None
+    assert panel.value == FailureFilter(since="1h", until="30m", now=NOW)
+
+
+def test_a_preset_counts_back_from_now(failures):
+    """A button for an age sets the beginning and takes the end away."""
+    panel = widget(failures, value=FailureFilter(until=NOW))
+    panel.presets.press("24 hours")
+    assert panel.value == FailureFilter(since="24h", now=NOW)
+    panel.presets.press("all")
+    assert panel.value == FailureFilter()
+
+
+def test_nothing_is_asked_before_a_button_is_pressed(server):
+    """Making, showing and changing a widget on a service asks nothing; counting, looking and loading do."""
+    panel = widget(server.service())
+    panel.value = FailureFilter(label="a")
+    panel.frame()
+    panel._repr_mimebundle_()
+    assert server.asked == []
+    server.always(b'{"messages": [{"dlqId": "d1", "labels": ["a"]}, {"dlqId": "d2", "labels": ["a", "b"]}]}')
+    assert panel.count() == 2
+    assert dict(server.asked[-1].query)["label"] == "a"
+    panel.look()
+    assert [row.description for row in panel.choices["label"]._rows[:2]] == ["a (2)", "b (1)"]
+    asked = len(server.asked)
+    frame = panel.run()
+    assert frame is panel.frame()
+    assert frame["dlq_id"].tolist() == ["d1", "d2"]
+    assert len(server.asked) > asked
+    assert "complete" in panel.message
+
+
+def test_an_error_is_said_in_the_widget(server):
+    """What the service refuses is raised to the caller, and stands in the widget with the next step."""
+    server.always(b'{"error": "unknown label <b>"}', 400)
+    panel = widget(server.service())
+    with pytest.raises(BadRequestError) as caught:
+        panel.run()
+    assert panel.message == str(caught.value)
+    assert "&lt;b&gt;" in panel._status.value
+    assert 'role="alert"' in panel._status.value
+    assert len(panel.frame()) == 0
+    assert "dlq_id" in panel.frame().columns
+
+
+def test_a_masked_value_cannot_be_sent(server, make):
+    """A value that was masked when the frame was loaded is explained beside its control."""
+    url = "https://shop.example/a?key=[masked len=4 tag=00000000]"
+    panel = widget(server.service(), frame=make([{"dlq_id": "a", "workflow_url": url}]))
+    panel.value = FailureFilter(workflow_url=url)
+    assert "reveal=True" in panel.choices["workflow_url"].problem
+
+
+def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request):
+    """The second widget of a key goes on where the first was, unless the cell gives another value."""
+    key = request.node.name
+    first = widget(failures, key=key)
+    first.value = FailureFilter(label="prod")
+    first.run()
+    assert widget(failures, key=key).value == FailureFilter(label="prod")
+    assert widget(failures).value == FailureFilter()
+    assert widget(failures, key=f"{key} other").value == FailureFilter()
+    given_now = widget(failures, key=key, value=FailureFilter(label="eu"))
+    assert given_now.value == FailureFilter(label="eu")
+    given_now.value = FailureFilter()
+    assert widget(failures, key=key, value=FailureFilter(label="eu")).value == FailureFilter()
+
+
+@pytest.mark.parametrize(("source", "options"), [(7, {}), (None, {}), ("frame", {"value": "label='a'"})])
+def test_what_is_no_source_or_value_is_refused(failures, source, options):
+    """Other kinds of sources and values are errors with what is expected."""
+    with pytest.raises(InputError, match="expected a"):
+        FailureFilterWidget(failures if source == "frame" else source, **options)
+    with pytest.raises(InputError, match="expected a FailureFilter"):
+        widget(failures).value = {"label": "a"}
+
+
+def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
+    """The static forms say what is chosen, and show rows with nothing live in them."""
+    hostile = failures.assign(workflow_url="<script>alert(1)</script>")
+    panel = widget(hostile, value=FailureFilter(workflow_url="<script>alert(1)</script>"))
+    forms = panel._repr_mimebundle_()
+    assert forms["text/plain"].startswith("FailureFilterWidget(tk.FailureFilter(workflow_url=")
+    page = seen(forms["text/html"])
+    assert page.tags <= {"div", "strong", "pre", "p", "table", "thead", "tbody", "tr", "th", "td"}
+    assert page.attributes == set()
+    assert page.shown.count("<script>alert(1)</script>") == 11
+    assert forms["application/vnd.jupyter.widget-view+json"]["model_id"] == panel.model_id
+
+
+def test_without_javascript_only_text_is_typed_into(failures, without_javascript):
+    """Where keys cannot be guarded there is no control that the notebook takes keys from."""
+    kinds, left = set(), [widget(failures)]
+    while left:
+        found = left.pop()
+        kinds.add(type(found).__name__)
+        left += list(getattr(found, "children", ()))
+    assert kinds <= {"FailureFilterWidget", "VBox", "Box", "HBox", "HTML", "Text", "Combobox", "Textarea"}
+
+
+@settings(max_examples=60, deadline=None)
+@given(chosen=filters(), data=st.data())
+def test_rows_are_matched_as_entries_are(chosen, data):
+    """A frame's rows match as `FailureFilter.matches` matches the entries that they came from."""
+    wire = {
+        "workflow_url": "workflowUrl", "failure_function_state": "failureFunctionState",
+        "caller_ip": "callerIP",
+        "flow_control_key": "flowControlKey", "workflow_run_id": "workflowRunId", "label": "label",
+        "labels": "labels",
+    }  # fmt: skip
+    rows = []
+    for _ in range(3):
+        row = {}
+        for name in wire:
+            values = getattr(chosen, name, chosen.label if name == "labels" else ())
+            pool = st.sampled_from([*([values] if isinstance(values, str) else values or ["x"]), "y"])
+            row[name] = data.draw(st.none() | (st.lists(pool, max_size=2) if name == "labels" else pool))
+        rows.append(row)
+    timeless = FailureFilter(
+        **{name: getattr(chosen, name) for name in wire if name != "labels"},
+    )
+    frame = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype="object") for name in wire})
+    expected = [timeless.matches({wire[name]: value for name, value in row.items()}) for row in rows]
+    assert match_failures(frame, timeless).tolist() == expected
+
+
+def test_a_value_is_counted_once_a_row(failures):
+    """Labels are counted where the lists are; empty texts are no values."""
+    assert count_values(failures, "label") == [("eu", 6), ("prod", 6)]
+    assert count_values(failures.assign(caller_ip=""), "caller_ip") == []
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert count_values(failures.head(0), "label") == []
+
+
+def test_the_state_that_is_sent_to_the_page_has_no_token(server):
+    """Nothing that a page or a saved notebook holds has a token in it."""
+    panel = widget(server.service())
+    with pytest.raises(tk.errors.ToolkitError):
+        panel.run()
+    left, state = [panel], ""
+    while left:
+        found = left.pop()
+        state += json.dumps(found.get_state(), default=str)
+        left += list(getattr(found, "children", ()))
+    assert "token-of-the-test" not in state + json.dumps(panel._repr_mimebundle_())

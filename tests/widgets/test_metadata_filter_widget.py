@@ -1,0 +1,366 @@
+"""The metadata filter as text and as controls: they agree, whoever changes them; nothing is asked first."""
+
+from __future__ import annotations
+
+import ast
+import json
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
+from toolkit.filters.metadata import (
+    And,
+    Comparison,
+    Contains,
+    Glob,
+    HasField,
+    Membership,
+    Or,
+    parse,
+)
+from toolkit.tables.matching import match_metadata
+from toolkit.tables.metadata_fields import MetadataField
+from toolkit.widgets import MetadataFilterWidget
+from toolkit.widgets.metadata_completion import completions
+from toolkit.widgets.metadata_condition import OPERATORS, condition, fitting, texts
+
+fields = st.sampled_from(["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"])
+scalars = st.one_of(
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.sampled_from(["", " x", "it's", 'say "x"', "'", "1", "007", "true", "1e999", "a, b", "1 AND y = 2"]),
+    st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
+)
+patterns = st.sampled_from(["a*", "", " b?", "[ab]*,", "'*'", "7", "\u202e*"])
+conditions = st.one_of(
+    st.builds(Comparison, fields, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), scalars),
+    st.builds(Membership, fields, st.lists(scalars, min_size=1, max_size=3).map(tuple), st.booleans()),
+    st.builds(Contains, fields, scalars, st.booleans()),
+    st.builds(Glob, fields, patterns, st.booleans()),
+    st.builds(HasField, fields, st.booleans()),
+)
+trees = st.recursive(
+    conditions,
+    lambda inner: st.lists(inner, min_size=2, max_size=3).flatmap(
+        lambda parts: st.sampled_from([And(tuple(parts)), Or(tuple(parts))])
+    ),
+    max_leaves=5,
+)
+
+ROWS = [
+    {"city": "Izmir", "year": 2024, "tags": ["new", "eu"], "at": {"door": "7", "open": True}},
+    {"city": "Izmir", "year": 2023.5, "tags": ["old"], "at": {"door": "8", "open": False}},
+    {"city": "Oslo", "year": 2020, "tags": []},
+    {"city": None, "two words": 1, "events": [{"code": 3}, {"code": 4}]},
+]
+
+
+@pytest.fixture
+def vectors():
+    """Four vectors with metadata, and one without."""
+    texts = [json.dumps(row) for row in ROWS]
+    return pd.DataFrame({"id": list("abcde"), "metadata": pd.Series([*texts, None], dtype="str")})
+
+
+@pytest.fixture(params=["with JavaScript", "without"])
+def panel(request, vectors):
+    """A widget on a frame, both ways."""
+    if request.param == "without":
+        request.getfixturevalue("without_javascript")
+    return MetadataFilterWidget(vectors)
+
+
+def row(panel, number=0):
+    """A condition of the outermost group."""
+    return panel.editor.rows.parts[number]
+
+
+def fill(part, field, operator, value=""):
+    """Type and choose the three parts of a condition."""
+    part.field.text.value = field
+    part.operator.value = operator
+    part.value.text.value = value
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees)
+def test_any_filter_survives_text_controls_and_code(panel, tree):
+    """A tree put in comes back from the text, from the rows and from the code as the same text."""
+    panel.value = tree
+    assert panel.value == tree.text()
+    assert panel.editor.value == tree.text()
+    if panel.editor.rows is not None:
+        assert panel.editor.rows.read().text() == tree.text()
+    assert ast.literal_eval(panel.to_code()) == panel.value
+
+
+@settings(max_examples=120, deadline=None)
+@given(made=conditions)
+def test_what_a_row_shows_makes_its_condition(made):
+    """The three texts of a condition, typed again, are the same condition."""
+    assert condition(*texts(made)).text() == made.text()
+
+
+def test_spacing_and_case_of_a_text_stay(panel):
+    """A text is kept as it was written, and an equal tree from the rows does not rewrite it."""
+    panel.value = "city='Izmir'  and year>=2024"
+    assert panel.value == "city='Izmir'  and year>=2024"
+    assert panel.frame()["id"].tolist() == ["a"]
+    panel.value = ""
+    assert len(panel.frame()) == 5
+
+
+def test_rows_make_the_text_and_the_frame(vectors):
+    """Conditions and a group made with the controls are the text, and the rows that match."""
+    panel = MetadataFilterWidget(vectors)
+    seen = []
+    panel.observe(lambda change: seen.append(change["new"]), "value")
+    fill(row(panel), "city", "=", "Izmir")
+    assert panel.value == "city = 'Izmir'"
+    panel.editor.rows.nest.click()
+    group = row(panel, 1)
+    assert group.kind.value is Or
+    fill(group.parts[0], "year", ">", "2023.7")
+    assert panel.value == "city = 'Izmir' AND year > 2023.7"
+    group.add.click()
+    fill(group.parts[1], "tags", "CONTAINS", "old")
+    assert panel.value == "city = 'Izmir' AND (year > 2023.7 OR tags CONTAINS 'old')"
+    assert panel.editor.text.text.value == panel.value
+    assert panel.frame()["id"].tolist() == ["a", "b"]
+    assert panel.matching() == "2 of 5 loaded vectors match"
+    group.kind.value = And
+    assert panel.value == "city = 'Izmir' AND year > 2023.7 AND tags CONTAINS 'old'"
+    group.remove.click()
+    assert panel.value == "city = 'Izmir'"
+    row(panel).remove.click()
+    assert panel.value == ""
+    assert seen[-1] == ""
+    assert panel.editor.rows.parts == []
+
+
+def test_typed_text_makes_the_rows(vectors):
+    """Text that parses is shown as rows at once; rows that can stay are the same ones."""
+    panel = MetadataFilterWidget(vectors)
+    typed = panel.editor.text.text
+    typed.value = "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')"
+    assert panel.editor.rows.kind.value is Or
+    kept = panel.editor.rows.parts
+    assert [(part.field.value, part.operator.value, part.value.value) for part in kept] == [
+        ("city", "=", "Izmir"),
+        ("tags[#-1]", "IN", "eu, it's"),
+    ]
+    typed.value = "city = 'Oslo' OR tags[#-1] IN ('eu', 'it''s')"
+    assert panel.editor.rows.parts == kept
+    assert kept[0].value.text.value == "Oslo"
+    assert panel.frame()["id"].tolist() == ["a", "c"]
+
+
+def test_a_mistake_stands_where_it_is(panel):
+    """What does not parse is marked at its character, and the old filter stays."""
+    panel.value = "city = 'Izmir'"
+    typed = panel.editor.text
+    typed.text.value = "city == <b>"
+    assert panel.value == "city = 'Izmir'"
+    assert 'city =<mark>=</mark> &lt;b&gt;</pre><div class="tk-problem" role="alert">' in typed._note.value
+    assert "Equality is a single" in typed._note.value
+    typed.text.value = "city = 'Oslo'"
+    assert typed._note.value == ""
+    assert panel.value == "city = 'Oslo'"
+
+
+def test_what_is_not_whole_yet_is_no_mistake_until_enter(panel):
+    """While somebody types the end, what can follow is said; Enter says that it is missing."""
+    typed = panel.editor.text
+    typed.text.value = "city ="
+    assert typed._note.value.startswith('<div class="tk-note" role="status">Next: text in quotes, a number')
+    typed._message(None, {"event": "submit"}, [])
+    assert "<mark> </mark>" in typed._note.value
+    assert "got the end" in typed._note.value
+
+
+def test_a_row_says_what_is_wrong_with_it(vectors):
+    """A field or a value that cannot be is explained at its control; what is unfinished is left out."""
+    panel = MetadataFilterWidget(vectors)
+    fill(row(panel), "two words", "=", "1")
+    assert "names joined by dots" in row(panel).field.problem
+    assert panel.value == ""
+    row(panel).field.text.value = "city"
+    assert panel.value == "city = 1"
+    row(panel).value.text.value = "'Izmir"
+    assert "ends with '" in row(panel).value.problem
+    assert panel.value == "city = 1"
+    row(panel).value.text.value = "'Izmir'"
+    assert row(panel).value.problem is None
+    assert panel.value == "city = 'Izmir'"
+    row(panel).value.text.value = ""
+    assert "until it has a value" in row(panel)._note.value
+    assert panel.value == ""
+    row(panel).operator.value = "HAS NOT FIELD"
+    assert row(panel).value.view.layout.display == "none"
+    assert panel.frame()["id"].tolist() == ["e"]
+
+
+def test_operators_and_values_fit_the_field(vectors):
+    """A field offers its frequent values and the operators of its kind; places of arrays know theirs."""
+    panel = MetadataFilterWidget(vectors)
+    part = row(panel)
+    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(part.field.text.options)
+    assert "two words" not in part.field.text.options
+    part.field.text.value = "tags"
+    assert part.operator.value == "CONTAINS"
+    part.field.text.value = "at.open"
+    assert part.operator.options == fitting(("boolean",))
+    assert part.value.text.options == ("false", "true")
+    part.field.text.value = "at.door"
+    assert part.value.text.options == ("'7'", "'8'")
+    part.field.text.value = "tags[4]"
+    assert set(part.value.text.options) == {"new", "old"}
+    part.field.text.value = "unknown"
+    assert part.operator.options == OPERATORS
+    panel.value = "at.open > 3"
+    assert row(panel).operator.value == ">"
+
+
+FIELDS = [
+    MetadataField("city", ("text",), 3, (("Izmir", 2), ("Oslo", 1))),
+    MetadataField("Code", ("number",), 3, ((3, 2),)),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ["city", "Code", "HAS FIELD ", "HAS NOT FIELD "]),
+        ("c", ["city", "Code"]),
+        ("HAS FIELD co", ["HAS FIELD Code"]),
+        ("(city = 'x' or C", ["(city = 'x' or city", "(city = 'x' or Code"]),
+        ("city = ", ["city = 'Izmir'", "city = 'Oslo'"]),
+        ("city = 'iz", ["city = 'Izmir'"]),
+        ("city = os", ["city = 'Oslo'"]),
+        ("city IN ('Oslo', 'I", ["city IN ('Oslo', 'Izmir'"]),
+        ("Code n", ["Code NOT IN "]),
+        ("Code = 3 ", ["Code = 3 AND ", "Code = 3 OR "]),
+        ("city = 'and c", []),
+    ],
+)
+def test_what_is_typed_is_completed(text, expected):
+    """Field names, operators, values and the words between are offered as whole texts."""
+    assert completions(text, FIELDS) == expected
+
+
+def test_a_filter_of_many_conditions_is_text_alone(vectors):
+    """More conditions than controls are bearable for are not shown as controls, and stay what they are."""
+    panel = MetadataFilterWidget(vectors)
+    panel.value = " OR ".join(f"year = {number}" for number in range(60))
+    assert panel.editor.rows.view.layout.display == "none"
+    assert "60 conditions" in panel.editor._many.value
+    panel.value = "year = 1"
+    assert panel.editor.rows.view.layout.display == ""
+    assert panel.editor._many.value == ""
+
+
+def test_nothing_is_asked_before_a_button_is_pressed(sample_service):
+    """A widget on a service knows nothing until it is told to look; then load finds every match."""
+    panel = MetadataFilterWidget(sample_service)
+    panel.value = "topic = 'encodings' AND tags CONTAINS 'eu'"
+    assert len(panel.frame()) == 0
+    assert "metadata" in panel.frame().columns
+    assert panel.matching().startswith("No vectors are loaded yet")
+    panel.look()
+    assert "topic" in row(panel).field.text.options
+    frame = panel.run()
+    assert frame is panel.frame()
+    assert 0 < len(frame) < 400
+    assert match_metadata(frame, panel.value).all()
+    assert panel.message.startswith(f"{len(frame)} of 400 vectors match. complete")
+    panel.value = ""
+    assert "earlier filter" in panel.message
+
+
+def test_making_a_widget_asks_nothing(server):
+    """Making, showing and changing a widget on a service, and reading its frame, sends no request."""
+    panel = MetadataFilterWidget(server.service(), value="a = 1")
+    panel.value = "a = 2"
+    panel.frame()
+    panel._repr_mimebundle_()
+    assert server.asked == []
+    server.always(b'{"error": "index is asleep <b>", "status": 400}', 400)
+    with pytest.raises(BadRequestError) as caught:
+        panel.run()
+    assert panel.message == str(caught.value)
+    assert "&lt;b&gt;" in panel._status.value
+
+
+def test_a_stopped_load_keeps_the_matches_it_read(vectors, server, monkeypatch):
+    """The rows that were read before a load was stopped are matched too."""
+    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+
+    def stopped(*_):
+        raise IncompleteLoadError("loading vectors", partial=vectors, got="a stop")
+
+    monkeypatch.setattr(panel, "_vectors", stopped)
+    with pytest.raises(IncompleteLoadError):
+        panel.run()
+    assert panel.frame()["id"].tolist() == ["a", "b"]
+
+
+def test_secrets_in_metadata_are_not_offered(vectors):
+    """A value that would be masked is neither offered nor shown."""
+    secret = "Bearer abcdefghijklmnop.qrstuvwx"
+    frame = vectors.assign(metadata=json.dumps({"auth": secret, "city": "<img src=x>"}))
+    panel = MetadataFilterWidget(frame)
+    state, left = "", [panel]
+    while left:
+        found = left.pop()
+        state += json.dumps(found.get_state(), default=str)
+        left += list(getattr(found, "children", ()))
+    assert "abcdefghijklmnop" not in state + json.dumps(panel._repr_mimebundle_())
+    assert "<img" not in panel.editor._found.value
+    assert "&lt;img src=x&gt; (5)" in panel.editor._found.value
+
+
+def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
+    """The second widget of a key goes on where the first was, unless the cell gives another value."""
+    key = request.node.name
+    MetadataFilterWidget(vectors, key=key).value = "year = 1"
+    assert MetadataFilterWidget(vectors, key=key).value == "year = 1"
+    assert MetadataFilterWidget(vectors).value == ""
+    assert MetadataFilterWidget(vectors, key=key, value=parse("year=2")).value == "year = 2"
+
+
+def test_what_is_no_source_or_filter_is_refused(vectors):
+    """Other sources, other values, and text that does not parse are errors; the value stays."""
+    with pytest.raises(InputError, match="expected a Service"):
+        MetadataFilterWidget(7)
+    with pytest.raises(InputError, match="include_metadata=True"):
+        MetadataFilterWidget(vectors[["id"]])
+    panel = MetadataFilterWidget(vectors, value="year = 1")
+    with pytest.raises(InputError, match="expected text or a MetadataFilter"):
+        panel.value = 7
+    with pytest.raises(FilterSyntaxError):
+        panel.value = "year ="
+    assert panel.value == "year = 1"
+
+
+def test_without_javascript_only_text_is_typed_into(vectors, without_javascript):
+    """Where keys cannot be guarded there is no control that the notebook takes keys from."""
+    kinds, markup, left = set(), "", [MetadataFilterWidget(vectors)]
+    while left:
+        found = left.pop()
+        kinds.add(type(found).__name__)
+        markup += getattr(found, "value", "") if type(found).__name__ == "HTML" else ""
+        left += list(getattr(found, "children", ()))
+    assert kinds <= {"MetadataFilterWidget", "VBox", "Box", "HBox", "HTML", "Text", "Combobox"}
+    assert "<summary" not in markup
+
+
+def test_removed_rows_are_closed(vectors):
+    """Widgets of rows that went are closed, so that neither page nor kernel keeps them."""
+    panel = MetadataFilterWidget(vectors, value="year = 1 AND city = 'a'")
+    gone = row(panel, 1).field.text
+    panel.value = "year = 1"
+    assert gone.comm is None

@@ -1,0 +1,123 @@
+"""What every panel does: slow calls beside the kernel's loop, one at a time, stopped with what they read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import pytest
+import traitlets
+
+from toolkit.errors import IncompleteLoadError, ServiceError
+from toolkit.filters.failure import FailureFilter
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import LABELS_EXPLODED
+from toolkit.widgets.panel import Panel
+from toolkit.widgets.work import Job, Stopped
+
+PARTIAL = frame_from_rows([{"dlq_id": "a", "label": "b"}], LABELS_EXPLODED)
+
+
+class Slow(Panel):
+    """A panel whose run waits until it is let go."""
+
+    def __init__(self, fails=None):
+        self.go, self.fails, self.job = threading.Event(), fails, None
+        super().__init__("Slow", value=FailureFilter())
+        self._compose()
+
+    def _call(self, job: Job, value):
+        self.job = job
+        while not self.go.wait(0.005):
+            job.step(7, 1000)
+        if self.fails is not None:
+            raise self.fails
+        return PARTIAL
+
+    def _show(self, value):
+        pass
+
+
+async def until(true):
+    """Let the loop run until something is true."""
+    async with asyncio.timeout(30):
+        while not true():  # noqa: ASYNC110 - what is awaited is what a reader of the panel sees
+            await asyncio.sleep(0.005)
+
+
+def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
+    """While a run is under way the loop goes on and a second run is refused; progress is told on the loop."""
+    panel, threads = Slow(), set()
+    panel.observe(lambda _: threads.add(threading.current_thread()), names=traitlets.All)
+    panel._status.observe(lambda _: threads.add(threading.current_thread()), "value")
+
+    async def main():
+        panel._start_run()
+        await until(lambda: "of 1,000" in panel.message)
+        panel._start_run()
+        assert "One call is under way" in panel.message
+        await until(lambda: "<progress" in panel._status.value)
+        panel.go.set()
+        await until(lambda: len(panel.frame()))
+
+    asyncio.run(main())
+    assert panel.message == "1 rows"
+    assert threads == {threading.current_thread()}
+
+
+def test_cancel_stops_the_call_and_the_next_one_can_start():
+    """Cancel ends a call at its next step and says so; without a call it says that there is none."""
+    panel = Slow()
+
+    async def main():
+        panel.cancel()
+        assert panel.message == "Nothing is under way."
+        panel._start_run()
+        panel.cancel()
+        await until(lambda: "Stopped before" in panel.message)
+        panel.go.set()
+        panel._start_run()
+        await until(lambda: len(panel.frame()))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (
+            IncompleteLoadError("loading", partial=PARTIAL, got="1 of 2"),
+            "loading: got 1 of 2; expected every entry",
+        ),
+        (ServiceError("asking", got="nothing", next_step="Ask again."), "asking: got nothing. Ask again."),
+        (
+            ZeroDivisionError("Bearer abcdef0123456789"),
+            "This should not happen: ZeroDivisionError: Bearer [masked",
+        ),
+    ],
+)
+def test_errors_of_a_call_are_said_in_words(error, said):
+    """Errors and even mistakes of ours are a masked sentence in the panel, and no traceback."""
+    panel = Slow(fails=error)
+    panel.go.set()
+
+    async def main():
+        panel._start_run()
+        await until(lambda: panel._job is None)
+
+    asyncio.run(main())
+    assert panel.message.startswith(said)
+    assert len(panel.frame()) == isinstance(error, IncompleteLoadError)  # what was read is kept
+    assert 'role="alert"' in panel._status.value
+
+
+def test_run_waits_and_raises():
+    """From code, a run is a call like any other: its result is given, its error raised and shown."""
+    panel = Slow()
+    panel.go.set()
+    assert panel.run() is panel.frame()
+    failing = Slow(fails=Stopped())
+    failing.go.set()
+    with pytest.raises(Stopped):
+        failing.run()
+    assert failing.message == "Stopped before anything was read."

@@ -1,0 +1,110 @@
+"""Slow calls: progress that people read, and stopping that keeps what was read."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from itertools import count
+
+import pytest
+
+import toolkit as tk
+from toolkit.errors import IncompleteLoadError
+from toolkit.loading.failures import open_failures
+from toolkit.widgets.work import Job, Progress, Stopped, start
+
+
+def pages(server, count, size=2, before=lambda number: None):
+    """Answer with so many pages of the DLQ."""
+
+    def answer(asked):
+        number = int(dict(asked.query).get("cursor", 0))
+        before(number)
+        rows = [{"dlqId": f"d{number}-{row}", "createdAt": 1_760_000_000_000 + number} for row in range(size)]
+        more = {"cursor": str(number + 1)} if number + 1 < count else {}
+        return json.dumps({"messages": rows, **more}).encode()
+
+    server.answering(answer)
+
+
+def test_progress_reads_well():
+    """Count, rate, time that is left and retries, each where it is known."""
+    assert Progress(done=10, seconds=0.1).words() == "10"
+    assert Progress(done=10, total=10, seconds=2).words() == "10 of 10 · 5 a second"
+    assert Progress(done=3000, total=9000, seconds=60, retries=1).words() == (
+        "3,000 of 9,000 · 50 a second · about 2 min left · 1 retry"
+    )
+
+
+def test_progress_is_told_now_and_then():
+    """Steps in quick succession are told once; the clock is given."""
+    told, now = [], [0.0]
+    job = Job(told.append, clock=lambda: now[0])
+    for number in range(5):
+        job.step(number)
+    now[0] = 1.0
+    job.step(50, 100)
+    assert [(progress.done, progress.seconds) for progress in told] == [(0, 0.0), (50, 1.0)]
+
+
+def reading(service):
+    """A load of the service's DLQ, given its progress."""
+    return lambda progress: open_failures(service, progress=progress, connections=1)
+
+
+def test_a_stopped_load_keeps_every_row_it_read(sample_service):
+    """Stopping in the middle: the exception carries as many rows as were told, and says it is not all."""
+    job = Job(lambda progress: progress.done >= 1000 and job.stop(), clock=count().__next__)
+    with pytest.raises(IncompleteLoadError) as caught:
+        job.read(reading(sample_service))
+    partial = caught.value.partial
+    assert len(partial) == job.progress.done
+    assert 1000 <= len(partial) < 5000
+    assert partial["dlq_id"].is_unique
+    assert (tk.receipt(partial).complete, tk.receipt(partial).rows) == (False, len(partial))
+
+
+def test_a_load_that_is_not_stopped_is_whole(server):
+    """Telling progress changes nothing about the result."""
+    pages(server, 3)
+    told = []
+    frame = Job(told.append, clock=count().__next__).read(reading(server.service()))
+    assert (len(frame), tk.receipt(frame).complete) == (6, True)
+    assert told[-1].done == 6
+
+
+def test_stopping_before_anything_was_read(server):
+    """There is nothing to keep, so the stop itself comes out."""
+    pages(server, 3, size=0)
+    job = Job(lambda _: None)
+    job.stop()
+    with pytest.raises(Stopped):
+        job.read(reading(server.service()))
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
+    """The call is on a thread of its own; what follows is on the loop's thread."""
+    seen = {}
+
+    def call():
+        seen["call"] = threading.current_thread()
+        if fails:
+            raise ValueError("no")
+        return 7
+
+    async def main():
+        done = asyncio.Event()
+
+        def after(result):
+            seen["after"], seen["result"] = threading.current_thread(), result
+            done.set()
+
+        start(call, after, after)
+        await asyncio.wait_for(done.wait(), 30)
+
+    asyncio.run(main())
+    assert seen["call"] is not threading.current_thread()
+    assert seen["after"] is threading.current_thread()
+    assert isinstance(seen["result"], ValueError) if fails else seen["result"] == 7

@@ -1,0 +1,349 @@
+"""Choosing failures with the mouse or the keyboard: a `FailureFilter` as controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import ipywidgets as widgets
+import pandas as pd
+import traitlets
+
+from toolkit.analysis.trend import failure_trend
+from toolkit.client.failures import Kind
+from toolkit.errors import InputError
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
+from toolkit.loading.failures import open_failures
+from toolkit.receipt import receipt
+from toolkit.redaction import escape_html
+from toolkit.settings.service import Service
+from toolkit.tables.failure_matching import VALUES, count_values, match_failures
+from toolkit.tables.frames import to_frame
+from toolkit.tables.schemas import FAILURES
+from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
+from toolkit.widgets.javascript import javascript_control
+from toolkit.widgets.panel import Panel, must_be
+from toolkit.widgets.work import Job
+
+LOOKED_AT: Final = 1_000
+"""How many entries `look` reads to learn which values there are."""
+
+_PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
+_LABELS: Final = {
+    "workflow_url": "Workflow",
+    "label": "Label",
+    "failure_function_state": "Failure function's state",
+    "caller_ip": "Caller",
+    "flow_control_key": "Flow-control key",
+}
+_MASKED: Final = "[masked len="
+
+
+class FailureFilterWidget(Panel):
+    """Choose failures: every part of a `FailureFilter`, and how many match.
+
+    Parameters
+    ----------
+    source : Service or pandas.DataFrame
+        Where the failures are. A frame is filtered here, at once. A service is asked when a button is
+        pressed, never before.
+    value : FailureFilter, optional
+        What is chosen at first. Default: every failure.
+    frame : pandas.DataFrame, optional
+        Beside a service: failures loaded earlier, to fill the choices and count matches without asking.
+    kind : {"workflows", "messages"}
+        As in `load_failures`.
+    key : str, optional
+        Keeps value and result when the cell is run again; see `toolkit.widgets`.
+    clock : callable, optional
+        What ages such as ``7d`` are counted back from.
+
+    Attributes
+    ----------
+    value : FailureFilter
+        Readable, settable, observable.
+
+    Raises
+    ------
+    InputError
+        For a source or value of another kind.
+
+    Notes
+    -----
+    In a frame, times are compared with ``created_at``. Values that were masked when a frame was loaded can
+    choose rows of that frame, and not of the service: the widget says so.
+
+    Examples
+    --------
+    >>> failures = tk.load_failures(service, limit=250)
+    >>> chosen = FailureFilterWidget(failures)
+    >>> chosen.value = tk.FailureFilter(failure_function_state="CALLBACK_FAIL")
+    >>> chosen.frame()["failure_function_state"].unique().tolist()
+    ['CALLBACK_FAIL']
+    >>> print(chosen.to_code())
+    tk.FailureFilter(failure_function_state=('CALLBACK_FAIL',))
+    """
+
+    def __init__(
+        self,
+        source: Service | pd.DataFrame,
+        *,
+        value: FailureFilter | None = None,
+        frame: pd.DataFrame | None = None,
+        kind: Kind = "workflows",
+        key: str | None = None,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        doing = "making a FailureFilterWidget"
+        if not isinstance(source, Service | pd.DataFrame):
+            raise InputError(doing, got=type(source).__name__, expected="a Service or a frame of failures")
+        given = FailureFilter() if value is None else must_be(value, FailureFilter, doing)
+        self._service = source if isinstance(source, Service) else None
+        self._known = source if isinstance(source, pd.DataFrame) else frame
+        self._kind, self._clock = kind, clock
+        redactor = self._service.redactor if self._service is not None else None
+        super().__init__("Failures to choose", value=given, key=key, redactor=redactor)
+        self._build()
+
+    @traitlets.validate("value")
+    def _checked(self, proposal: dict[str, Any]) -> FailureFilter:
+        return must_be(proposal["value"], FailureFilter, "setting a FailureFilterWidget's value")
+
+    def _build(self) -> None:
+        changed, clock = self._read, self._clock
+        ages = list(_PRESETS.values())
+        self.since = TimeField(
+            "From", changed, clock=clock, hint="7d, or 2026-01-31T12:00Z", suggestions=ages
+        )
+        self.until = TimeField(
+            "Until", changed, clock=clock, hint="1h, or 2026-01-31T12:00Z", suggestions=ages
+        )
+        self.run_id = TextField("Run id", changed, hint="wfr_…")
+        self.created = TimeField(
+            "Run created at, exactly", changed, clock=clock, hint="2026-01-31T12:00:00.000Z"
+        )
+        self.choices = {
+            name: Choices(
+                label,
+                changed,
+                javascript=self._javascript,
+                offered=FAILURE_STATES if name == "failure_function_state" else (),
+            )
+            for name, label in _LABELS.items()
+        }
+        self.actions = Actions(self._named_actions(), javascript=self._javascript)
+        self._count = widgets.HTML()
+        self._code = widgets.HTML()
+        self.brush = self._made_brush()
+        times: list[widgets.Widget] = [self.since.view, self.until.view]
+        if self._javascript:
+            self.presets = Actions(
+                {name: lambda age=age: self._preset(age) for name, age in _PRESETS.items()}
+                | {"all": lambda: self._preset(None)},
+                javascript=True,
+                main=False,
+            )
+            self.presets.view.add_class("tk-presets")
+            times.append(self.presets.view)
+        fields = [choice.view for choice in self.choices.values()]
+        fields += [widgets.VBox([self.run_id.view, self.created.view]).add_class("tk-control")]
+        head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
+        self._fill()
+        self._compose(
+            head,
+            *([self.brush] if self.brush is not None else []),
+            widgets.Box(times).add_class("tk-columns"),
+            widgets.Box(fields).add_class("tk-columns"),
+            self._count,
+            self._code,
+            self.actions.view,
+        )
+
+    def _named_actions(self) -> dict[str, Callable[[], object]]:
+        if self._service is None:
+            return {"Apply": self._start_run, "Clear": self.clear}
+        return {
+            "Load": self._start_run,
+            "Count": lambda: self._start(self._counted, self._say_count),
+            "Fill choices": lambda: self._start(self._looked, self._learn),
+            "Cancel": self.cancel,
+            "Clear": self.clear,
+        }
+
+    def _made_brush(self) -> Any:
+        if not self._javascript:
+            return None
+        numbers = traitlets.List(traitlets.Int())
+        chosen = traitlets.List(traitlets.Int(allow_none=True))
+        brush = javascript_control(
+            "brush",
+            starts=numbers,
+            counts=traitlets.List(traitlets.Int()),
+            width=traitlets.Int(1),
+            selection=chosen,
+        )()
+        brush.observe(self._brushed, "selection")
+        return brush
+
+    # from controls to the value
+
+    def _read(self) -> None:
+        """Make the value anew from the controls; where they do not fit together, say so and keep the old."""
+        try:
+            parts: dict[str, Any] = {name: choice.value for name, choice in self.choices.items()}
+            value = FailureFilter(
+                since=self.since.value,
+                until=self.until.value,
+                workflow_run_id=self.run_id.value or None,
+                workflow_created_at=self.created.value,
+                **parts,
+            )
+        except InputError as error:
+            field = self.until if "until" in str(error) else self.run_id
+            field.problem = str(error)
+            return
+        self.until.problem = self.run_id.problem = None
+        self._changed_to(value)
+        self._reflect()
+
+    def _preset(self, age: str | None) -> None:
+        now = self._clock()
+        since = None if age is None else FailureFilter(since=age, now=now).since
+        self.since.value, self.until.value = since, None
+        self._read()
+
+    def _brushed(self, change: dict[str, Any]) -> None:
+        if self._showing:
+            return
+        ends = [
+            None if end is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=end)
+            for end in change["new"]
+        ]
+        self.since.value, self.until.value = ends or (None, None)
+        self._read()
+
+    def clear(self) -> None:
+        """Choose every failure."""
+        self.value = FailureFilter()
+
+    # from the value to the controls
+
+    _showing = False
+    _loaded: FailureFilter | None = None
+
+    def _show(self, value: FailureFilter) -> None:
+        self.since.value, self.until.value = value.since, value.until
+        self.run_id.value, self.created.value = value.workflow_run_id or "", value.workflow_created_at
+        for name, choice in self.choices.items():
+            choice.value = getattr(value, name)
+        self._reflect()
+
+    def _reflect(self) -> None:
+        """Everything that follows from the value: the range on the histogram, the count, the code."""
+        value = self.value
+        if self._loaded is not None and self._loaded != value and self._job is None:
+            self.say("The failures loaded last are those of an earlier choice.")
+        self._showing = True
+        try:
+            if self.brush is not None:
+                ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+                self.brush.selection = [] if ends == [None, None] else ends
+        finally:
+            self._showing = False
+        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
+        self._count.value = note(self.matching(), "count")
+        for name, choice in self.choices.items():
+            masked = self._service is not None and any(_MASKED in text for text in getattr(value, name))
+            choice.problem = (
+                "A masked value: the service cannot find it. Load with reveal=True." if masked else None
+            )
+
+    def matching(self) -> str:
+        """How many of the failures known here match, as a sentence; no network is used."""
+        if self._known is None:
+            return "No failures are loaded yet: Count asks the service, Fill choices reads the newest ones."
+        try:
+            found = int(match_failures(self._known, self.value).sum())
+        except InputError as error:
+            return str(error)
+        return f"{found:,} of {len(self._known):,} loaded failures match"
+
+    def _fill(self) -> None:
+        if self._known is None:
+            return
+        for name in VALUES:
+            self.choices[name].offer(count_values(self._known, name))
+        if self.brush is not None and "created_at" in self._known.columns and len(self._known):
+            # on created_at, with which the filter's times are compared
+            trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
+            self.brush.starts = [round(start.timestamp() * 1000) for start in trend.starts]
+            self.brush.width = round(trend.step.total_seconds() * 1000)
+            self.brush.counts = trend.counts.sum(axis=0).tolist()
+
+    # asking
+
+    def frame(self) -> pd.DataFrame:
+        """The failures chosen: of a frame those that match now, of a service those that `run` loaded last.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the columns of `load_failures`. The network is never touched.
+        """
+        if self._service is None and self._known is not None:
+            return self._known[match_failures(self._known, self.value)]
+        return super().frame()
+
+    def look(self) -> None:
+        """Read the newest entries of the service, to fill the choices; waits."""
+        self._learn(self._looked(Job(self._progressed)))
+
+    def count(self) -> int:
+        """How many failures of the service match: reads them all and keeps none; waits."""
+        number = self._counted(Job(self._progressed))
+        self._say_count(number)
+        return number
+
+    def _call(self, job: Job, value: FailureFilter) -> pd.DataFrame:
+        if self._service is None:
+            return self.frame()
+        service, kind = self._service, self._kind
+        return job.read(lambda progress: open_failures(service, value, kind=kind, progress=progress))
+
+    def _counted(self, job: Job) -> int:
+        if self._service is None:
+            return len(self.frame())
+        found = 0
+        for table in open_failures(self._service, self.value, kind=self._kind, progress=False):
+            found += table.num_rows
+            job.step(found)
+        return found
+
+    def _say_count(self, number: int) -> None:
+        self.say(f"{number:,} failures of the service match")
+
+    def _looked(self, job: Job) -> pd.DataFrame:
+        if self._service is None:
+            return self.frame()
+        service, kind = self._service, self._kind
+        return job.read(
+            lambda progress: open_failures(service, kind=kind, limit=LOOKED_AT, progress=progress)
+        )
+
+    def _learn(self, frame: pd.DataFrame) -> None:
+        self._known = frame
+        self._fill()
+        self._reflect()
+        self.say(f"Choices are those of the newest {len(frame):,} failures")
+
+    def _arrived(self, frame: pd.DataFrame) -> str:
+        self._loaded = self.value if self._service is not None else None
+        if self._known is None:
+            self._learn(frame)
+        if "receipt" not in frame.attrs:
+            return f"{len(frame):,} failures chosen"
+        return f"{len(frame):,} failures loaded. {receipt(frame).verdict}"
+
+    def _empty(self) -> pd.DataFrame:
+        return to_frame(FAILURES.empty_table())

@@ -1,0 +1,210 @@
+"""The rows of a frame of failures in some order: searched and sorted quickly, shown a few at a time."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+
+from toolkit.analysis.error_text import error_text
+from toolkit.analysis.wording import shorten
+from toolkit.errors import InputError
+from toolkit.redaction import Redactor, visible
+from toolkit.tables.schemas import FAILURES
+from toolkit.widgets.texts import shared_start
+
+COLUMNS: Final = {
+    "failed_at": "Failed at (UTC)",
+    "workflow_url": "Workflow",
+    "response_status": "Status",
+    "error": "Error",
+    "failure_function_state": "Function",
+    "label": "Labels",
+    "max_retries": "Retries",
+}
+"""Columns of the table, and their headings. The error is read from the response's body, row by row."""
+
+STATES: Final = {
+    "CALLBACK_INPROGRESS": "in progress",
+    "CALLBACK_SUCCESS": "succeeded",
+    "CALLBACK_FAIL": "failed",
+    "CALLBACK_CANCELED": "canceled",
+}
+"""States of the failure function, in few letters."""
+
+_SEARCHED: Final = (
+    "dlq_id",
+    "workflow_url",
+    "workflow_run_id",
+    "url",
+    "caller_ip",
+    "label",
+    "flow_control_key",
+    "failure_function_state",
+    "body",
+    "response_body",
+)
+_LONGEST: Final = 160
+_READ: Final = 4_000  # characters of a body from which the error's line is read
+
+Places = NDArray[np.int64]
+
+
+class FailureRows:
+    """A frame of failures, searched and sorted.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Of `load_failures`. Columns other than ``dlq_id`` may be missing.
+    redactor : Redactor
+
+    Raises
+    ------
+    InputError
+        Without ids.
+
+    Notes
+    -----
+    The text that is searched is put together on a thread of its own, so that the first rows are seen at once.
+    """
+
+    def __init__(self, frame: pd.DataFrame, redactor: Redactor) -> None:
+        if "dlq_id" not in frame.columns:
+            raise InputError(
+                "browsing failures",
+                got="a frame without dlq_id",
+                expected="a frame of failures",
+                next_step="Use a frame made by load_failures.",
+            )
+        self.frame = frame
+        self._redactor = redactor
+        self._ranks: dict[str, NDArray[np.int64]] = {}
+        self._text = b""  # all rows' texts, one after the other
+        self._ends: list[int] = []  # where each row's text ends
+        self._places: dict[str, int] | None = None
+        addresses = frame["workflow_url"].dropna().unique() if "workflow_url" in frame.columns else ()
+        self._shared = shared_start(map(str, addresses))
+        self._preparing = threading.Thread(target=self._prepare, name="toolkit search text", daemon=True)
+        self._preparing.start()
+
+    def __len__(self) -> int:
+        return len(self.frame)
+
+    def arranged(self, *, search: str, sort_by: str, ascending: bool) -> Places:
+        """Places of the rows that are found, in order; equal ones in the frame's order."""
+        ranks = self._ranked(sort_by)
+        found = self._found(search)
+        kept = ranks[found]
+        missing = kept < 0
+        keys = np.where(missing, len(ranks), kept if ascending else -kept)
+        return found[np.argsort(keys, kind="stable")]
+
+    def cells(self, places: Sequence[int]) -> list[list[str]]:
+        """What the table shows of these rows, masked."""
+        needed = [name for name in (*COLUMNS, "labels", "response_body") if name in self.frame.columns]
+        rows = self.frame[needed].iloc[list(places)]
+        shown = [self._column(rows, name) for name in COLUMNS]
+        return [list(row) for row in zip(*shown, strict=True)]
+
+    def ids(self, places: Sequence[int]) -> list[str]:
+        """The ids of these rows."""
+        return [str(found) for found in self.frame["dlq_id"].iloc[list(places)]]
+
+    def places_of(self, ids: Sequence[str]) -> list[int]:
+        """The rows of these ids, those that are there, in the order of the ids."""
+        if self._places is None:
+            self._places = {found: place for place, found in enumerate(self.frame["dlq_id"].tolist())}
+        known = self._places
+        return [known[found] for found in ids if found in known]
+
+    def _column(self, rows: pd.DataFrame, name: str) -> list[str]:
+        if name == "error":
+            bodies = rows["response_body"].tolist() if "response_body" in rows.columns else [None] * len(rows)
+            return [self._error(body) for body in bodies]
+        if name == "label":
+            return [self._shown(name, ", ".join(found)) for found in _labels(rows)]
+        if name not in rows.columns:
+            return [""] * len(rows)
+        return [self._shown(name, value) for value in rows[name].tolist()]
+
+    def _shown(self, name: str, value: Any) -> str:
+        if value is None or value is pd.NA or value is pd.NaT or value != value:  # noqa: PLR0124 - NaN
+            return ""
+        if isinstance(value, pd.Timestamp):
+            return f"{value:%Y-%m-%d %H:%M:%S}"
+        text = self._redactor.text(str(value))
+        if name == "failure_function_state":
+            return STATES.get(text, shorten(visible(text), _LONGEST))
+        if name == "workflow_url":
+            text = text.removeprefix(self._shared)
+        return shorten(visible(text), _LONGEST)
+
+    def _error(self, body: object) -> str:
+        # masked before it is cut, so that no half of a secret is left over
+        text = error_text(self._redactor.text(body)).text if isinstance(body, str) else ""
+        return shorten(visible(text), _LONGEST)
+
+    def _ranked(self, name: str) -> NDArray[np.int64]:
+        """The rank of each row's value in a column, -1 where there is none."""
+        if name not in self._ranks:
+            column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
+            if name == "label":
+                column = pd.Series([found[0] if found else None for found in _labels(self.frame)])
+            codes, _ = pd.factorize(column, sort=True)
+            self._ranks[name] = codes.astype(np.int64)
+        return self._ranks[name]
+
+    def _found(self, search: str) -> Places:
+        if not search:
+            return np.arange(len(self.frame), dtype=np.int64)
+        self._preparing.join()
+        # one search through all bytes, three times as fast as a search in each row
+        text, ends, sought = self._text, self._ends, search.lower().encode("utf-8", "surrogatepass")
+        rows = []
+        place = text.find(sought)
+        while place >= 0:
+            row = bisect_right(ends, place)
+            inside = place + len(sought) <= ends[row]
+            if inside:
+                rows.append(row)
+            place = text.find(sought, ends[row] if inside else place + 1)
+        return np.array(rows, dtype=np.int64)
+
+    def _prepare(self) -> None:
+        names = [name for name in _SEARCHED if name in self.frame.columns]
+        parts = [_lower(self.frame[name]) for name in names]
+        if "labels" in self.frame.columns:
+            lists = pa.array(self.frame["labels"], FAILURES.field("labels").type, from_pandas=True)
+            lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+            parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
+        # a line end between the parts: no search crosses from one to the next
+        joined = pc.binary_join_element_wise(
+            *parts, pa.scalar("\n", pa.large_string()), null_handling="replace"
+        )
+        self._ends = np.cumsum(
+            pc.binary_length(joined).to_numpy(zero_copy_only=False), dtype=np.int64
+        ).tolist()
+        data = joined.buffers()[2]
+        self._text = b"" if data is None else data.to_pybytes()[: sum(self._ends[-1:])]
+
+
+def _labels(frame: pd.DataFrame) -> list[list[str]]:
+    """The labels of each row: the list, or the single label of old entries."""
+    none = [None] * len(frame)
+    lists = pa.array(frame["labels"], from_pandas=True).to_pylist() if "labels" in frame.columns else none
+    single = pa.array(frame["label"], from_pandas=True).to_pylist() if "label" in frame.columns else none
+    return [found or ([label] if label else []) for found, label in zip(lists, single, strict=True)]
+
+
+def _lower(column: pd.Series) -> pa.Array:
+    texts = pa.array(column, from_pandas=True)
+    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
+    return pc.utf8_lower(texts.cast(pa.large_string()))

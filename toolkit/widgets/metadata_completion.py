@@ -1,0 +1,102 @@
+"""How a metadata filter can go on from where a person is typing: fields, operators, values, AND and OR."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from toolkit.errors import FilterSyntaxError
+from toolkit.filters.metadata import parse
+from toolkit.tables.metadata_fields import MetadataField
+from toolkit.widgets.metadata_condition import fitting, literal
+
+_MOST: Final = 40
+_PLACE: Final = re.compile(r"\[(?:#-)?\d+\]")
+_FIELD: Final = r"[A-Za-z_][\w.\[\]#-]*"
+_STARTING: Final = re.compile(rf"(?:^|\(|\b(?:and|or|field)\s)\s*({_FIELD})?$", re.IGNORECASE)
+_OPERATOR: Final = re.compile(rf"(?:^|[\s(])({_FIELD})\s+([a-z ]*)$", re.IGNORECASE)
+_VALUE: Final = re.compile(
+    rf"({_FIELD})\s*(?:!=|<=|>=|=|<|>|\s(?:not\s+)?contains\s|\s(?:not\s+)?in\s*\((?:[^()]*,)?)"
+    r"\s*('[^']*|\"[^\"]*|[\w.+-]*)$",
+    re.IGNORECASE,
+)
+
+
+def known_as(fields: Iterable[MetadataField], name: str) -> MetadataField | None:
+    """The field of this name; for another place of an array, what is known of its first.
+
+    >>> known_as([MetadataField("tags[0]", ("text",), 1, ())], "tags[7]").kinds
+    ('text',)
+    """
+    named = {field.name: field for field in fields}
+    return named.get(name) or named.get(_PLACE.sub("[0]", name))
+
+
+def completions(text: str, fields: Sequence[MetadataField]) -> list[str]:
+    """The whole texts that a filter could become next.
+
+    Parameters
+    ----------
+    text : str
+        What is typed so far, its end being where the person is.
+    fields : sequence of MetadataField
+
+    Returns
+    -------
+    list of str
+        Each begins with `text`, perhaps with the word at its end in another case.
+
+    Examples
+    --------
+    >>> fields = [MetadataField("city", ("text",), 2, (("Izmir", 2),))]
+    >>> completions("year > 3 AND ci", fields)
+    ['year > 3 AND city']
+    >>> completions("city = ", fields)
+    ["city = 'Izmir'"]
+    """
+    return [found for found in _continued(text, fields) if found != text][:_MOST]
+
+
+def _continued(text: str, fields: Sequence[MetadataField]) -> list[str]:
+    if text.count("'") % 2 == 0 and text.count('"') % 2 == 0:
+        found = _STARTING.search(text)
+        if found:
+            begun = found[1] or ""
+            names = [field.name for field in fields]
+            if not re.search(r"field\s+\S*$", text, re.IGNORECASE):
+                names += ["HAS FIELD ", "HAS NOT FIELD "]
+            return _ending(text, begun, names)
+    found = _VALUE.search(text)
+    if found:
+        field = known_as(fields, found[1])
+        return _ending(text, found[2], [literal(value) for value, _ in field.frequent]) if field else []
+    if text.endswith(" ") and _whole(text):
+        return [f"{text}AND ", f"{text}OR "]
+    found = _OPERATOR.search(text)
+    if found and found[1].lower() not in ("and", "or"):
+        field = known_as(fields, found[1])
+        operators = [
+            f"{operator} " for operator in fitting(field.kinds if field else ()) if "HAS" not in operator
+        ]
+        return _ending(text, found[2], operators)
+    return []
+
+
+def _ending(text: str, begun: str, endings: Iterable[str]) -> list[str]:
+    """The text with the word that was begun brought to an end; values in either quotes."""
+    kept = text[: len(text) - len(begun)]
+    sought = begun.replace('"', "'").casefold()
+    return [
+        f"{kept}{ending}"
+        for ending in endings
+        if ending.casefold().startswith(sought) or (sought and ending.casefold().startswith(f"'{sought}"))
+    ]
+
+
+def _whole(text: str) -> bool:
+    try:
+        parse(text)
+    except FilterSyntaxError:
+        return False
+    return True

@@ -1,0 +1,237 @@
+"""Choosing vectors by their metadata: the filter language as text and as controls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import ipywidgets as widgets
+import pandas as pd
+import traitlets
+
+from toolkit.errors import IncompleteLoadError, InputError
+from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.loading.vectors import open_vectors
+from toolkit.receipt import receipt
+from toolkit.redaction import escape_html
+from toolkit.settings.service import Service
+from toolkit.tables.frames import to_frame
+from toolkit.tables.matching import match_metadata
+from toolkit.tables.schemas import vectors
+from toolkit.widgets.controls import Actions, note
+from toolkit.widgets.javascript import script
+from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.panel import Panel
+from toolkit.widgets.work import Job
+
+LOOKED_AT: Final = 1_000
+"""How many vectors `look` reads to learn which fields there are."""
+
+
+class MetadataFilterWidget(Panel):
+    """Choose vectors by their metadata: a filter as text and as controls, and how many vectors match.
+
+    Parameters
+    ----------
+    source : Service or pandas.DataFrame
+        Where the vectors are. A frame with metadata is filtered here, at once. A service is asked when a
+        button is pressed, never before.
+    value : str or MetadataFilter, optional
+        The filter at first. Default: none, every vector.
+    namespace : str, default ""
+        Of a service: whose vectors are read.
+    frame : pandas.DataFrame, optional
+        Beside a service: vectors loaded earlier, to learn the fields from and count matches without asking.
+    key : str, optional
+        Keeps value and result when the cell is run again; see `toolkit.widgets`.
+
+    Attributes
+    ----------
+    value : str
+        The filter in the service's own language; empty is no filter. Readable, settable (a `MetadataFilter`
+        becomes its text), observable. It always parses.
+
+    Raises
+    ------
+    FilterSyntaxError
+        For a value that does not parse.
+    InputError
+        For a source or value of another kind, or a frame without metadata.
+
+    Notes
+    -----
+    The service has no listing by filter: `run` reads the namespace's ids and metadata and matches them
+    here, so it finds every match. A query filters with a budget and can find fewer.
+
+    Examples
+    --------
+    >>> vectors = tk.load_vectors(service, limit=250)
+    >>> chosen = MetadataFilterWidget(vectors)
+    >>> chosen.value = "tags CONTAINS 'eu' AND city != 'Izmir'"
+    >>> len(chosen.frame()) == tk.match_metadata(vectors, chosen.value).sum()
+    True
+    >>> print(chosen.to_code())
+    "tags CONTAINS 'eu' AND city != 'Izmir'"
+    """
+
+    def __init__(
+        self,
+        source: Service | pd.DataFrame,
+        *,
+        value: str | MetadataFilter = "",
+        namespace: str = "",
+        frame: pd.DataFrame | None = None,
+        key: str | None = None,
+    ) -> None:
+        if not isinstance(source, Service | pd.DataFrame):
+            raise InputError(
+                "making a MetadataFilterWidget",
+                got=type(source).__name__,
+                expected="a Service or a frame of vectors with metadata",
+            )
+        self._service = source if isinstance(source, Service) else None
+        self._known = source if isinstance(source, pd.DataFrame) else frame
+        self._namespace = namespace
+        redactor = self._service.redactor if self._service is not None else None
+        super().__init__("Vectors to choose by metadata", value=checked(value), key=key, redactor=redactor)
+        self.editor = MetadataEditor(self._read, javascript=self._javascript, redactor=self._redactor)
+        self.actions = Actions(self._named_actions(), javascript=self._javascript)
+        self._count, self._code = widgets.HTML(), widgets.HTML()
+        if self._known is not None:
+            self.editor.learn(self._known)
+        self._compose(
+            widgets.HTML(f"<style>{script('vectors.css')}</style>").add_class("tk-style"),
+            widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>'),
+            self.editor.view,
+            self._count,
+            self._code,
+            self.actions.view,
+        )
+
+    @traitlets.validate("value")
+    def _checked(self, proposal: dict[str, Any]) -> str:
+        return checked(proposal["value"])
+
+    def _named_actions(self) -> dict[str, Callable[[], object]]:
+        if self._service is None:
+            return {"Apply": self._start_run, "Clear": self.clear}
+        return {
+            "Load": self._start_run,
+            "Find fields": lambda: self._start(self._looked, self._learn),
+            "Cancel": self.cancel,
+            "Clear": self.clear,
+        }
+
+    def to_code(self) -> str:
+        """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
+        return repr(self.value)
+
+    def clear(self) -> None:
+        """Choose every vector."""
+        self.value = ""
+
+    def _read(self) -> None:
+        self._changed_to(self.editor.value)
+        self._reflect()
+
+    def _show(self, value: str) -> None:
+        self.editor.value = value
+        self._reflect()
+
+    _loaded: str | None = None
+
+    def _reflect(self) -> None:
+        if self._loaded is not None and self._loaded != self.value and self._job is None:
+            self.say("The vectors loaded last are those of an earlier filter.")
+        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
+        self._count.value = note(self.matching(), "count")
+
+    def matching(self) -> str:
+        """How many of the vectors known here match, as a sentence; no network is used."""
+        if self._known is None:
+            return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
+        return f"{len(_matching(self._known, self.value)):,} of {len(self._known):,} loaded vectors match"
+
+    # asking
+
+    def frame(self) -> pd.DataFrame:
+        """The vectors chosen: of a frame those that match now, of a service those that `run` loaded last.
+
+        Returns
+        -------
+        pandas.DataFrame
+            With the columns of the frame, or those of `load_vectors`. The network is never touched.
+        """
+        if self._service is None and self._known is not None:
+            return _matching(self._known, self.value)
+        return super().frame()
+
+    def look(self) -> None:
+        """Read some vectors of the service, to learn the fields; waits."""
+        self._learn(self._looked(Job(self._progressed)))
+
+    def _call(self, job: Job, value: str) -> pd.DataFrame:
+        if self._service is None:
+            return self.frame()
+        try:
+            return _matching(self._vectors(job, None), value)
+        except IncompleteLoadError as error:
+            if isinstance(error.partial, pd.DataFrame):
+                error.partial = _matching(error.partial, value)
+            raise
+
+    def _looked(self, job: Job) -> pd.DataFrame:
+        return self.frame() if self._service is None else self._vectors(job, LOOKED_AT)
+
+    def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
+        service, namespace = self._service, self._namespace
+        if service is None:
+            return self._empty()
+        return job.read(
+            lambda progress: open_vectors(
+                service, namespace=namespace, limit=limit, include_vectors=False, include_data=False,
+                progress=progress,
+            )
+        )  # fmt: skip
+
+    def _learn(self, frame: pd.DataFrame) -> None:
+        self._known = frame
+        self.editor.learn(frame)
+        self._reflect()
+        self.say(f"Fields are those of {len(frame):,} vectors")
+
+    def _arrived(self, frame: pd.DataFrame) -> str:
+        self._loaded = self.value if self._service is not None else None
+        if "receipt" not in frame.attrs:
+            return f"{len(frame):,} vectors chosen"
+        read = receipt(frame)
+        return f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+
+    def _empty(self) -> pd.DataFrame:
+        return to_frame(vectors().empty_table())
+
+
+def checked(value: object) -> str:
+    """A filter as its text, when it is one; spaces alone are no filter.
+
+    Raises
+    ------
+    FilterSyntaxError
+        When it does not parse.
+    InputError
+        When it is no text and no `MetadataFilter`.
+    """
+    if isinstance(value, MetadataFilter):
+        return value.text()
+    if not isinstance(value, str):
+        raise InputError(
+            "setting a metadata filter", got=type(value).__name__, expected="text or a MetadataFilter"
+        )
+    if not value.strip():
+        return ""
+    parse(value)
+    return value
+
+
+def _matching(frame: pd.DataFrame, text: str) -> pd.DataFrame:
+    return frame[match_metadata(frame, text)] if text else frame

@@ -1,0 +1,230 @@
+"""What every panel is: a value, its code, its last result, a thing that it does, forms without a browser."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import ipywidgets as widgets
+import pandas as pd
+import traitlets
+
+from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
+from toolkit.redaction import Redactor, escape_html
+from toolkit.widgets.controls import note
+from toolkit.widgets.javascript import guard_class, has_javascript, script
+from toolkit.widgets.kept import kept
+from toolkit.widgets.static import static_table
+from toolkit.widgets.work import Job, Progress, Stopped, on_loop, start
+
+T = TypeVar("T")
+
+
+class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """A widget with a value that is also a line of code.
+
+    Subclasses build their controls, call `_compose`, and say what a run is (`_call`), which values fit
+    (`_checked`) and how a value is shown in the controls (`_show`). When a person changes a control they
+    call `_changed_to`.
+
+    Parameters
+    ----------
+    title : str
+        Named to screen readers, and heads the static form.
+    value : object
+        A frozen value with ``to_code()``; what the cell gives.
+    key : str, optional
+        A name under which value and last result are kept while the kernel lives: running the cell again goes
+        on where it was.
+    redactor : Redactor, optional
+        Masks what is displayed. Default: one that knows no tokens.
+    """
+
+    value = traitlets.Any(help="What is chosen: frozen, readable, settable, observable.")
+
+    def __init__(
+        self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
+    ) -> None:
+        self._title = title
+        self._javascript = has_javascript()
+        self._redactor = redactor if redactor is not None else Redactor()
+        self._job: Job | None = None
+        self._kept = kept(type(self).__name__, key, value)
+        self._status = widgets.HTML()
+        self.message = ""
+        super().__init__()
+        self.add_class("tk-panel")
+        if not self._javascript:
+            self.add_class("tk-plain")
+        self.set_trait("value", self._kept.value)
+
+    def _compose(self, *children: widgets.Widget) -> None:
+        """Put the controls into the panel, the status line below them, and show the value."""
+        inside = [widgets.HTML(f"<style>{script('style.css')}</style>").add_class("tk-style"), *children]
+        inside.append(self._status)
+        if self._javascript:
+            inside.append(guard_class()())
+        self.children = inside
+        self._show(self.value)
+        self.observe(self._value_set, "value")
+
+    # what subclasses say
+
+    @abstractmethod
+    def _call(self, job: Job, value: Any) -> pd.DataFrame:
+        """What a run is; on a thread that must not touch controls."""
+
+    @abstractmethod
+    def _show(self, value: Any) -> None:
+        """Show a value in the controls."""
+
+    def _arrived(self, frame: pd.DataFrame) -> str:
+        """Show a result; gives a sentence about it."""
+        return f"{len(frame):,} rows"
+
+    def _empty(self) -> pd.DataFrame:
+        """The result before there is one."""
+        return pd.DataFrame()
+
+    # what everybody uses
+
+    def to_code(self) -> str:
+        """Python that makes the value again, with the toolkit imported as ``tk``."""
+        code: str = self.value.to_code()
+        return code
+
+    def frame(self) -> pd.DataFrame:
+        """The last result; empty, with its columns, before there is one. Never touches the network."""
+        return self._empty() if self._kept.frame is None else self._kept.frame
+
+    def run(self) -> pd.DataFrame:
+        """Do what the button does, and wait for it.
+
+        Returns
+        -------
+        pandas.DataFrame
+            What `frame` gives from now on.
+
+        Raises
+        ------
+        ToolkitError
+            When it fails; the panel shows it too.
+        """
+        job = Job(self._progressed)
+        try:
+            frame = self._call(job, self.value)
+        except (ToolkitError, Stopped) as error:
+            self._failed(error)
+            raise
+        self._take(frame)
+        return frame
+
+    def cancel(self) -> None:
+        """Stop what is under way at its next step. What a load has read is kept."""
+        if self._job is None:
+            self.say("Nothing is under way.")
+        else:
+            self._job.stop()
+            self.say("Stopping …")
+
+    def say(self, text: str, kind: str = "note") -> None:
+        """Say something in the status line: a ``note`` or a ``problem``."""
+        self.message = text
+        self._status.value = note(text, kind)
+
+    def _start_run(self) -> None:
+        value = self.value
+        self._start(lambda job: self._call(job, value), self._take)
+
+    def _start(self, call: Callable[[Job], T], then: Callable[[T], None]) -> None:
+        """Start a slow call on a thread of its own, unless one is under way."""
+        if self._job is not None:
+            self.say("One call is under way. Cancel stops it.", "problem")
+            return
+        after = on_loop()
+        job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
+        self.say("Asking …")
+
+        def done(result: T) -> None:
+            self._job = None
+            then(result)
+
+        def failed(error: BaseException) -> None:
+            self._job = None
+            self._failed(error)
+
+        start(lambda: call(job), done, failed)
+
+    def _progressed(self, progress: Progress) -> None:
+        self.say(progress.words())
+        share = progress.share()
+        if share is not None:
+            self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
+
+    def _take(self, frame: pd.DataFrame) -> None:
+        self._kept.frame = frame
+        self.say(self._arrived(frame))
+
+    def _failed(self, error: BaseException) -> None:
+        """Say what went wrong, in the panel; what a load has read until then is the result."""
+        if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
+            self._kept.frame = error.partial
+            self._arrived(error.partial)
+        if isinstance(error, Stopped):
+            text = "Stopped before anything was read."
+        elif isinstance(error, ToolkitError):
+            text = str(error)
+        else:
+            text = f"This should not happen: {type(error).__name__}: {error}"
+        self.say(self._redactor.text(text), "problem")
+
+    def _value_set(self, change: dict[str, Any]) -> None:
+        self._kept.value = change["new"]
+        if not self._reading:
+            self._show(change["new"])
+
+    _reading = False
+
+    def _changed_to(self, value: Any) -> None:
+        """Take the value that a person made with the controls, which show it already."""
+        self._reading = True
+        try:
+            self.value = value
+        finally:
+            self._reading = False
+
+    # forms without a browser
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._redactor.text(self.to_code())})"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """The widget for whoever can draw it; text and a table of the last result for all others."""
+        frame = self.frame()
+        rows = f"{len(frame):,} rows in the last result"
+        code = escape_html(self._redactor.text(self.to_code()))
+        table = static_table(frame, self._redactor)
+        return {
+            "text/plain": f"{self!r}: {rows}",
+            "text/html": (
+                f"<div><strong>{escape_html(self._title)}</strong><pre>{code}</pre><p>{rows}</p>{table}</div>"
+            ),
+            "application/vnd.jupyter.widget-view+json": {
+                "version_major": 2,
+                "version_minor": 0,
+                "model_id": self.model_id,
+            },
+        }
+
+
+def must_be(value: Any, kind: type[T], doing: str) -> T:
+    """The value, when it is one of this kind.
+
+    Raises
+    ------
+    InputError
+    """
+    if not isinstance(value, kind):
+        raise InputError(doing, got=type(value).__name__, expected=f"a {kind.__name__}")
+    return value
