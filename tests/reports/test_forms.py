@@ -113,6 +113,37 @@ def test_hostile_texts_are_inert_in_html(make, options, payload):
     assert "<script" not in report.to_html().lower()
 
 
+def test_a_hundred_payloads_are_inert(make, options):
+    """A hundred payloads, in every text column of a row each, add no element, attribute, link or control."""
+    pieces = [
+        *PAYLOADS,
+        "<svg/onload=alert(1)>",
+        "<a href=javascript:alert(1)>x</a>",
+        "&#60;script&#62;",
+        "`x`",
+    ]
+    pieces += ["`x`", "<!--", "-->", "]]>", "\u2028", "\ufeff", "\u200b"]
+    payloads = [form.format(piece) for form in ("{}", "a {}", "{} z", "<b>{}</b>") for piece in pieces]
+    assert len(set(payloads)) >= 100
+    for start in range(0, len(payloads), 15):
+        rows = [
+            dict.fromkeys(TEXT_COLUMNS, payload)
+            | {
+                "dlq_id": f"{number} {payload}",
+                "labels": [payload],
+                "failed_at": NOW - timedelta(hours=number),
+            }
+            for number, payload in enumerate(payloads[start : start + 15])
+        ]
+        markup = failure_report(make(rows), **options).to_html()
+        page = Page(markup)
+        assert {tag for tag, _ in page.found} <= ELEMENTS
+        assert {name for _, attributes in page.found for name in attributes} <= ATTRIBUTES
+        links = [attributes["href"] for _, attributes in page.found if "href" in attributes]
+        assert all(re.fullmatch(r"#[\w-]+", link) for link in links)
+        assert not {"\u202e", "\x00", "\x07", "\u200b", "\ufeff", "\u2028"} & set(markup)
+
+
 @pytest.mark.parametrize("payload", PAYLOADS)
 def test_hostile_texts_are_inert_in_markdown(make, options, payload):
     """In Markdown a payload adds no HTML, no row, no column, no heading, no link and no code."""
