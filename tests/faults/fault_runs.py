@@ -268,6 +268,9 @@ class Run:
 
     def _note(self, receipt: Receipt) -> None:
         self.counts["read in several windows"] += receipt.windows > 1
+        ignored = isinstance(self.model, Dlq) and self.model.habits.dates == "ignored"
+        if ignored and receipt.windows > 1 and not receipt.resumed:
+            self.wrong.append(f"believed: {receipt.windows} windows of a service that ignores dates")
         self.counts["read again where something moved"] += receipt.reread > 0
         self.counts["read with a single cursor after all"] += bool(receipt.notes)
 

@@ -51,7 +51,12 @@ class Bug:
 
 _FAULTS = ("tests/faults/test_fault_runs.py::test_loads_with_faults",)
 _CRASHES = ("tests/faults/test_fault_runs.py::test_killed_writers",)
-_LOADING = ("tests/loading/test_failures.py", "tests/loading/test_faults.py", *_FAULTS)
+_LOADING = (
+    "tests/loading/test_failures.py",
+    "tests/loading/test_windowed.py",
+    "tests/loading/test_faults.py",
+    *_FAULTS,
+)
 _RANGES = ("tests/loading/test_read_ahead.py", "tests/loading/test_ranges.py", *_FAULTS)
 _STOPPED = ("tests/snapshots/test_stopped_writers.py",)
 _SYNCING = ("tests/snapshots/test_syncing.py", *_FAULTS)
@@ -78,7 +83,7 @@ BUGS: tuple[Bug, ...] = (
         "loading/windows.py",
         "begin = max(begin, last + 1)",
         "begin = max(begin, last + 2)",
-        _LOADING,
+        ("toolkit/loading/windows.py", "tests/loading/test_windows.py"),
     ),
     Bug(
         "an empty page is taken for the end",
@@ -129,7 +134,7 @@ BUGS: tuple[Bug, ...] = (
         "loading/settling.py",
         '        self._work.notes.append(f"read with a single cursor, because {reason}")\n',
         "",
-        ("tests/loading/test_failures.py",),
+        ("tests/loading/test_windowed.py",),
     ),
     Bug(
         "a window that moved is not read again, and nobody is told",
@@ -143,7 +148,7 @@ BUGS: tuple[Bug, ...] = (
         "loading/settling.py",
         "        if self._pass >= self._passes:\n",
         "        if self._pass >= 1:\n",
-        ("tests/loading/test_failures.py",),
+        ("tests/loading/test_windowed.py", "tests/loading/test_failures.py"),
     ),
     Bug(
         "a resumed load knows no identities",
@@ -190,8 +195,11 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a cursor read early is believed",
         "loading/read_ahead.py",
-        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n",
-        "            if False:\n",
+        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n"
+        "                self._drop()\n",
+        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n"
+        "                import dataclasses\n"
+        "                page = dataclasses.replace(page, cursor=self._under_way[0].cursor)\n",
         _RANGES,
     ),
     Bug(
@@ -232,8 +240,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "redirects are followed",
         "client/transport.py",
-        "            redirect=False,\n",
-        "            redirect=True,\n",
+        "            retries=False,\n            redirect=False,\n",
+        "            retries=3,\n            redirect=True,\n",
         (*_TRANSPORT, *_FAULTS),
     ),
     Bug(
