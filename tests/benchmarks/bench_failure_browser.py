@@ -85,7 +85,7 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     grid = "document.querySelector('.tk-grid')"
     row = f"{grid}.querySelector('.tk-grid-body [role=row]')"
     found = [("first paint", shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"))]
-    notebook.until("not browser._rows._preparing.is_alive()")
+    notebook.until("browser._rows._ends is not None")
     head = f"{grid}.querySelector('[data-name=workflow_url]')"
     sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
     found.append(

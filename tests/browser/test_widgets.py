@@ -235,6 +235,31 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     notebook.until("len(keyed.frame()) == 0")
 
 
+def wrong(notebook):
+    """What axe-core finds wrong in the panels, each rule with its first place."""
+    return [(found["id"], found["nodes"][0]["html"]) for found in notebook.axe(".tk-panel")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
+    """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
+    notebook.page.emulate_media(color_scheme=scheme)
+    expect(notebook.page.locator("body")).to_have_attribute(
+        "data-jp-theme-light", str(scheme == "light").lower()
+    )
+    for width in (1400, 700):
+        notebook.page.set_viewport_size({"width": width, "height": 1900})
+        plain = notebook.output(PLAIN).locator(".tk-panel").all()
+        panels = {"filter": panel(notebook, MOUSE), "browser": panel(notebook, BROWSER)}
+        panels |= {"filter-typed": plain[0], "browser-typed": plain[1]}
+        for name, shown in panels.items():
+            shown.scroll_into_view_if_needed()
+            notebook.picture(shown, f"{name}-{scheme}-{width}")
+            assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+    assert wrong(notebook) == []
+
+
 def active(notebook):
     """The number of the notebook's active cell."""
     return notebook.page.evaluate(
@@ -264,6 +289,7 @@ def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
         notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
     assert looked_at > (20 if cell == KEYS else 8)
     assert notebook.cells == before
+    assert wrong(notebook) == []  # with all the complaints that these keys have brought about
 
 
 def test_a_cell_runs_from_within_its_widget(notebook):
@@ -271,25 +297,6 @@ def test_a_cell_runs_from_within_its_widget(notebook):
     count = notebook.asked("len(In)")
     panel(notebook, MOUSE).get_by_label("Time range from").press("Shift+Enter")
     notebook.until(f"len(In) > {count}")
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
-    """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
-    notebook.page.emulate_media(color_scheme=scheme)
-    expect(notebook.page.locator("body")).to_have_attribute(
-        "data-jp-theme-light", str(scheme == "light").lower()
-    )
-    for width in (1400, 700):
-        notebook.page.set_viewport_size({"width": width, "height": 1000 if width > 1000 else 1900})
-        for cell, name in ((MOUSE, "filter"), (BROWSER, "browser")):
-            shown = panel(notebook, cell)
-            shown.scroll_into_view_if_needed()
-            notebook.picture(shown, f"{name}-{scheme}-{width}")
-            assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
-    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
-    wrong = notebook.axe(".tk-panel")
-    assert [(found["id"], found["nodes"][0]["html"]) for found in wrong] == []
 
 
 def test_without_a_guard_the_notebook_takes_the_keys(notebook):

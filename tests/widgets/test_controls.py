@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
@@ -88,6 +88,7 @@ def test_addresses_are_told_apart_by_their_ends():
     assert choices.value == ("https://shop.example/a/pay",)
 
 
+@settings(deadline=None)
 @given(
     st.lists(
         st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8), max_size=4, unique=True

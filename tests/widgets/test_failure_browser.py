@@ -6,7 +6,7 @@ import types
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError
@@ -105,6 +105,7 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
     assert browser.found()["dlq_id"].tolist() == [*expected, "none"]
 
 
+@settings(deadline=None)  # a browser is made each time
 @given(st.text(max_size=6), st.lists(st.text(max_size=12), min_size=1, max_size=5))
 def test_the_search_finds_what_python_finds(search, bodies):
     """A row is found when the lower-case text is in one of its fields; fields do not run into each other."""

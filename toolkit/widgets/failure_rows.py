@@ -52,6 +52,7 @@ _SEARCHED: Final = (
     "response_body",
 )
 _LONGEST: Final = 160
+_SOON: Final = 1.0  # seconds until the text for searching is put together
 _READ: Final = 4_000  # characters of a body from which the error's line is read
 
 Places = NDArray[np.int64]
@@ -73,7 +74,8 @@ class FailureRows:
 
     Notes
     -----
-    The text that is searched is put together on a thread of its own, so that the first rows are seen at once.
+    The text that is searched is put together a moment later on a thread of its own, so that the first rows
+    are seen at once; or by the first search, when that is sooner.
     """
 
     def __init__(self, frame: pd.DataFrame, redactor: Redactor) -> None:
@@ -88,12 +90,14 @@ class FailureRows:
         self._redactor = redactor
         self._ranks: dict[str, NDArray[np.int64]] = {}
         self._text = b""  # all rows' texts, one after the other
-        self._ends: list[int] = []  # where each row's text ends
+        self._ends: list[int] | None = None  # where each row's text ends; None until it was put together
+        self._lock = threading.Lock()
         self._places: dict[str, int] | None = None
         addresses = frame["workflow_url"].dropna().unique() if "workflow_url" in frame.columns else ()
         self._shared = shared_start(map(str, addresses))
-        self._preparing = threading.Thread(target=self._prepare, name="toolkit search text", daemon=True)
-        self._preparing.start()
+        preparing = threading.Timer(_SOON, self._prepared)
+        preparing.daemon = True
+        preparing.start()
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -165,9 +169,8 @@ class FailureRows:
     def _found(self, search: str) -> Places:
         if not search:
             return np.arange(len(self.frame), dtype=np.int64)
-        self._preparing.join()
         # one search through all bytes, three times as fast as a search in each row
-        text, ends, sought = self._text, self._ends, search.lower().encode("utf-8", "surrogatepass")
+        ends, text, sought = self._prepared(), self._text, search.lower().encode("utf-8", "surrogatepass")
         rows = []
         place = text.find(sought)
         while place >= 0:
@@ -178,7 +181,14 @@ class FailureRows:
             place = text.find(sought, ends[row] if inside else place + 1)
         return np.array(rows, dtype=np.int64)
 
-    def _prepare(self) -> None:
+    def _prepared(self) -> list[int]:
+        with self._lock:
+            if self._ends is None:
+                self._text, self._ends = self._joined()
+            return self._ends
+
+    def _joined(self) -> tuple[bytes, list[int]]:
+        """The texts of all rows, one after the other, and where each ends."""
         names = [name for name in _SEARCHED if name in self.frame.columns]
         parts = [_lower(self.frame[name]) for name in names]
         if "labels" in self.frame.columns:
@@ -189,11 +199,11 @@ class FailureRows:
         joined = pc.binary_join_element_wise(
             *parts, pa.scalar("\n", pa.large_string()), null_handling="replace"
         )
-        self._ends = np.cumsum(
+        ends: list[int] = np.cumsum(
             pc.binary_length(joined).to_numpy(zero_copy_only=False), dtype=np.int64
         ).tolist()
         data = joined.buffers()[2]
-        self._text = b"" if data is None else data.to_pybytes()[: sum(self._ends[-1:])]
+        return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
 
 
 def _labels(frame: pd.DataFrame) -> list[list[str]]:

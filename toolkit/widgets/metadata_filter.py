@@ -68,7 +68,7 @@ class MetadataFilterWidget(Panel):
     >>> vectors = tk.load_vectors(service, limit=250)
     >>> chosen = MetadataFilterWidget(vectors)
     >>> chosen.value = "tags CONTAINS 'eu' AND city != 'Izmir'"
-    >>> len(chosen.frame()) == tk.match_metadata(vectors, chosen.value).sum()
+    >>> len(chosen.frame()) == int(tk.match_metadata(vectors, chosen.value).sum())
     True
     >>> print(chosen.to_code())
     "tags CONTAINS 'eu' AND city != 'Izmir'"
