@@ -36,6 +36,42 @@ def test_rows_come_back_as_they_were_sent(rows, cursor, other):
     assert page.size == len(body)
 
 
+cursors = st.none() | st.text(st.characters(codec="ascii"), max_size=8)
+
+
+@given(
+    st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=3),
+    st.dictionaries(st.text() | st.sampled_from(["messages", "cursor"]), values, max_size=3),
+    cursors,
+    st.sampled_from([(", ", ": "), (",", ":"), (" ,\n", " :\t")]),
+)
+def test_a_page_is_known_by_its_ends(rows, others, cursor, marks):
+    """Whatever other members there are, cursor and rows are those that a whole reading gives."""
+    body = json.dumps({"messages": rows} | others | {"messages": rows, "cursor": cursor}, separators=marks)
+    page = failures_page(ASKED, answer(body.encode()))
+    assert page.cursor == (cursor or None)
+    read = json.loads(page.rows)
+    assert (read["messages"] if isinstance(read, dict) else read) == rows
+    assert page.is_empty is (not rows)
+
+
+def test_an_end_inside_of_the_rows_is_no_end():
+    """What looks like the end of an answer, in a text or an object within, is not taken for it."""
+    within = [
+        '{"a": "], \\"cursor\\": \\"x\\"}"}',
+        '{"b": [], "cursor": "x"}',
+        '{"a": {"b": [], "cursor": "x"}}',
+    ]
+    for text in within:
+        for body, cursor in (
+            (f'{{"messages": [{text}], "n": 1}}', None),
+            (f'{{"messages": [], "n": [{text}]}}', None),
+            (f'{{"messages": [], "n": {text}}}', None),
+            (f'{{"messages": [], "cursor": "y", "n": {text}}}', "y"),
+        ):
+            assert failures_page(ASKED, answer(body.encode())).cursor == cursor
+
+
 @pytest.mark.parametrize("end", ["", ', "cursor": null', ', "cursor": ""'])
 @pytest.mark.parametrize("rows", ['[{"dlqId": "a"}]', '[{"dlqId": "\\ud800"}]', "[]"])
 def test_the_three_end_markers(end, rows):

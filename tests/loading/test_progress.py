@@ -17,7 +17,7 @@ import time
 from toolkit.loading.progress import Progress
 with Progress(None, title="failures", unit="entries", total=300) as progress:
     for _ in range(3):
-        progress.add(100)
+        progress.add(100, retries=1200)
         time.sleep(0.6)
 """
 
@@ -47,6 +47,7 @@ def test_a_terminal_shows_a_bar_after_the_first_second():
     assert process.returncode == 0
     assert b"failures" in shown
     assert b"/300" in shown
+    assert b"1,200 retries" in shown
 
 
 def test_a_callable_gets_what_is_done_and_the_total():

@@ -51,9 +51,7 @@ class Service:
         after = start + self.size
         rows = b"[%b]" % b",".join(b'{"%b":%d}' % (self.name.encode(), at - self.apart) for _, at in some)
         cursor = str(after) if after < len(inside) else None
-        return Page(rows=rows, cursor=cursor, size=1, tries=1, count=len(some)), [
-            number for number, _ in some
-        ]
+        return Page(rows=rows, cursor=cursor, size=1, tries=1), [number for number, _ in some]
 
 
 def read(service, *, connections=8, seed=0, windows=None):
@@ -177,7 +175,7 @@ def test_a_service_whose_pages_never_end_is_not_split_for_ever():
     plan = Windows([Window(None, None, whole=True)], connections=8, now=NOW)
     for number in range(3000):
         window = plan.next()
-        page = Page(rows=b"[]", cursor=f"c{number}", size=1, tries=1, count=0)
+        page = Page(rows=b"[]", cursor=f"c{number}", size=1, tries=1)
         plan.arrived(window, page, free=8 - plan.busy)
     assert plan.available < 400
 
@@ -186,9 +184,9 @@ def test_a_cursor_that_comes_back_is_an_error():
     """In each window by itself: A, B, A."""
     plan = Windows([Window(None, None, whole=True, splits=False)], connections=8, now=NOW)
     for cursor in ("a", "b"):
-        plan.arrived(plan.next(), Page(rows=b"[]", cursor=cursor, size=1, tries=1, count=0))
+        plan.arrived(plan.next(), Page(rows=b"[]", cursor=cursor, size=1, tries=1))
     with pytest.raises(CursorLoopError, match="'a' again"):
-        plan.arrived(plan.next(), Page(rows=b"[]", cursor="a", size=1, tries=1, count=0))
+        plan.arrived(plan.next(), Page(rows=b"[]", cursor="a", size=1, tries=1))
 
 
 def test_dropped_windows_are_not_asked_for_again():
@@ -305,7 +303,7 @@ def test_a_load_stopped_anywhere_goes_on_to_the_same_end(found, order, apart, st
         ended = resumed(service, work, passes=passes, chance=chance, stop_after=stop_after)
         checkpoint = Checkpoint(
             position=json.loads(json.dumps(work.position)),
-            identities=work.rows.first(len(work.rows)),
+            identities=work.rows.between(0, len(work.rows)),
             receipt=json.loads(json.dumps(work.counts())),
         )
         work = Work()
@@ -320,7 +318,7 @@ def test_a_load_stopped_anywhere_goes_on_to_the_same_end(found, order, apart, st
 def test_rows_from_where_nothing_can_be_show_that_dates_are_not_kept():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), Work())
-    page = Page(rows=b"[]", cursor=None, size=1, tries=1, count=0)
+    page = Page(rows=b"[]", cursor=None, size=1, tries=1)
     probe = Delivery(Window(FAR, FAR, splits=False, probe=True), "end", page)
     assert partition.take(probe, [], [])
     assert not partition.take(probe, [b"0" * 16], ["a"])

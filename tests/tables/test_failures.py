@@ -281,6 +281,50 @@ def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
     assert FailureDecoder(REDACTOR).decode([]).equals(FAILURES.empty_table())
 
 
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\nb", "\x00", "é", "`", "unknown_0", "dlqid", ""])
+def test_unknown_fields_of_any_name_survive(name):
+    """Whatever a field is called, its row has it, and other fields are still learnt afterwards."""
+    decoder = FailureDecoder(REDACTOR)
+    for number, fields in enumerate([{name: 1}, {"other": 2}, {name: 3, "last": 4}]):
+        (row,) = decoder.decode(json.dumps([ENTRY | fields]).encode()).to_pylist()
+        assert json.loads(row["extra"]) == fields, number
+
+
+def test_pages_before_a_broken_one_are_given():
+    """What was whole stands before the error, and what comes behind it does not."""
+    pages = [json.dumps({"messages": [ENTRY | {"dlqId": str(number)}]}).encode() for number in range(4)]
+    tables = FailureDecoder(REDACTOR).tables([*pages[:3], b'{"messages": [{"dlqId" "x"}]}', pages[3]])
+    assert [next(tables)["dlq_id"].to_pylist() for _ in range(3)] == [["0"], ["1"], ["2"]]
+    with pytest.raises(ProtocolError, match="not JSON"):
+        next(tables)
+
+
+def test_values_that_are_nested_too_deeply_are_a_typed_error():
+    """Nobody can walk through them to mask what is secret. How deep Python walks depends on its version."""
+    for levels in (100, 500, 900, 5000, 100_000):
+        page = b'[{"dlqId": "a", "cause": ' + b"[" * levels + b"]" * levels + b"}]"
+        try:
+            found = FailureDecoder(REDACTOR).decode(page)["extra"][0].as_py().count("[")
+        except ProtocolError:
+            found = 0
+        assert found == levels or (found == 0 and levels > 100)
+    with pytest.raises(ProtocolError):
+        FailureDecoder(REDACTOR).decode(page)
+
+
+@settings(deadline=None, max_examples=40)
+@given(st.lists(st.booleans(), min_size=1, max_size=40))
+def test_odd_pages_among_good_ones_keep_their_places(odd):
+    """However many there are, and wherever: each page's rows, in the pages' order."""
+    pages = [
+        json.dumps([ENTRY | {"dlqId": str(number), "createdAt": -1 if is_odd else 1}]).encode()
+        for number, is_odd in enumerate(odd)
+    ]
+    tables = list(FailureDecoder(REDACTOR).tables(pages))
+    assert [table["dlq_id"].to_pylist() for table in tables] == [[str(number)] for number in range(len(odd))]
+    assert [table["created_at"][0].is_valid for table in tables] == [not is_odd for is_odd in odd]
+
+
 def test_a_page_that_is_no_page_fails_among_others():
     """Pages are read each by itself: two broken ones do not make a whole one."""
     with pytest.raises(ProtocolError):

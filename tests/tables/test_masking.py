@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.dates import http_dates
-from toolkit.tables.headers import first_values, header_column
+from toolkit.tables.headers import HeaderColumn
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.text import http_date
 
@@ -64,9 +64,9 @@ def test_columns_of_text_are_masked_as_single_values(values):
 @given(st.lists(maps, max_size=6))
 def test_columns_of_headers_are_masked_as_single_maps(found):
     """Each map as by headers, its order and its empty lists as they were; null stays null."""
-    column = header_column(found)
-    column.validate(full=True)
-    assert [row if row is None else dict(row) for row in column.to_pylist()] == found
+    column = HeaderColumn.of(found)
+    column.maps.validate(full=True)
+    assert [row if row is None else dict(row) for row in column.maps.to_pylist()] == found
     masked = MASKER.headers(column)
     masked.validate(full=True)
     assert masked.to_pylist() == [
@@ -82,7 +82,7 @@ def test_the_first_value_of_a_header_is_found_without_case(found):
     for headers in found:
         dates = [values for name, values in (headers or {}).items() if name.lower() == "date" and values]
         expected.append(dates[0][0] if dates else None)
-    assert first_values(header_column(found), "date").to_pylist() == expected
+    assert HeaderColumn.of(found).first_values("date").to_pylist() == expected
 
 
 def test_long_columns_are_masked_as_short_ones():

@@ -57,7 +57,7 @@ def list_page(
     kind: Kind = "workflows",
     count: int = PAGE_LIMIT,
 ) -> Page:
-    """One page of the DLQ: the raw bytes of its entries, and the next cursor."""
+    """One page of the DLQ: its entries, undecoded (see `Page.rows`), and the next cursor."""
     path = _path(kind)
     after = (("cursor", cursor),) if cursor else ()
     request = Request(

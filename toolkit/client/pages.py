@@ -1,13 +1,15 @@
 """A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
 
-The strict reader finds the envelope without building values. Where an application's bytes make it refuse
-(lone surrogates, NaN), the lenient one reads the same page and writes the rows again with every oddity kept
-as an escape, so that the tables decide what to do with it.
+The envelope is found at the ends of a page, which is then handed on whole, or by the strict reader, without
+building values. Where an application's bytes make that one refuse (lone surrogates, NaN), the lenient one
+reads the same page and writes the rows again with every oddity kept as an escape, so that the tables decide
+what to do with it.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -26,15 +28,13 @@ class Page:
     Attributes
     ----------
     rows : bytes
-        A JSON array, undecoded.
+        A JSON array, undecoded; of a DLQ listing mostly the whole answer, with the array under ``messages``.
     cursor : str or None
         Of the next page; None at the end (absent, null and empty all are the end).
     size : int
         Bytes of the answer's body.
     tries : int
         How often the request was sent.
-    count : int or None
-        Of a DLQ listing: how many rows.
     cut : tuple of bytes
         Of a range: the JSON of the dense vectors that were cut out of `rows`.
     """
@@ -43,12 +43,16 @@ class Page:
     cursor: str | None
     size: int
     tries: int
-    count: int | None = None
     cut: tuple[bytes, ...] = field(default=(), repr=False)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a page of a listing has no rows."""
+        return _EMPTY.match(self.rows) is not None
 
 
 class _Listing(msgspec.Struct):
-    messages: list[msgspec.Raw]  # found at the same price as the array as a whole, and counted
+    messages: msgspec.Raw
     cursor: str | None = None
 
 
@@ -70,6 +74,11 @@ class _Result(msgspec.Struct):
     result: msgspec.Raw
 
 
+_BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
+_END: Final = re.compile(rb',\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
+_EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
+_LONGEST_END: Final = 2000  # bytes that are searched for it
+
 # made here, because the first look at a struct is not safe when several threads take it at once
 _LISTING: Final = msgspec.json.Decoder(_Listing)
 _RUNS: Final = msgspec.json.Decoder(_Runs)
@@ -78,18 +87,20 @@ _RESULT: Final = msgspec.json.Decoder(_Result)
 
 
 def failures_page(request: Request, answer: Answer) -> Page:
-    """The page of a DLQ listing."""
+    """The page of a DLQ listing.
+
+    Where the answer begins with ``messages`` and ends with ``cursor`` it is handed on whole, unread: whatever
+    lies in between, if it is JSON then this is its cursor. Whoever decodes the rows sees whether it is.
+    """
+    end = _END.search(answer.body, max(0, len(answer.body) - _LONGEST_END))
+    if end is not None and _BEGINNING.match(answer.body):
+        cursor = None if end[1] is None else end[1].decode()
+        return Page(rows=answer.body, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
     try:
         found = _LISTING.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _lenient(request, answer, lenient_object(request, answer), "messages", "cursor")
-    return Page(
-        rows=b"[%b]" % b",".join(found.messages),
-        cursor=found.cursor or None,
-        size=len(answer.body),
-        tries=answer.tries,
-        count=len(found.messages),
-    )
+    return _page(request, answer, bytes(found.messages), found.cursor, "messages")
 
 
 def runs_page(request: Request, answer: Answer) -> Page:
@@ -118,7 +129,7 @@ def range_page(request: Request, answer: Answer) -> Page:
     page = _lenient(request, answer, whole, "vectors", "nextCursor")
     outer, _ = members(answer.body.decode("utf-8", "surrogateescape"))
     inner, _ = members(outer["result"])
-    return replace(page, rows=inner["vectors"].encode("utf-8", "surrogateescape"), count=None)
+    return replace(page, rows=inner["vectors"].encode("utf-8", "surrogateescape"))
 
 
 def result_bytes(request: Request, answer: Answer) -> bytes:
@@ -160,9 +171,7 @@ def _lenient(request: Request, answer: Answer, whole: Mapping[str, Any], rows: s
     if after is not None and not isinstance(after, str):
         not_as_specified(request, got=f"{cursor!r} of {_shape(after)}", expected="text or nothing")
     raw = json.dumps(whole[rows]).encode()
-    return Page(
-        rows=raw, cursor=after or None, size=len(answer.body), tries=answer.tries, count=len(whole[rows])
-    )
+    return Page(rows=raw, cursor=after or None, size=len(answer.body), tries=answer.tries)
 
 
 def _names(whole: Mapping[str, Any]) -> str:

@@ -278,10 +278,9 @@ def open_failures(
             Listing(
                 asked=(since, until),
                 page=page,
-                decode=decoder.decode,
+                tables=decoder.tables,
                 exists=exists,
                 key="dlq_id",
-                counts=keep is None,
             ),
             work,
             sender,

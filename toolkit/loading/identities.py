@@ -86,6 +86,6 @@ class Identities:
         self._seen.update(here)
         return fresh
 
-    def first(self, count: int) -> bytes:
-        """The identities of the first `count` rows, one behind the other."""
-        return bytes(self._order[: IDENTITY_BYTES * count])
+    def between(self, start: int, end: int) -> bytes:
+        """The identities of the rows from one number up to another, one behind the other."""
+        return bytes(self._order[IDENTITY_BYTES * start : IDENTITY_BYTES * end])

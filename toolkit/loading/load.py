@@ -97,7 +97,7 @@ class Load:
         before = self.resumed_from.receipt if self.resumed_from else {}
         return Checkpoint(
             position=position,
-            identities=self.work.rows.first(rows),
+            identities=self.work.rows.between(0, rows),
             receipt=self.work.counts()
             | {"started_at": before.get("started_at") or self._started or _now(), "resumed": self._resumed},
         )
@@ -196,7 +196,7 @@ class Load:
                     piece = replace(piece, table=table)
                     self._reached_limit = True
                 self._rows += table.num_rows
-                progress.add(table.num_rows)
+                progress.add(table.num_rows, retries=max(0, self.work.requests - self.work.pages))
                 yield piece, (position, self._rows)
                 if self._reached_limit:
                     break

@@ -1,4 +1,8 @@
-"""Progress of a load: a bar in a terminal or notebook after the first second, silence in scripts."""
+"""Progress of a load: a bar in a terminal or notebook after the first second, silence in scripts.
+
+The bar says how many, how many a second, what is left where that is known, and retries. Ctrl-C or the
+notebook's own stop button cancels a load, and what was read is kept. Panels have a button of their own.
+"""
 
 from __future__ import annotations
 
@@ -34,10 +38,14 @@ class Progress:
         shown = self._report is None and (option is True or (option is None and _someone_looks()))
         self._bar = _bar(title, unit, total) if shown else None
 
-    def add(self, count: int) -> None:
-        """Count more of what was read."""
+    def add(self, count: int, *, retries: int = 0) -> None:
+        """Count more of what was read, and say how often something had to be asked for again so far."""
         self._done += count
         if self._bar is not None:
+            if retries:
+                self._bar.set_postfix_str(
+                    "1 retry" if retries == 1 else f"{retries:,} retries", refresh=False
+                )
             self._bar.update(count)
         if self._report is not None:
             self._report(self._done, self._total)

@@ -16,10 +16,10 @@ from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
 from toolkit.loading.pacing import Stopped
 from toolkit.loading.windows import Window, Windows
 
-_MOST_PAGES: Final = 64  # that wait, or are on their way
+_MOST_PAGES: Final = 96  # that wait, or are on their way
 _MOST_BYTES: Final = 32 << 20  # of pages that wait
-_HANDFUL: Final = 8  # pages that are worth a decoder's while
-_FIRST_PAGES: Final = 4  # that are handed on one by one: a short listing, or a first glimpse
+_HANDFUL: Final = 16  # pages that are worth a decoder's while
+_FIRST_PAGES: Final = 2  # that are handed on one by one: a short listing, or a first glimpse
 _PATIENCE: Final = 0.05  # seconds that fewer are waited upon
 _JOIN: Final = 10.0  # seconds that a thread gets to notice that its connection was closed
 

@@ -33,22 +33,19 @@ class Listing:
         Its first and last millisecond, where it is bounded.
     page : callable
         Given a transport and a window, the window's next page.
-    decode : callable
-        From the rows of several pages to a table of all their rows.
+    tables : callable
+        From the rows of several pages to a table of each.
     exists : callable
         Given a transport and an id, whether there is such an entry.
     key : str
         The column of the id.
-    counts : bool
-        Whether a table has as many rows as its pages, none being left out.
     """
 
     asked: Span
     page: Callable[[Transport, Window], Page]
-    decode: Callable[[Sequence[bytes]], pa.Table]
+    tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
     exists: Callable[[Transport, str], bool]
     key: str
-    counts: bool = True
 
 
 class Reader:
@@ -139,7 +136,7 @@ class Reader:
         return None
 
     def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
-        tables = self._tables([delivery.page for delivery in deliveries if delivery.page])
+        tables = self._listing.tables([delivery.page.rows for delivery in deliveries if delivery.page])
         for delivery in deliveries:
             window = delivery.window
             if delivery.page is None:
@@ -164,21 +161,6 @@ class Reader:
             yield Piece(table=table, place=(place,), found=found, asked_again=asked_again)
             if not apart:
                 return  # what else came will come again
-
-    def _tables(self, pages: Sequence[Page]) -> Iterator[pa.Table]:
-        """The table of each page; many are decoded at once."""
-        decode = self._listing.decode
-        if len(pages) == 1 or not self._listing.counts:
-            yield from (decode([page.rows]) for page in pages)
-            return
-        whole, start = decode([page.rows for page in pages]), 0
-        counts = [page.count or 0 for page in pages]
-        if sum(counts) != whole.num_rows:
-            yield from (decode([page.rows]) for page in pages)
-            return
-        for rows in counts:
-            yield whole.slice(start, rows)
-            start += rows
 
     def _refused(self, delivery: Delivery) -> bool:
         """Go on without a page; whether all else that came counts for nothing, too."""

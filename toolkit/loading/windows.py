@@ -53,8 +53,10 @@ class Window:
         Which reading of it this is, from 1.
     cursor : str or None
         Of the next page.
-    pages, rows : int
+    pages : int
         Read of it so far.
+    holds_rows : bool
+        Whether one of them was not empty.
     rest : float or None
         Pages thought to be left.
     expected : float or None
@@ -73,7 +75,7 @@ class Window:
     reading: int = 1
     cursor: str | None = None
     pages: int = 0
-    rows: int = 0
+    holds_rows: bool = False
     rest: float | None = None
     expected: float | None = None
     dropped: bool = False
@@ -107,7 +109,7 @@ class Window:
         if self.cursor is not None:
             self._cursors.add(self.cursor)
         self.pages += 1
-        self.rows += page.count or 0
+        self.holds_rows |= not page.is_empty
         if page.cursor is not None and (page.cursor in self._cursors or self.pages >= MOST_PAGES):
             raise CursorLoopError(
                 f"reading a listing, page {self.pages:,}",
@@ -203,7 +205,7 @@ class Windows:
         self._busy.discard(window)
         window.advance(page)
         if window.cursor is None:
-            if window.rows:
+            if window.holds_rows:
                 self._useful += window.pages
             else:
                 self._vain += window.pages

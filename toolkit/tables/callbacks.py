@@ -14,7 +14,8 @@ import pyarrow as pa
 
 from toolkit.errors import InputError, ProtocolError
 from toolkit.redaction import Redactor
-from toolkit.tables.headers import HeaderMasker, header_map
+from toolkit.tables.headers import HeaderColumn, header_map
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import CALLBACKS
 from toolkit.tables.text import clean, is_clean, lenient, masked_json, moment, text_and_bytes, whole_number
 
@@ -131,18 +132,22 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     >>> table.select(["kind", "delivered", "exhausted", "in_dlq"]).to_pylist()
     [{'kind': 'failure', 'delivered': False, 'exhausted': True, 'in_dlq': True}]
     """
-    masker = HeaderMasker(redactor)
     rows = []
     for place, item in enumerate(bodies):
         body = item.body if isinstance(item, ReceivedCallback) else item
-        row = _row(callback_fields(body, what=f"callback body {place}"), redactor, masker)
+        row = _row(callback_fields(body, what=f"callback body {place}"), redactor)
         if isinstance(item, ReceivedCallback):
             row |= {"received_at": item.received_at, "verified": item.verified}
         rows.append(row)
-    return pa.Table.from_pylist(rows, schema=CALLBACKS)
+    masker = ColumnMasker(redactor)
+    maps = {name: masker.headers(HeaderColumn.of([row.pop(name) for row in rows])) for name in _HEADERS}
+    table = pa.Table.from_pylist(rows, schema=CALLBACKS)
+    for name, column in maps.items():
+        table = table.set_column(table.schema.get_field_index(name), CALLBACKS.field(name), column)
+    return table
 
 
-def _row(fields: dict[str, Any], redactor: Redactor | None, masker: HeaderMasker) -> dict[str, Any]:
+def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
     row: dict[str, Any] = {}
     extra = {name: value for name, value in fields.items() if name not in _KNOWN}
 
@@ -164,8 +169,6 @@ def _row(fields: dict[str, Any], redactor: Redactor | None, masker: HeaderMasker
         if not fits:
             extra[wire] = fields[wire]
         row[column], row[f"{column}_bytes"] = _own_masked(text, raw, redactor)
-    for column in _HEADERS:
-        row[column] = row[column] and list(masker.masked(row[column]).items())
     if redactor is not None:
         for column in _TEXTS.keys() - _IDS:
             mask = redactor.url if column == "url" else redactor.text

@@ -12,26 +12,30 @@ import gc
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain
+from itertools import chain, pairwise
 from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS
-from toolkit.tables.headers import first_values, header_column
+from toolkit.tables.header_maps import header_maps
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.odd_failures import Keep, decode_odd_failures
 from toolkit.tables.schemas import FAILURES, TIME
 from toolkit.tables.text import LATEST, text_and_bytes
-from toolkit.tables.unknown_fields import unknown_json
+from toolkit.tables.unknown_fields import ABSENT, unknown_json
 
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
+_UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
 _MOST_LEARNT: Final = 200
-_PIECE: Final = 6_000_000  # bytes at once: less pays for each Arrow call again, more leaves the caches
+_MOST_HALVINGS: Final = 3
+_NULL: Final = msgspec.Raw(b"null")
+_PIECE: Final = 24_000_000  # bytes at once: less pays for each Arrow call again
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -43,7 +47,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     workflowCreatedAt: int | None = None  # noqa: N815
     url: str | None = None
     method: str | None = None
-    header: dict[str, list[str]] | None = None
+    header: msgspec.Raw = _NULL
     body: str | None = None
     bodyBase64: str | None = None  # noqa: N815
     maxRetries: int | None = None  # noqa: N815
@@ -55,13 +59,23 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     flowControlKey: str | None = None  # noqa: N815
     failureFunctionState: str | None = None  # noqa: N815
     responseStatus: int | None = None  # noqa: N815
-    responseHeader: dict[str, list[str]] | None = None  # noqa: N815
+    responseHeader: msgspec.Raw = _NULL  # noqa: N815
     responseBody: str | None = None  # noqa: N815
     responseBodyBase64: str | None = None  # noqa: N815
 
 
 class _Misfit(Exception):  # noqa: N818 - a sign to take the other way, never seen outside
     """A value that no column holds."""
+
+
+_REFUSALS: Final = (
+    _Misfit,
+    pa.ArrowInvalid,
+    OverflowError,
+    RecursionError,
+    msgspec.DecodeError,
+    UnicodeDecodeError,
+)
 
 
 class FailureDecoder:
@@ -85,7 +99,7 @@ class FailureDecoder:
         self._redactor = redactor
         self._keep = keep
         self._learnt: list[str] = []
-        self._decoder = msgspec.json.Decoder(list[_Entry])
+        self._decoder = _decoder(_Entry)
         self._masker = ColumnMasker(redactor)
 
     def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
@@ -94,7 +108,8 @@ class FailureDecoder:
         Parameters
         ----------
         rows : bytes, or sequence of bytes
-            A JSON array of DLQ entries, or several. Many at once are quicker than one by one.
+            A JSON array of DLQ entries, or an object that has it under ``messages``; or several. Many at once
+            are quicker than one by one.
 
         Returns
         -------
@@ -105,17 +120,44 @@ class FailureDecoder:
         Raises
         ------
         ProtocolError
-            When the bytes are no array of objects, or an entry has no id.
+            When the bytes hold no array of objects, or an entry has no id.
         """
-        pages = [rows] if isinstance(rows, bytes) else rows
-        tables: list[pa.Table] = []
-        for piece in _pieces(pages):
-            with _uncollected():
-                tables.extend(self._piece(piece) if self._keep is None else map(self._odd, piece))
+        tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
         return pa.concat_tables(tables) if tables else FAILURES.empty_table()
 
+    def tables(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
+        """A table of each page, as `decode` gives it. Those of many pages share their memory.
+
+        Parameters
+        ----------
+        pages : sequence of bytes
+
+        Yields
+        ------
+        pyarrow.Table
+
+        Raises
+        ------
+        ProtocolError
+            As in `decode`.
+        """
+        for piece in _pieces(pages):
+            if self._keep is not None:
+                yield from map(self._odd, piece)
+                continue
+            tables: list[pa.Table] = []
+            error = None
+            with _uncollected():
+                try:
+                    tables.extend(self._piece(piece))
+                except ProtocolError as found:
+                    error = found
+            yield from tables
+            if error is not None:
+                raise error
+
     def _piece(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
-        """The tables of some pages, in order: one, unless a page is odd or has a field not seen before."""
+        """A table of each of some pages, decoded together where they are as specified and of one kind."""
         held: list[tuple[bytes, list[_Entry]]] = []
         for page in pages:
             decoder = self._decoder
@@ -136,40 +178,51 @@ class FailureDecoder:
         """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
         while True:
             try:
-                return self._decoder.decode(rows)
+                found = self._decoder.decode(rows)
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return None
-            if unknown is None or unknown[1] in self._learnt or len(self._learnt) >= _MOST_LEARNT:
+            else:
+                return found if isinstance(found, list) else found.messages
+            if unknown is None or not self._learns(unknown[1]):
                 return None
             self._learn(unknown[1])
+
+    def _learns(self, name: str) -> bool:
+        """Whether a field of this name can be learnt: not twice, and only what JSON writes as it is."""
+        return name not in self._learnt and len(self._learnt) < _MOST_LEARNT and not _UNWRITABLE.search(name)
 
     def _learn(self, name: str) -> None:
         self._learnt.append(name)
         names = {f"unknown_{place}": wire for place, wire in enumerate(self._learnt)}
         kind = msgspec.defstruct(
             "Entry",
-            [(field, msgspec.Raw, None) for field in names],
+            [(field, msgspec.Raw, ABSENT) for field in names],
             bases=(_Entry,),
             rename=names,
             gc=False,
         )
-        self._decoder = msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
+        self._decoder = _decoder(kind)
 
-    def _tables(self, held: list[tuple[bytes, list[_Entry]]]) -> Iterator[pa.Table]:
-        """The pages' entries as one table; a page with a value that does not fit goes the lenient way."""
+    def _tables(self, held: list[tuple[bytes, list[_Entry]]], *, halvings: int = 0) -> Iterator[pa.Table]:
+        """A table of each page; one with a value that does not fit goes the lenient way."""
+        entries = list(chain.from_iterable(entries for _, entries in held))
         try:
-            entries = list(chain.from_iterable(entries for _, entries in held))
-            if entries:
-                yield self._table(entries)
-        except (_Misfit, pa.ArrowInvalid, OverflowError, msgspec.DecodeError, UnicodeDecodeError):
+            whole, start = self._table(entries) if entries else FAILURES.empty_table(), 0
+        except _REFUSALS:
             if len(held) == 1:
                 yield self._odd(held[0][0])
-            else:
-                half = len(held) // 2
-                yield from self._tables(held[:half])
-                yield from self._tables(held[half:])
+                return
+            # where odd pages are many, looking for them by halves costs more than the lenient way
+            parts = 2 if halvings < _MOST_HALVINGS else len(held)
+            ends = [len(held) * number // parts for number in range(parts + 1)]
+            for start, end in pairwise(ends):
+                yield from self._tables(held[start:end], halvings=halvings + 1)
+        else:
+            for _, own in held:
+                yield whole.slice(start, len(own))
+                start += len(own)
 
     def _table(self, entries: list[_Entry]) -> pa.Table:
         kind, masker = type(entries[0]), self._masker
@@ -178,6 +231,13 @@ class FailureDecoder:
         if not all(wires["dlqId"]):
             raise _Misfit
         columns = {"dlq_id": pa.array(wires["dlqId"], pa.string())}
+        for column, wire in HEADERS.items():
+            headers = header_maps(wires[wire])
+            if headers is None:
+                raise _Misfit
+            columns[column] = masker.headers(headers)
+            if column == "response_headers":
+                columns["failed_at"] = http_dates(headers.first_values("date"))
         for column, wire in TEXTS.items():
             columns[column] = masker.texts(pa.array(wires[wire], pa.string()))
         for column, wire in URLS.items():
@@ -189,19 +249,16 @@ class FailureDecoder:
         for column, (plain, encoded) in BODIES.items():
             texts, raws = _bodies(wires[plain], wires[encoded])
             columns[column], columns[f"{column}_bytes"] = masker.own(texts), masker.own(raws)
-        maps = {column: header_column(wires[wire]) for column, wire in HEADERS.items()}
-        columns["failed_at"] = http_dates(first_values(maps["response_headers"], "date"))
-        columns |= {column: masker.headers(found) for column, found in maps.items()}
-        labels = zip(wires["labels"], wires["label"], strict=True)
-        columns["labels"] = masker.lists(
-            pa.array(
-                [several or ([single] if single else several) for several, single in labels],
-                FAILURES.field("labels").type,
-            )
-        )
+        columns["labels"] = masker.lists(_labels(wires["labels"], wires["label"]))
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
         columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
         return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
+
+
+def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
+    """Reads an array of entries, or a whole answer; what else there is in an answer is the client's."""
+    entries: Any = list[kind]  # type: ignore[valid-type]
+    return msgspec.json.Decoder(msgspec.defstruct("Listing", [("messages", entries)]) | entries)
 
 
 def _pieces(pages: Sequence[bytes]) -> Iterator[list[bytes]]:
@@ -230,6 +287,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
+def _labels(several: Sequence[list[str] | None], single: Sequence[str | None]) -> pa.Array:
+    """The labels; the deprecated single one where only it is there."""
+    found = [labels or ([alone] if alone else labels) for labels, alone in zip(several, single, strict=True)]
+    return pa.array(found, FAILURES.field("labels").type)
+
+
 def _moments(values: Sequence[int | None]) -> pa.Array:
     numbers = pa.array(values, pa.int64())
     ends = pc.min_max(numbers)
@@ -240,8 +303,10 @@ def _moments(values: Sequence[int | None]) -> pa.Array:
 
 def _bodies(plain: Sequence[str | None], encoded: Sequence[str | None]) -> tuple[pa.Array, pa.Array]:
     """Bodies as text and as bytes, from their two fields."""
-    texts: list[str | None] = list(plain)
-    raws: list[bytes | None] = [None] * len(texts)
+    raws: list[bytes | None] = [None] * len(plain)
+    if None not in plain and not any(encoded):
+        return pa.array(plain, pa.string()), pa.array(raws, pa.binary())
+    texts = list(plain)
     for place, code in enumerate(encoded):
         if code or (code is not None and texts[place] is None):
             texts[place], raws[place], fits = text_and_bytes(texts[place], code)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final
 
 import numpy as np
@@ -15,9 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.redaction import SUSPICIOUS, SUSPICIOUS_URL, Redactor, is_secret_name
+from toolkit.tables.headers import HeaderColumn
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
+_REMEMBERED: Final = 10_000  # masks of each kind that are at hand for the next piece of a load
 _FEW: Final = 32  # values for which making Arrow's matcher costs more than it saves
 
 
@@ -38,16 +41,21 @@ class ColumnMasker:
 
     def __init__(self, redactor: Redactor | None) -> None:
         self._redactor = redactor
+        if redactor is not None:
+            remembering = lru_cache(_REMEMBERED)
+            self._text, self._url, self._mask = map(remembering, (redactor.text, redactor.url, redactor.mask))
 
     def texts(self, column: pa.Array) -> pa.Array:
         """A column of text, masked as by `Redactor.text`."""
-        redactor = self._redactor
-        return column if redactor is None else self._where_likely(column, _SUSPICIOUS, redactor.text)
+        if self._redactor is None:
+            return column
+        return self._where_likely(column, _SUSPICIOUS, self._text)
 
     def urls(self, column: pa.Array) -> pa.Array:
         """A column of URLs, masked as by `Redactor.url`."""
-        redactor = self._redactor
-        return column if redactor is None else self._where_likely(column, _SUSPICIOUS_URL, redactor.url)
+        if self._redactor is None:
+            return column
+        return self._where_likely(column, _SUSPICIOUS_URL, self._url)
 
     def own(self, column: pa.Array) -> pa.Array:
         """A column of text or bytes with our own live tokens masked, and nothing else."""
@@ -72,24 +80,23 @@ class ColumnMasker:
         masked = self.texts(values)
         return column if masked is values else _lists_like(column, masked)
 
-    def headers(self, column: pa.MapArray) -> pa.MapArray:
-        """A column of header maps, their values masked as by `Redactor.header`."""
-        redactor = self._redactor
-        if redactor is None:
-            return column
-        names, lists = column.keys, column.items
+    def headers(self, column: HeaderColumn) -> pa.MapArray:
+        """The header maps, their values masked as by `Redactor.header`."""
+        maps, encoded = column.maps, column.names
+        if self._redactor is None:
+            return maps
+        lists = maps.items
         values = lists.values
-        encoded = names.dictionary_encode()
         secret = np.array([is_secret_name(name) for name in encoded.dictionary.to_pylist()], dtype=bool)
         if secret.any():
             sizes = np.diff(lists.offsets.to_numpy())
             hidden = pa.array(np.repeat(secret[encoded.indices.to_numpy()], sizes))
-            whole = _each(values.filter(hidden), redactor.mask)
+            whole = _each(values.filter(hidden), self._mask)
             others = self.texts(pc.if_else(hidden, None, values))
             values = pc.replace_with_mask(others, hidden, whole)
         else:
             values = self.texts(values)
-        return pa.MapArray.from_arrays(_starts(column), names, _lists_like(lists, values))
+        return pa.MapArray.from_arrays(_starts(maps), maps.keys, _lists_like(lists, values))
 
     def may_hold_own(self, column: pa.Array) -> bool:
         """Whether a column of text or bytes may hold one of our own live tokens; never misses one."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from typing import Any
 
 import pandas as pd
 
@@ -31,7 +33,7 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     FilterSyntaxError
         When the filter does not parse; it says where.
     InputError
-        When the frame has no metadata column.
+        When the frame has no metadata column, or a row's metadata is no JSON.
 
     Notes
     -----
@@ -51,7 +53,30 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
             next_step="Load with include_metadata=True.",
         )
     wanted = parse(filter) if isinstance(filter, str) else filter
-    found = [
-        wanted.matches(json.loads(text) if isinstance(text, str) else None) for text in frame["metadata"]
-    ]
+    found = [wanted.matches(read) for read in metadata_values(frame["metadata"])]
     return pd.Series(found, index=frame.index, dtype=bool)
+
+
+def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
+    """What a column of JSON texts holds, row by row; None where a row has no metadata.
+
+    Raises
+    ------
+    InputError
+        When a text is no JSON; it says in which row.
+
+    Examples
+    --------
+    >>> list(metadata_values(pd.Series(['{"a": 1}', None])))
+    [{'a': 1}, None]
+    """
+    for row, text in enumerate(texts):
+        try:
+            yield json.loads(text) if isinstance(text, str) else None
+        except (ValueError, RecursionError) as error:
+            raise InputError(
+                "reading metadata",
+                got=f"text that is no JSON, in row {row:,} (from 0)",
+                expected="a JSON object, as the service stores it",
+                next_step="Use the metadata column as load_vectors or query gives it.",
+            ) from error

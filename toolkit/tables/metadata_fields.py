@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +11,7 @@ import pandas as pd
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata.paths import is_path
+from toolkit.tables.matching import metadata_values
 
 _DEEPEST: Final = 8
 _FREQUENT: Final = 12
@@ -80,7 +80,7 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
     Raises
     ------
     InputError
-        When the frame has no metadata column.
+        When the frame has no metadata column, or a row's metadata is no JSON.
 
     Examples
     --------
@@ -96,10 +96,9 @@ def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) 
             next_step="Load with include_metadata=True.",
         )
     seen: dict[str, _Seen] = {}
-    for text in frame["metadata"].head(rows):
-        if isinstance(text, str):
-            for name, value in _walk(json.loads(text), "", _DEEPEST):
-                seen.setdefault(name, _Seen()).take(value)
+    for read in metadata_values(frame["metadata"].head(rows)):
+        for name, value in _walk(read, "", _DEEPEST):
+            seen.setdefault(name, _Seen()).take(value)
     kept = sorted(seen.items(), key=lambda item: (-item[1].rows, item[0]))[:most]
     return sorted((_made(name, found) for name, found in kept), key=lambda found: found.name)
 

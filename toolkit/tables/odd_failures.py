@@ -11,10 +11,11 @@ from typing import Any
 
 import pyarrow as pa
 
+from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS, WHAT
-from toolkit.tables.headers import first_values, header_column, header_map
+from toolkit.tables.headers import HeaderColumn, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.text import (
@@ -33,10 +34,18 @@ Keep = Callable[[dict[str, Any]], bool]
 
 def decode_odd_failures(rows: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
     """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
-    entries = parse_rows(rows, what=WHAT)
+    entries = parse_rows(rows, what=WHAT, under="messages")
     if keep is not None:
         entries = [entry for entry in entries if keep(entry)]
-    return _Page(entries, redactor).table()
+    try:
+        return _Page(entries, redactor).table()
+    except RecursionError:
+        raise ProtocolError(
+            f"decoding {WHAT}",
+            got="values nested hundreds of levels deep",
+            expected="values that can be walked through to mask what is secret in them",
+            next_step="Load what lies around it, with since= and until=.",
+        ) from None
 
 
 class _Page:
@@ -70,9 +79,11 @@ class _Page:
             bodies, raws = self._bodies(plain, encoded)
             columns[column] = masker.own(pa.array(bodies, pa.string()))
             columns[f"{column}_bytes"] = masker.own(pa.array(raws, pa.binary()))
-        maps = {column: header_column(self._fitting(wire, header_map)) for column, wire in HEADERS.items()}
-        columns["failed_at"] = http_dates(first_values(maps["response_headers"], "date"))
-        columns |= {column: masker.headers(found) for column, found in maps.items()}
+        for column, wire in HEADERS.items():
+            headers = HeaderColumn.of(self._fitting(wire, header_map))
+            columns[column] = masker.headers(headers)
+            if column == "response_headers":
+                columns["failed_at"] = http_dates(headers.first_values("date"))
         labels = self._labels(texts["label"])
         columns["labels"] = masker.lists(pa.array(labels, FAILURES.field("labels").type))
         columns["extra"] = self._extra()

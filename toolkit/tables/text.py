@@ -26,8 +26,17 @@ LATEST: Final = 253_402_300_799_999
 _INT64: Final = 1 << 63
 
 
-def parse_rows(rows: bytes, *, what: str) -> list[dict[str, Any]]:
+def parse_rows(rows: bytes, *, what: str, under: str | None = None) -> list[dict[str, Any]]:
     """The rows of a page as plain objects.
+
+    Parameters
+    ----------
+    rows : bytes
+        A JSON array of objects.
+    what : str
+        Named in errors.
+    under : str, optional
+        Of a whole answer: the member that is the array.
 
     Raises
     ------
@@ -38,6 +47,8 @@ def parse_rows(rows: bytes, *, what: str) -> list[dict[str, Any]]:
         found = msgspec.json.decode(rows)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         found = lenient(rows, what=what)
+    if under is not None and isinstance(found, dict) and under in found:
+        found = found[under]
     if not isinstance(found, list):
         raise ProtocolError(f"decoding {what}", got=type(found).__name__, expected="a JSON array")
     for place, row in enumerate(found):
@@ -54,7 +65,12 @@ def lenient(raw: bytes, *, what: str) -> Any:
         return json.loads(raw.decode("utf-8", "surrogateescape"))
     except (ValueError, RecursionError) as error:
         reason = str(error)
-    raise ProtocolError(f"decoding {what}", got=f"bytes that are not JSON ({reason[:80]})", expected="JSON")
+    raise ProtocolError(
+        f"decoding {what}",
+        got=f"{len(raw):,} bytes that are not JSON ({reason[:80]})",
+        expected="JSON",
+        next_step="Call again. If it stays, the service, or something between, sends broken pages.",
+    )
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> str:

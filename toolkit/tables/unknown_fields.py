@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,18 +21,21 @@ from toolkit.tables.text import masked_json
 
 # Text that JSON writes as it stands, and numbers whose digits Python would write again.
 _PLAIN: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
+ABSENT: Final = msgspec.Raw(b"")
+"""Stands where a row has a field not: no JSON is empty."""
+
 _LIKELY: Final = SUSPICIOUS.replace("^", '^"')
 
 
 def unknown_json(
-    fields: Mapping[str, Sequence[msgspec.Raw | None]], redactor: Redactor | None, *, rows: int
+    fields: Mapping[str, Sequence[msgspec.Raw]], redactor: Redactor | None, *, rows: int
 ) -> pa.Array:
     """What `masked_json` makes of each row's unknown fields, as a column.
 
     Parameters
     ----------
     fields : mapping
-        Name of a field to its raw JSON in each row, None where the row has it not.
+        Name of a field to its raw JSON in each row, `ABSENT` where the row has it not.
     redactor : Redactor or None
     rows : int
         How many rows there are, for when there are no fields.
@@ -48,13 +52,13 @@ def unknown_json(
 
     Examples
     --------
-    >>> unknown_json({"b": [msgspec.Raw(b"1"), None], "a": [msgspec.Raw(b'"x"'), None]}, None, rows=2)[0]
+    >>> unknown_json({"b": [msgspec.Raw(b"1"), ABSENT], "a": [msgspec.Raw(b'"x"'), ABSENT]}, None, rows=2)[0]
     <pyarrow.StringScalar: '{"a":"x","b":1}'>
     """
     masker = ColumnMasker(redactor)
     members = []
     for name in sorted(fields):
-        column = pa.array([None if raw is None else bytes(raw) for raw in fields[name]], pa.binary())
+        column = _column(fields[name])
         if column.null_count < rows:
             members.append(_members(name, column, redactor, masker))
     if not members:
@@ -63,6 +67,15 @@ def unknown_json(
     inner = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
     whole = pc.binary_join_element_wise(pc.binary_replace_slice(inner, 0, 1, "{"), "}", "")
     return pc.if_else(pc.equal(inner, ""), None, whole)
+
+
+def _column(raws: Sequence[msgspec.Raw]) -> pa.Array:
+    """Raw values as a column, made of their bytes without an object for any."""
+    sizes = np.fromiter(map(len, raws), np.int32, len(raws))
+    ends = np.concatenate([np.zeros(1, np.int32), np.cumsum(sizes, dtype=np.int32)])
+    there = np.packbits(sizes > 0, bitorder="little")
+    buffers = [pa.py_buffer(there), pa.py_buffer(ends), pa.py_buffer(b"".join(raws))]
+    return pa.Array.from_buffers(pa.binary(), len(raws), buffers)
 
 
 def _members(name: str, column: pa.Array, redactor: Redactor | None, masker: ColumnMasker) -> pa.Array:
