@@ -1,12 +1,12 @@
 """Kill a writer of snapshots at every operation on the disk and at every line it runs; look at what is left.
 
-    .venv/bin/python tests/faults/crash_points.py [--points N] [--seed N]
+    .venv/bin/python tests/faults/crash_points.py [--points N] [--first 0] [--seed N]
 
 Each point is a process of its own that is killed with SIGKILL: before an operation on the disk, or when a
 line of the writer is reached for the first or the last time. Afterwards another process looks: the snapshot
 must be the previous one or the new one, whole; and the same call, made again, must end in the rows of an
-uninterrupted run. Without `--points`, all points are tried; with it, so many, chosen by the seed. The exit
-status is 0 when all held.
+uninterrupted run. Without `--points`, all points are tried; with it, so many, chosen by the seed; `--first`
+goes on where a run was cut off. The exit status is 0 when all held.
 
 The attempts are forks made before Arrow starts a thread, so that the imports are paid once.
 """
@@ -55,6 +55,7 @@ from toolkit.snapshots.syncing import sync_load
 TRACED = ("toolkit/snapshots/", "toolkit/loading/load.py")
 CUT_AFTER = 3  # pages that a load gets before its token runs out
 ENTRIES, VECTORS = 60, 40
+LONGEST = 60  # seconds of a process, after which it hangs
 STOPPED = 3  # exit status of a writer that raised, as it should
 
 
@@ -227,9 +228,13 @@ class Crashes:
             with _tracing(at):
                 return self._call(scenario.table, scenario.token, copy, scenario.every)
 
-        killed = self._fork(doomed) == -signal.SIGKILL
+        ended = self._fork(doomed)
+        if ended == -signal.SIGALRM:
+            self.wrong.append(f"{_named(scenario, kind, name, place)}: hangs before that")
+        killed = ended == -signal.SIGKILL
         self.counts[f"{scenario.name}: {kind}s" if killed else "points not reached"] += 1
         report = self._scratch / "report"
+        report.write_text("nothing was said")
         status = self._fork(lambda: self._look(scenario, copy, report))
         if status != 0:
             self.wrong.append(f"{_named(scenario, kind, name, place)}: status {status}, {report.read_text()}")
@@ -300,6 +305,7 @@ class Crashes:
         child = os.fork()
         if child == 0:
             status = 70
+            signal.alarm(LONGEST)  # the system ends it then, whatever it waits for
             try:
                 status = run()
             except BaseException:  # noqa: BLE001 - reported by the process that asked
@@ -371,6 +377,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--points", type=int, help="so many, chosen by the seed (all)")
+    parser.add_argument("--first", type=int, default=0, help="leave out so many of the chosen ones (0)")
     parser.add_argument("--only", help="points whose name, as a failure prints it, has this in it")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     options = parser.parse_args()
@@ -382,13 +389,17 @@ def main() -> int:
         points = [(scenario, *point) for scenario in SCENARIOS for point in sorted(crashes.prepare(scenario))]
         if options.only:
             points = [point for point in points if options.only in _named(*point)]
-        chosen = _some(points, options.points or len(points), Random(options.seed))
-        for point in chosen:
+        chosen = _some(points, options.points or len(points), Random(options.seed))[options.first :]
+        for number, point in enumerate(chosen, options.first + 1):
+            before = len(crashes.wrong)
             crashes.attempt(*point)
+            for problem in crashes.wrong[before:]:
+                _say(f"WRONG: {problem}")
+            if number % 100 == 0:
+                on = f"to go on: --seed {options.seed} --first {number}"
+                _say(f"{number:,} points, {len(crashes.wrong)} wrong; {on}")
     for name, count in sorted(crashes.counts.items()):
         _say(f"{count:8,}  {name}")
-    for problem in crashes.wrong[:20]:
-        _say(f"WRONG: {problem}")
     _say(
         f"seed {options.seed}: {len(chosen):,} of {len(points):,} crash points, "
         f"{time.monotonic() - begun:.0f} s; {len(crashes.wrong)} left something that must not be"

@@ -1,11 +1,13 @@
 """Loads from a server with faults, thousands of them: nothing lost, nothing altered, nothing silently short.
 
-    .venv/bin/python tests/faults/fault_runs.py [--runs 10000] [--seed N] [--processes 2] [--only NUMBER]
+    .venv/bin/python tests/faults/fault_runs.py [--runs 10000] [--first 0] [--seed N] [--processes 2]
+                                               [--only NUMBER]
 
 Every run draws a service (its order, its dates, its page size), one to five faults, and how much comes and
 goes meanwhile; loads; goes on from the checkpoint after an error, until the load ends; and is judged by the
 service's own ledger. Time is a clock that only sleeps and dawdling servers move. A run is its seed and
-number: `--only` makes one again. The exit status is 0 when nothing was wrong.
+number: `--only` makes one again, `--first` goes on where a run was cut off. The exit status is 0 when nothing
+was wrong.
 """
 
 from __future__ import annotations
@@ -14,15 +16,19 @@ import argparse
 import faulthandler
 import json
 import shutil
+import signal
 import sys
 import tempfile
+import threading
 import time
 import warnings
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from itertools import repeat
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random, SystemRandom
@@ -53,6 +59,8 @@ MOST_ATTEMPTS = 6
 TRIES = 5  # failed ones that a single request survives
 LONGEST_WAIT = 100  # seconds that a single request survives
 LONGEST_RUN = 100  # real seconds, after which a run hangs
+SHARE = 50  # runs that a process makes in one go
+MOST_MOVEMENT = 0.08  # times the rows of a page: what comes stays well below what a reader can take
 
 
 class Run:
@@ -84,7 +92,8 @@ class Run:
             page = random.choice([3, 20, 100])
             self.model = Index(random, size, page)
         self.faults = [draw(random, size // page + 2) for _ in range(random.randint(1, 5))]
-        self.movement = random.choice([0.0, 0.0, 0.1, 0.6])
+        # with more, a reader of single rows would chase what comes for thousands of pages
+        self.movement = min(random.choice([0.0, 0.0, 0.1, 0.6]), MOST_MOVEMENT * page)
         self.connections = random.choice([1, 2, 4, 16])
         self.labels = random.choice([(), (), (), ("billing",), ("a,b", "eu")])
         self.bounds = random.choice([(None, None)] * 3 + [(NOW - 5 * DAY, NOW - DAY // 2)])
@@ -351,27 +360,33 @@ def scratch() -> Iterator[Path]:
         yield Path(folder)
 
 
-def several(seed: int, numbers: list[int], *, log: bool = False) -> tuple[Counter[str], list[str]]:
-    """Make these runs; what they counted, and what was wrong."""
+def several(
+    seed: int, numbers: list[int], folder: Path, *, log: bool = False
+) -> tuple[Counter[str], list[str]]:
+    """Make these runs, writing into a folder; what they counted, and what was wrong."""
     counts, wrong = Counter[str](), []
     server = Server()
-    with scratch() as folder:
-        for number in numbers:
-            faulthandler.dump_traceback_later(LONGEST_RUN, exit=True)
-            place = folder / str(number)
-            run = Run(server, seed, number, place)
-            try:
-                run.go()
-            except Exception as error:
-                if log:
-                    raise
-                run.wrong.append(f"raised: {type(error).__name__}: {error}")
-            shutil.rmtree(place, ignore_errors=True)
-            counts += run.counts
-            counts["runs"] += 1
-            wrong += [f"--seed {seed} --only {number}: {problem}" for problem in run.wrong]
+    for number in numbers:
+        faulthandler.dump_traceback_later(LONGEST_RUN + 1, exit=True)
+        # first the name of the run, then where its threads stand
+        named = threading.Timer(LONGEST_RUN, _say, [f"HANGS: --seed {seed} --only {number}"])
+        named.daemon = True
+        named.start()
+        place = folder / str(number)
+        run = Run(server, seed, number, place)
+        try:
+            run.go()
+        except Exception as error:
             if log:
-                _say("\n".join([describe(run), *run.service.log]))
+                raise
+            run.wrong.append(f"raised: {type(error).__name__}: {error}")
+        named.cancel()
+        shutil.rmtree(place, ignore_errors=True)
+        counts += run.counts
+        counts["runs"] += 1
+        wrong += [f"--seed {seed} --only {number}: {problem}" for problem in run.wrong]
+        if log:
+            _say("\n".join([describe(run), *run.service.log]))
     faulthandler.cancel_dump_traceback_later()
     server.refuse()
     return counts, wrong
@@ -394,32 +409,56 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--first", type=int, default=0, help="the number of the first run (0)")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--only", type=int, help="make the run of this number again, and show its requests")
     options = parser.parse_args()
     begun = time.monotonic()
+    counts, wrong, broken = Counter[str](), list[str](), False
     if options.only is not None:
-        counts, wrong = several(options.seed, [options.only], log=True)
+        with scratch() as folder:
+            counts, wrong = several(options.seed, [options.only], folder, log=True)
+        _show(wrong)
     else:
-        shares = [list(range(part, options.runs, options.processes)) for part in range(options.processes)]
-        counts, wrong = Counter(), []
-        with ProcessPoolExecutor(options.processes, mp_context=get_context("spawn")) as pool:
-            for found, bad in pool.map(several, [options.seed] * len(shares), shares):
-                counts += found
-                wrong += bad
+        end = options.first + options.runs
+        shares = [list(range(at, min(at + SHARE, end))) for at in range(options.first, end, SHARE)]
+        to_die = (signal.SIGINT, signal.SIG_DFL)  # at once: a load takes an interrupt for one of its own
+        pool = ProcessPoolExecutor(
+            options.processes, get_context("spawn"), initializer=signal.signal, initargs=to_die
+        )
+        with scratch() as folder, pool:
+            try:
+                for found, bad in pool.map(several, repeat(options.seed), shares, repeat(folder)):
+                    counts += found
+                    wrong += bad
+                    _show(bad)
+                    if counts["runs"] % (10 * SHARE) == 0:
+                        place = options.first + counts["runs"]
+                        on = f"to go on: --seed {options.seed} --first {place}"
+                        _say(f"{counts['runs']:,} runs, {len(wrong)} wrong; {on}")
+            except KeyboardInterrupt:
+                broken = True
+            except BrokenProcessPool:
+                broken = True
+                _say("WRONG: a process ended before its runs did; which run it was may stand above")
     seconds = time.monotonic() - begun
     for name, count in sorted(counts.items()):
         _say(f"{count:8,}  {name}")
     kinds = Counter(problem.split(": ")[1] for problem in wrong)
-    for problem in wrong[:20]:
-        _say(f"WRONG: {problem[:400]}")
+    on = f"; cut off, to go on: --first {options.first + counts['runs']}"
     _say(
         f"seed {options.seed}: {counts['runs']:,} runs, {seconds:.0f} s, "
         f"{counts['runs'] / seconds:.0f} a second; lost {kinds['lost']}, altered {kinds['altered']}, "
         f"silently short {kinds['lost'] + kinds['silent']}, anything wrong {len(wrong)}"
+        f"{on if broken else ''}"
     )
-    return 1 if wrong else 0
+    return 1 if wrong or broken else 0
+
+
+def _show(wrong: list[str]) -> None:
+    for problem in wrong[:20]:
+        _say(f"WRONG: {problem[:400]}")
 
 
 def _say(line: str) -> None:

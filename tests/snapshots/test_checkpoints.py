@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -25,7 +26,7 @@ from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.intake import EVERY
-from toolkit.snapshots.interrupts import uninterrupted
+from toolkit.snapshots.interrupts import holding
 from toolkit.snapshots.object_store import open_folder
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import vectors
@@ -388,18 +389,35 @@ def test_interrupts_are_held_and_then_let_go() -> None:
     """The block ends, then the interrupt comes; without one nothing happens."""
     done = []
 
-    @uninterrupted()
-    def interrupted() -> None:
-        signal.raise_signal(signal.SIGINT)
-        done.append("the block")
+    with holding() as hold:
 
-    with pytest.raises(KeyboardInterrupt):
-        interrupted()
-    assert done
-    with uninterrupted():
-        done.append("another")
+        def interrupted() -> None:
+            with hold:
+                signal.raise_signal(signal.SIGINT)
+                done.append("the block")
+
+        with pytest.raises(KeyboardInterrupt):
+            interrupted()
+        with hold:
+            done.append("another")
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    assert len(done) == 2
+    assert done == ["the block", "another"]
+
+
+def test_another_thread_has_no_signals_to_hold() -> None:
+    """Python gives signals to the main thread: elsewhere the handlers stay as they are."""
+    found = []
+
+    def hold() -> None:
+        with holding() as hold, hold:
+            found.append(signal.getsignal(signal.SIGINT))
+
+    thread = Thread(target=hold)
+    thread.start()
+    thread.join()
+    assert found == [signal.default_int_handler]
 
 
 _PAGES = st.lists(st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=4), min_size=1, max_size=5)

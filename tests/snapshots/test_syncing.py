@@ -17,6 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import SnapshotBindingError, SnapshotError, TransportError
+from toolkit.loading.identities import identities
+from toolkit.loading.load import Load
+from toolkit.loading.work import Piece
 from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.columns import FAILURES_AT_REST
@@ -228,7 +231,12 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
     sync: Sync, folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids are unique at rest even if a loader should fail to make them so."""
-    monkeypatch.setattr("toolkit.loading.load.Load._unique", lambda _, piece: piece)
+
+    def unchecked(load: Load, piece: Piece) -> Piece:
+        load.work.rows._order += b"".join(identities(piece.table, load.plan.key))
+        return piece
+
+    monkeypatch.setattr("toolkit.loading.load.Load._unique", unchecked)
     with pytest.raises(SnapshotError, match="twice"):
         sync(made.entries("a"), made.entries("a"))
     sync(made.entries("a"))
@@ -254,7 +262,7 @@ def test_the_metadata_says_receipt_and_schema_version(
     (name,) = [name for name in folder.names() if name.endswith(".parquet")]
     found = pq.read_metadata(folder.path / name)
     said = json.loads(found.metadata[b"toolkit"])
-    assert said == {"kind": "failures", "schema_version": 2, "receipt": changes.receipt.to_dict()}
+    assert said == {"kind": "failures", "schema_version": 3, "receipt": changes.receipt.to_dict()}
     assert set(found.metadata) == {b"toolkit", b"ARROW:schema"}
     assert found.row_group(0).column(0).compression == "ZSTD"
 

@@ -1,9 +1,10 @@
 """Let the disk be full at every 4 KB of a write of 4 MB: a typed error, and the snapshot as it was.
 
-    .venv/bin/python tests/soak/full_disk.py [--every 1] [--seed N]
+    .venv/bin/python tests/soak/full_disk.py [--every 1] [--first 0] [--seed N]
 
 The operating system refuses for real: a limit on the size of files lets a write through in part, and then no
-more. Each attempt is a fork made before Arrow starts a thread. `--every 50` takes every fiftieth step.
+more. Each attempt is a fork made before Arrow starts a thread. `--every 50` takes every fiftieth step,
+`--first` begins at a step.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import argparse
 import os
 import resource
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,6 +35,7 @@ from toolkit.tables.schemas import FAILURES
 
 STEP = 4096
 ROWS, ROW_BYTES = 1000, 4200  # that do not compress
+LONGEST = 60  # seconds of a process, after which it hangs
 HELD, CAME_THROUGH, BROKEN = 0, 10, 20
 
 
@@ -56,6 +59,7 @@ def forked(run: Callable[[], int]) -> int:
     child = os.fork()
     if child == 0:
         status = BROKEN
+        signal.alarm(LONGEST)  # the system ends it then, whatever it waits for
         try:
             status = run()
         finally:
@@ -95,27 +99,36 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--every", type=int, default=1, help="take every so many steps of 4 KB (1)")
+    parser.add_argument("--first", type=int, default=0, help="the first step (0)")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     begun = time.monotonic()
     statuses = Counter[int]()
     fast = Path("/dev/shm")  # noqa: S108 - a private folder is made inside
+    _say(f"seed {options.seed}")
     with tempfile.TemporaryDirectory(dir=fast if fast.is_dir() else None) as folder:
         enough = ROWS * ROW_BYTES // STEP + 100
-        steps = [*range(0, ROWS * ROW_BYTES // STEP, options.every), enough]
-        for number in steps:
+        steps = [*range(options.first, ROWS * ROW_BYTES // STEP, options.every), enough]
+        for done, number in enumerate(steps, 1):
             path = Path(folder) / str(number)
             status = forked(partial(attempt, path, number * STEP, options.seed))
             statuses[status] += 1
             if status not in (HELD, CAME_THROUGH):
-                sys.stdout.write(f"WRONG: at {number * STEP:,} bytes: exit status {status}\n")
+                _say(f"WRONG: at {number * STEP:,} bytes: exit status {status}")
             shutil.rmtree(path)
+            if done % 200 == 0:
+                _say(f"{done:,} of {len(steps):,}; to go on: --first {number + options.every}")
     wrong = len(steps) - statuses[HELD] - statuses[CAME_THROUGH]
-    sys.stdout.write(
+    _say(
         f"{len(steps):,} sizes of the disk: {statuses[HELD]:,} refused and nothing changed, "
-        f"{statuses[CAME_THROUGH]:,} had room, {wrong} wrong; {time.monotonic() - begun:.0f} s\n"
+        f"{statuses[CAME_THROUGH]:,} had room, {wrong} wrong; {time.monotonic() - begun:.0f} s"
     )
     return 1 if wrong or not statuses[HELD] or not statuses[CAME_THROUGH] else 0
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Let a disk of its own run out of room at every 4 KB of a write of 4 MB: a typed error, and all as it was.
 
-    .venv/bin/python tests/soak/no_space.py [--every 1] [--seed N]
+    .venv/bin/python tests/soak/no_space.py [--every 1] [--first 0] [--seed N]
 
 Beside `full_disk.py`, where single files may not grow, here nothing may: neither the folders, the index, the
 checkpoint nor the manifest have room. The disk is a small one in memory, mounted where only this program sees
@@ -63,26 +63,30 @@ def attempt(disk: Path, room: int, large: list[dict[str, object]]) -> str:
     return ended
 
 
-def inside(disk: Path, every: int, seed: int) -> int:
+def inside(disk: Path, every: int, first: int, seed: int) -> int:
     """Mount the disk, fill it in steps, and say what was found."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(disk)]
     if subprocess.run(command, check=False, capture_output=True).returncode:
         return LEFT_OUT
+    _say(f"seed {seed}")
     begun = time.monotonic()
     random = Random(seed)
     large = [
         {"dlq_id": f"large-{number}", "body_bytes": random.randbytes(ROW_BYTES)} for number in range(ROWS)
     ]
     found = Counter[str]()
-    for room in (*range(0, ROWS * ROW_BYTES, every * STEP), DISK // 2):
+    rooms = (*range(first * STEP, ROWS * ROW_BYTES, every * STEP), DISK // 2)
+    for done, room in enumerate(rooms, 1):
         ended = attempt(disk, room, large)
         found[ended] += 1
         if ended not in {"refused", "had room"}:
-            sys.stdout.write(f"WRONG: with room for {room:,} bytes: {ended}\n")
+            _say(f"WRONG: with room for {room:,} bytes: {ended}")
+        if done % 200 == 0:
+            _say(f"{done:,} of {len(rooms):,}; to go on: --first {room // STEP + every}")
     wrong = found.total() - found["refused"] - found["had room"]
-    sys.stdout.write(
+    _say(
         f"{found.total():,} amounts of room: {found['refused']:,} refused and nothing changed, "
-        f"{found['had room']:,} had room, {wrong} wrong; {time.monotonic() - begun:.0f} s\n"
+        f"{found['had room']:,} had room, {wrong} wrong; {time.monotonic() - begun:.0f} s"
     )
     return 1 if wrong or not found["refused"] or not found["had room"] else 0
 
@@ -93,21 +97,27 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--every", type=int, default=1, help="take every so many steps of 4 KB (1)")
+    parser.add_argument("--first", type=int, default=0, help="the first step (0)")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--disk", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.disk:
-        return inside(options.disk, options.every, options.seed)
+        return inside(options.disk, options.every, options.first, options.seed)
     private = ["unshare", "--user", "--map-root-user", "--mount"]
     status = LEFT_OUT
     if shutil.which(private[0]) and not subprocess.run([*private, "true"], check=False).returncode:
         with tempfile.TemporaryDirectory() as disk:
-            numbers = ["--every", str(options.every), "--seed", str(options.seed)]
+            numbers = [f"--every={options.every}", f"--first={options.first}", f"--seed={options.seed}"]
             command = [*private, sys.executable, __file__, "--disk", disk, *numbers]
             status = subprocess.run(command, check=False).returncode
     if status == LEFT_OUT:
-        sys.stdout.write("left out: this system does not let a program mount a disk of its own\n")
+        _say("left out: this system does not let a program mount a disk of its own")
     return status
+
+
+def _say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 
 In each race two processes sync different rows. Each commits or is refused with a typed error, and at least
 one commits; the snapshot then holds exactly the history of those that did, and its generation counts them.
+There is no seed: who is first, the operating system deals.
 """
 
 from __future__ import annotations
@@ -59,7 +60,6 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--races", type=int, default=200)
-    parser.add_argument("--seed", type=int, default=0, help="not used: the operating system deals here")
     options = parser.parse_args()
     begun = time.monotonic()
     counts = Counter[str]()
@@ -76,6 +76,7 @@ def main() -> int:
             if not fine or forked(partial(look, path, race, committed, generation)):
                 counts["wrong"] += 1
                 sys.stdout.write(f"WRONG: race {race} ended with {statuses}\n")
+                sys.stdout.flush()
     sys.stdout.write(
         f"{options.races} races: in {counts['one was refused']} one was refused, in "
         f"{counts['both committed']} both committed in turn, {counts['wrong']} wrong; "

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
+from toolkit.loading.identities import identities
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.checkpoint import Resting, read_whole
 from toolkit.snapshots.commit import Change
-from toolkit.snapshots.fingerprints import fingerprints
+from toolkit.snapshots.fingerprints import WIDTH, fingerprints
 from toolkit.snapshots.index import ENTRY, Entries, Index, new_entries
 from toolkit.snapshots.merging import Fresh, Merge, milliseconds
 from toolkit.snapshots.spool import WAITING_BYTES, Spool
 from toolkit.tables.schemas import FAILURES
+
+KEY: Final = ("dlq_id",)
 
 _Mask = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]
@@ -70,9 +73,16 @@ class Comparison:
                 self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
             self.rows = sum(file.rows for file in resting.identities)
 
-    def take(self, table: pa.Table) -> None:
+    def take(self, table: pa.Table, known_as: bytes) -> None:
         """Compare rows with those at rest; keep the new and the changed ones."""
-        entries, places = self._compared(table)
+        if len(known_as) != WIDTH * table.num_rows:
+            raise SnapshotError(
+                f"syncing the snapshot {self._change.folder}",
+                got=f"{len(known_as) // WIDTH:,} identities for {table.num_rows:,} rows",
+                expected="one for each",
+                next_step="Sync again. The snapshot is as it was.",
+            )
+        entries, places = self._compared(table, known_as)
         known = places >= 0
         if self._seen[places[known]].any() or _repeated(places[known]):
             raise self._twice()
@@ -129,9 +139,10 @@ class Comparison:
                 self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
         return self._known
 
-    def _compared(self, table: pa.Table) -> tuple[Entries, _Places]:
+    def _compared(self, table: pa.Table, known_as: bytes | None = None) -> tuple[Entries, _Places]:
         """What is remembered of each row, and its place at rest; -1 for new ones."""
-        ids = fingerprints(table.select(["dlq_id"]))
+        joined = b"".join(identities(table, KEY)) if known_as is None else known_as
+        ids = np.frombuffer(joined, dtype=ENTRY["id"])
         places = self._index.find(ids)
         entries = new_entries(ids, fingerprints(table), self._now)
         known = places >= 0

@@ -56,7 +56,8 @@ def fingerprints(table: pa.Table) -> Fingerprints:
     """
     batches = table.combine_chunks().to_batches()
     digests = [digest for batch in batches if len(batch) for digest in _digests(batch)]
-    return np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
+    whole = np.frombuffer(b"".join(digests), dtype=f"S{WIDTH}")
+    return np.ascontiguousarray(whole[:: sha256().digest_size // WIDTH])
 
 
 def _digests(batch: pa.RecordBatch) -> list[bytes]:
@@ -67,9 +68,7 @@ def _digests(batch: pa.RecordBatch) -> list[bytes]:
     ]
     rows = pc.binary_join_element_wise(*pieces, pa.scalar(b"", pa.large_binary()))
     data = memoryview(rows.buffers()[2])
-    return [
-        sha256(data[start:end]).digest()[:WIDTH] for start, end in pairwise(_places(rows, np.int64).tolist())
-    ]
+    return [sha256(data[start:end]).digest() for start, end in pairwise(_places(rows, np.int64).tolist())]
 
 
 def _encoded(array: pa.Array) -> _Encoded:
@@ -78,11 +77,10 @@ def _encoded(array: pa.Array) -> _Encoded:
     if pa.types.is_struct(kind):
         inner = _beside([_encoded(column) for column in array.flatten()])
         return _Encoded(np.hstack([present, inner.fixed]), inner.texts)
-    if pa.types.is_map(kind):
-        items = pa.struct([("key", kind.key_type), ("value", kind.item_type)])
-        return _lists(present, array.cast(pa.large_list(items)))
-    if pa.types.is_fixed_size_list(kind) or pa.types.is_list(kind):
-        return _lists(present, array.cast(pa.large_list(kind.value_type)))
+    if pa.types.is_fixed_size_list(kind):
+        array = array.cast(pa.list_(kind.value_type))
+    if pa.types.is_nested(kind):
+        return _lists(present, array)
     if pa.types.is_binary(kind) or pa.types.is_string(kind):
         if array.null_count:
             array = pc.fill_null(array, "" if pa.types.is_string(kind) else b"")
@@ -98,11 +96,21 @@ def _encoded(array: pa.Array) -> _Encoded:
     return _Encoded(np.hstack([present, _bytes(np.asarray(array))]), [])
 
 
-def _lists(present: npt.NDArray[np.uint8], array: pa.LargeListArray) -> _Encoded:
+def _lists(present: npt.NDArray[np.uint8], array: pa.ListArray | pa.MapArray) -> _Encoded:
     """Each row's items: how many they are, then their fixed parts, then their texts."""
-    lengths = np.asarray(pc.fill_null(pc.list_value_length(array), 0), dtype=np.int64)
-    places = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
-    items = _encoded(array.flatten())
+    places = np.asarray(array.offsets, dtype=np.int64)
+    lengths = np.diff(places)
+    if lengths[present[:, 0] == 0].any():
+        # items of a row that is null count for nothing
+        array = array.take(pa.array(np.arange(len(array))))
+        places = np.asarray(array.offsets, dtype=np.int64)
+        lengths = np.diff(places)
+    parts = [array.keys, array.items] if pa.types.is_map(array.type) else [array.values]
+    parts = [part.slice(places[0], places[-1] - places[0]) for part in parts]
+    if len(parts) > 1:
+        parts = [pa.StructArray.from_arrays(parts, ["key", "value"])]
+    items = _encoded(parts[0])
+    places -= places[0]
     texts = [_flat(items.fixed), *items.texts]
     return _Encoded(np.hstack([present, _bytes(lengths)]), [(begins[places], data) for begins, data in texts])
 

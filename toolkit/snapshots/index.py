@@ -14,9 +14,11 @@ from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Manifest
 
 ENTRY = np.dtype([("id", f"S{WIDTH}"), ("content", f"S{WIDTH}"), ("first_seen", "<i8"), ("gone", "?")])
-"""One row: fingerprints of id and content, milliseconds since 1970, and whether it is marked gone."""
+"""One row: its id as a load knows it, the fingerprint of its content, when it was first seen (in milliseconds
+since 1970), and whether it is marked gone."""
 
 Entries = npt.NDArray[np.void]
+Ids = npt.NDArray[np.bytes_]
 
 
 class Index:
@@ -30,8 +32,10 @@ class Index:
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
-        self._order = np.argsort(entries["id"], kind="stable")
-        self._sorted = entries["id"][self._order]
+        beginnings = _beginnings(entries["id"])
+        self._order = np.argsort(beginnings, kind="stable")
+        self._sorted = beginnings[self._order]
+        self._runs = int(np.max(np.unique(self._sorted, return_counts=True)[1], initial=0))
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -39,22 +43,34 @@ class Index:
     @property
     def repeats(self) -> bool:
         """Whether an id is there twice."""
-        return bool((self._sorted[1:] == self._sorted[:-1]).any())
+        return self._runs > 1 and len(np.unique(self.entries["id"])) < len(self)
 
-    def find(self, ids: Fingerprints) -> npt.NDArray[np.int64]:
+    def find(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Positions of these ids, -1 for those that are not there."""
+        found = np.full(len(ids), -1, dtype=np.int64)
         if not len(self):
-            return np.full(len(ids), -1, dtype=np.int64)
-        places = np.minimum(np.searchsorted(self._sorted, ids), len(self) - 1)
-        return np.where(self._sorted[places] == ids, self._order[places], -1).astype(np.int64)
+            return found
+        begins = np.searchsorted(self._sorted, _beginnings(ids))
+        for further in range(self._runs):  # more than one where ids begin alike
+            places = self._order[np.minimum(begins + further, len(self) - 1)]
+            here = self.entries["id"][places] == ids
+            found[here] = places[here]
+        return found
 
 
-def new_entries(ids: Fingerprints, content: Fingerprints, first_seen: Any) -> Entries:
+def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
+    """The first eight bytes as a number: finding numbers is much quicker than finding bytes."""
+    return np.ascontiguousarray(ids).view(np.uint64)[::2]
+
+
+def new_entries(ids: Ids, content: Fingerprints, first_seen: Any) -> Entries:
     """Entries of rows that are there.
 
     Parameters
     ----------
-    ids, content : numpy.ndarray
+    ids : numpy.ndarray
+        As a load knows them.
+    content : numpy.ndarray
         Fingerprints.
     first_seen : int or numpy.ndarray
         Milliseconds since 1970.

@@ -20,13 +20,13 @@ from toolkit.loading.load import Checkpoint, Load
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import VERSION, Resting, RestingFile, misfit, read_whole, whole
 from toolkit.snapshots.commit import Change, Clock
-from toolkit.snapshots.interrupts import uninterrupted
+from toolkit.snapshots.interrupts import Hold, holding
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 
 EVERY: Final = 30.0
 """Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
 
-BATCH_BYTES: Final = 4 << 20
+BATCH_BYTES: Final = 8 << 20
 """Bytes of Arrow data taken in at a time: each piece has a cost of its own."""
 
 _MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
@@ -40,8 +40,8 @@ class Taker(Protocol):
     def rows(self) -> int:
         """Rows taken so far, those of the checkpoint it goes on from included."""
 
-    def take(self, table: pa.Table) -> None:
-        """Take rows whose ids are new."""
+    def take(self, table: pa.Table, known_as: bytes) -> None:
+        """Take rows whose ids are new; 16 bytes stand for each row's."""
 
     def take_later(self, table: pa.Table) -> None:
         """Take rows that came again: the later version of what was taken."""
@@ -109,26 +109,30 @@ class Intake:
 
     def read(self, taker: Taker) -> Receipt:
         """Read the load to its end. The receipt says so, and which checkpoint could not be gone on from."""
+        with holding() as hold:
+            self._read(taker, hold)
+        receipt = self._load.receipt
+        return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
+
+    def _read(self, taker: Taker, hold: Hold) -> None:
         waiting: list[pa.Table] = []
         try:
             with closing(cast("Generator[pa.Table]", iter(self._load))) as tables:
                 for table in tables:
-                    with uninterrupted():
+                    with hold:
                         waiting.append(table)
                         self._take(taker, waiting)
-            with uninterrupted():
+            with hold:
                 self._flush(taker, waiting)
                 if self._due or self.resting:
                     self._save(taker)
         except BaseException:
             # where taking or saving failed, what was taken is in doubt: the checkpoint before stays
             if not self._busy:
-                with uninterrupted(), suppress(SnapshotError, OSError):
+                with hold, suppress(SnapshotError, OSError):
                     self._flush(taker, waiting)
                     self._save(taker)
             raise
-        receipt = self._load.receipt
-        return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
 
     @property
     def _due(self) -> bool:
@@ -147,7 +151,8 @@ class Intake:
     def _flush(self, taker: Taker, waiting: list[pa.Table]) -> None:
         self._busy = True
         if waiting:
-            taker.take(pa.concat_tables(waiting))
+            table, rows = pa.concat_tables(waiting), taker.rows
+            taker.take(table, self._load.work.rows.between(rows, rows + table.num_rows))
             waiting.clear()
             self._waiting_rows, self._row_bytes = 0, 0.0
         again = self._load.again

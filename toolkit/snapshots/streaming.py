@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toolkit.errors import InputError
+from toolkit.loading.identities import identities
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import Resting, RestingFile
 from toolkit.snapshots.commit import Change
@@ -51,7 +52,7 @@ class Stream:
     ) -> None:
         self._change = change
         self._schema = schema
-        self._key = list(key)
+        self._key = key
         self._part_bytes = part_bytes
         self._parts: list[Part | RestingFile] = list(resting.files if resting else ())
         self._later = Spool(change, schema, files=resting.later if resting else ())
@@ -59,7 +60,7 @@ class Stream:
             change.adopt(file)
         self.rows = sum(part.rows for part in self._parts)
 
-    def take(self, table: pa.Table) -> None:
+    def take(self, table: pa.Table, known_as: bytes = b"") -> None:  # noqa: ARG002 - other takers need it
         """Write rows."""
         if not table.schema.equals(self._schema):
             raise InputError(
@@ -130,22 +131,18 @@ class Stream:
         """By id, where the latest version is among those that came again, and what it is."""
         latest: _Latest = {}
         for start, table in self._later.tables():
-            contents = zip(self._keys(table), fingerprints(table).tolist(), strict=True)
+            contents = zip(identities(table, self._key), fingerprints(table).tolist(), strict=True)
             latest.update((key, (start + row, content)) for row, (key, content) in enumerate(contents))
         return latest
 
     def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
         """Rows of which there is another, later version, each with its place among those that came again."""
-        found = [(row, *latest[key]) for row, key in enumerate(self._keys(table)) if key in latest]
+        found = [(row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest]
         if found:
             chosen = table.take(pa.array([row for row, _, _ in found], pa.int64()))
             for (row, place, content), before in zip(found, fingerprints(chosen).tolist(), strict=True):
                 if content != before:
                     yield row, place
-
-    def _keys(self, table: pa.Table) -> list[bytes]:
-        keys: list[bytes] = fingerprints(table.select(self._key)).tolist()
-        return keys
 
     @contextmanager
     def _opened(self, part: Part | RestingFile) -> Iterator[pq.ParquetFile]:
