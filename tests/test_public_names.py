@@ -29,6 +29,7 @@ NAMES = [
     "Receipt",
     "ReplayGuard",
     "Service",
+    "SimilarityQueryWidget",
     "Verification",
     "VectorQuery",
     "__version__",

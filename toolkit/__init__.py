@@ -65,7 +65,13 @@ if TYPE_CHECKING:
     from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
     from toolkit.tables.matching import match_metadata
     from toolkit.tables.vectors import as_matrix
-    from toolkit.widgets import FailureBrowser, FailureFilterWidget, FailureView, MetadataFilterWidget
+    from toolkit.widgets import (
+        FailureBrowser,
+        FailureFilterWidget,
+        FailureView,
+        MetadataFilterWidget,
+        SimilarityQueryWidget,
+    )
 
 __all__ = [
     "CallbackReceiver",
@@ -86,6 +92,7 @@ __all__ = [
     "Receipt",
     "ReplayGuard",
     "Service",
+    "SimilarityQueryWidget",
     "VectorQuery",
     "Verification",
     "__version__",
@@ -158,6 +165,7 @@ _HOMES = {
     "MetadataFilterWidget": "toolkit.widgets",
     "Published": "toolkit.client.messages",
     "Service": "toolkit.settings",
+    "SimilarityQueryWidget": "toolkit.widgets",
     "VectorQuery": "toolkit.filters.query",
     "Verification": "toolkit.snapshots",
     "as_matrix": "toolkit.tables.vectors",

@@ -12,6 +12,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from playwright.sync_api import sync_playwright
@@ -88,6 +89,32 @@ def nothing(service: tk.Service) -> dict[str, Draw]:
     }
 
 
+def huge(service: tk.Service, times: int = 60) -> dict[str, Draw]:
+    """Plots of 300,000 failures of hundreds of workflows over two years."""
+    failures = tk.load_failures(service, progress=False)
+    copies = []
+    for number in range(times):
+        back = pd.Timedelta(days=12 * number)
+        copy = failures.assign(
+            dlq_id=failures["dlq_id"] + f"-{number}",
+            failed_at=failures["failed_at"] - back,
+            created_at=failures["created_at"] - back,
+            workflow_created_at=failures["workflow_created_at"] - back,
+        )
+        copy["workflow_url"] += "" if number % 3 else f"/v{number}"
+        copies.append(copy)
+    many = pd.concat(copies, ignore_index=True)
+    now = failures["failed_at"].max().to_pydatetime()
+    return {
+        "trend": lambda **more: tk.plot_failure_trend(many, by="workflow_url", top=4, **more),
+        "ranked": lambda **more: tk.plot_failure_trend(many, by="workflow_url", layout="ranked", **more),
+        "calendar": lambda **more: tk.plot_failure_calendar(many, **more),
+        "matrix": lambda **more: tk.plot_failure_matrix(many, top=8, **more),
+        "time": lambda **more: tk.plot_time_to_failure(many, **more),
+        "expiry": lambda **more: tk.plot_expiry(many, "14d", now=now, **more),
+    }
+
+
 def report_pages(service: tk.Service, **arguments: Any) -> None:
     """The report as a browser shows it."""
     failures = tk.load_failures(service, progress=False)
@@ -118,6 +145,7 @@ def main() -> None:
         sheet(drawings, "plots-small", columns=5, size=(3.0, 2.2), theme="light")
         sheet({"trend": drawings["trend"]}, "trend-wide", columns=1, size=(14, 3.6), theme="light")
         sheet(nothing(service), "plots-empty", columns=3, size=(3.6, 2.0), theme="light")
+        sheet(huge(service), "plots-huge", columns=3, size=(5.2, 3.0), theme="light")
         report_pages(service)
 
 

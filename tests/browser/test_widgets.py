@@ -217,6 +217,9 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     notebook.page.keyboard.type("error")
     press("Enter")
     notebook.until("keyed.value.search == 'error'")
+    # what is pressed before the page shows what was found is about the rows before
+    count = notebook.asked("len(keyed.found())")
+    expect(shown.locator("[aria-rowcount]")).to_have_attribute("aria-rowcount", str(count + 1))
     tab_to(notebook, "Failures")
     for key in ("ArrowDown", "ArrowDown", "Space", "End", "Space"):
         press(key)
@@ -247,17 +250,19 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     expect(notebook.page.locator("body")).to_have_attribute(
         "data-jp-theme-light", str(scheme == "light").lower()
     )
-    for width in (1400, 700):
+    for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 1900})
         plain = notebook.output(PLAIN).locator(".tk-panel").all()
-        panels = {"filter": panel(notebook, MOUSE), "browser": panel(notebook, BROWSER)}
-        panels |= {"filter-typed": plain[0], "browser-typed": plain[1]}
-        for name, shown in panels.items():
+        panels = {"failure-filter": panel(notebook, MOUSE), "failure-browser": panel(notebook, BROWSER)}
+        for name, shown in [*panels.items(), ("", plain[0]), ("", plain[1])]:
             shown.scroll_into_view_if_needed()
-            notebook.picture(shown, f"{name}-{scheme}-{width}")
+            if name:
+                notebook.picture(shown, f"{name}-{scheme}-{size}")
             assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
+        if (scheme, size) == ("light", "wide"):
+            notebook.picture(plain[0], "failure-filter-without-javascript")
+        assert wrong(notebook) == []
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
-    assert wrong(notebook) == []
 
 
 def active(notebook):

@@ -159,6 +159,8 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
         {"kind": "rows", "from": "0", "to": 5},
         {"kind": "active", "place": 12},
         {"kind": "select", "from": 0, "to": 10**9},
+        {"kind": "select", "order": 7, "from": 0, "to": 3, "on": True},
+        {"kind": "active", "order": None, "place": 5},
         {"kind": "sort", "name": "body"},
         {"kind": "sort"},
         {"kind": ["rows"]},

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 
 import pandas as pd
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.widgets.test_failure_browser import PAYLOADS
 from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
 from toolkit.filters.metadata import (
     And,
@@ -21,10 +23,9 @@ from toolkit.filters.metadata import (
     Or,
     parse,
 )
+from toolkit.redaction import visible
 from toolkit.tables.matching import match_metadata
-from toolkit.tables.metadata_fields import MetadataField
 from toolkit.widgets import MetadataFilterWidget
-from toolkit.widgets.metadata_completion import completions
 from toolkit.widgets.metadata_condition import OPERATORS, condition, fitting, texts
 
 fields = st.sampled_from(["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"])
@@ -86,6 +87,13 @@ def fill(part, field, operator, value=""):
     part.value.text.value = value
 
 
+def typed(text, before, after=""):
+    """Type into a control as the page does, the caret between the two; what is offered then."""
+    content = {"event": "typed", "seq": text.seq + 1, "text": before + after, "head": before}
+    text._handle_custom_msg(content, [])
+    return [shown for shown, _, _ in text.offers]
+
+
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_any_filter_survives_text_controls_and_code(panel, tree):
@@ -103,6 +111,29 @@ def test_any_filter_survives_text_controls_and_code(panel, tree):
 def test_what_a_row_shows_makes_its_condition(made):
     """The three texts of a condition, typed again, are the same condition."""
     assert condition(*texts(made)).text() == made.text()
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(tree=trees, case=st.sampled_from([str.lower, str.upper, str]), wide=st.booleans())
+def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):
+    """A text typed in any case and spacing is the value as it is typed; tree and rows of it mean the same."""
+    pieces = re.split(r"('(?:[^']|'')*')", tree.text())  # spelling is free outside quotations
+    words = re.compile(r"\b(AND|OR|NOT|IN|CONTAINS|GLOB|HAS|FIELD)\b")
+    free = [words.sub(lambda found: case(found[0]), piece) for piece in pieces[::2]]
+    free = [piece.replace(" ", "  ").replace("(", "( ") if wide else piece for piece in free]
+    pieces[::2] = free
+    text = "".join(pieces)
+    assert parse(text).text() == tree.text()
+    assert parse(parse(text).text()) == parse(text)
+    line = panel.editor.text.text
+    line.value = ""
+    if panel.editor.rows is None:
+        line.value = text
+    else:
+        typed(line, text)
+    assert panel.value == text.strip()
+    if panel.editor.rows is not None:
+        assert panel.editor.rows.read().text() == tree.text()
 
 
 def test_spacing_and_case_of_a_text_stay(panel):
@@ -123,7 +154,7 @@ def test_rows_make_the_text_and_the_frame(vectors):
     assert panel.value == "city = 'Izmir'"
     panel.editor.rows.nest.click()
     group = row(panel, 1)
-    assert group.kind.value is Or
+    assert group.joined is Or
     fill(group.parts[0], "year", ">", "2023.7")
     assert panel.value == "city = 'Izmir' AND year > 2023.7"
     group.add.click()
@@ -132,7 +163,7 @@ def test_rows_make_the_text_and_the_frame(vectors):
     assert panel.editor.text.text.value == panel.value
     assert panel.frame()["id"].tolist() == ["a", "b"]
     assert panel.matching() == "2 of 5 loaded vectors match"
-    group.kind.value = And
+    group.kind.value = "all of these (AND)"
     assert panel.value == "city = 'Izmir' AND year > 2023.7 AND tags CONTAINS 'old'"
     group.remove.click()
     assert panel.value == "city = 'Izmir'"
@@ -147,7 +178,7 @@ def test_typed_text_makes_the_rows(vectors):
     panel = MetadataFilterWidget(vectors)
     typed = panel.editor.text.text
     typed.value = "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')"
-    assert panel.editor.rows.kind.value is Or
+    assert panel.editor.rows.joined is Or
     kept = panel.editor.rows.parts
     assert [(part.field.value, part.operator.value, part.value.value) for part in kept] == [
         ("city", "=", "Izmir"),
@@ -208,48 +239,147 @@ def test_operators_and_values_fit_the_field(vectors):
     """A field offers its frequent values and the operators of its kind; places of arrays know theirs."""
     panel = MetadataFilterWidget(vectors)
     part = row(panel)
-    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(part.field.text.options)
-    assert "two words" not in part.field.text.options
+    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(typed(part.field.text, ""))
+    assert "two words" not in typed(part.field.text, "")
     part.field.text.value = "tags"
     assert part.operator.value == "CONTAINS"
     part.field.text.value = "at.open"
-    assert part.operator.options == fitting(("boolean",))
-    assert part.value.text.options == ("false", "true")
+    assert part.operator.options == [*fitting(("boolean",))]
+    assert typed(part.value.text, "") == ["false", "true"]
     part.field.text.value = "at.door"
-    assert part.value.text.options == ("'7'", "'8'")
+    assert typed(part.value.text, "") == ["'7'", "'8'"]
     part.field.text.value = "tags[4]"
-    assert set(part.value.text.options) == {"new", "old"}
+    assert set(typed(part.value.text, "")) == {"new", "old"}
     part.field.text.value = "unknown"
-    assert part.operator.options == OPERATORS
+    assert part.operator.options == [*OPERATORS]
     panel.value = "at.open > 3"
     assert row(panel).operator.value == ">"
 
 
-FIELDS = [
-    MetadataField("city", ("text",), 3, (("Izmir", 2), ("Oslo", 1))),
-    MetadataField("Code", ("number",), 3, ((3, 2),)),
-]
+def test_an_item_among_several_is_completed(vectors):
+    """After IN, the item at the caret is completed and the others stay."""
+    panel = MetadataFilterWidget(vectors)
+    fill(row(panel), "city", "IN", "Oslo")
+    value = row(panel).value.text
+    assert typed(value, "Oslo, iz") == ["Izmir"]
+    assert value.offers == [["Izmir", "Oslo, Izmir", ""]]
+    assert typed(value, "iz", ", Oslo") == ["Izmir"]
+    assert value.offers == [["Izmir", "Izmir", ", Oslo"]]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"),
+    "content",
     [
-        ("", ["city", "Code", "HAS FIELD ", "HAS NOT FIELD "]),
-        ("c", ["city", "Code"]),
-        ("HAS FIELD co", ["HAS FIELD Code"]),
-        ("(city = 'x' or C", ["(city = 'x' or city", "(city = 'x' or Code"]),
-        ("city = ", ["city = 'Izmir'", "city = 'Oslo'"]),
-        ("city = 'iz", ["city = 'Izmir'"]),
-        ("city = os", ["city = 'Oslo'"]),
-        ("city IN ('Oslo', 'I", ["city IN ('Oslo', 'Izmir'"]),
-        ("Code n", ["Code NOT IN "]),
-        ("Code = 3 ", ["Code = 3 AND ", "Code = 3 OR "]),
-        ("city = 'and c", []),
+        {},
+        {"event": "typed"},
+        {"event": "changed", "seq": 3, "text": 7, "head": ""},
+        {"event": "changed", "seq": "3", "text": "city", "head": ""},
+        {"event": "submit", "seq": 3, "text": "city", "head": None},
     ],
 )
-def test_what_is_typed_is_completed(text, expected):
-    """Field names, operators, values and the words between are offered as whole texts."""
-    assert completions(text, FIELDS) == expected
+def test_odd_messages_change_nothing(vectors, content):
+    """What the page would never send is passed over."""
+    field = row(MetadataFilterWidget(vectors)).field
+    field.text._handle_custom_msg(content, [])
+    assert (field.value, field.text.seq, field.text.offers) == ("", 0, [])
+
+
+def test_text_comes_with_its_enter(vectors):
+    """Enter brings the text that it ends; letters of a field are a value when it is entered or left."""
+    panel = MetadataFilterWidget(vectors)
+    line = panel.editor.text.text
+    line._handle_custom_msg({"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, [])
+    assert "got the end" in panel.editor.text._note.value
+    line._handle_custom_msg({"event": "submit", "seq": 2, "text": "city = 'Oslo'", "head": ""}, [])
+    assert panel.value == "city = 'Oslo'"
+    field = row(panel).field
+    typed(field.text, "topi")
+    assert field.value == "city"
+    field.text._handle_custom_msg({"event": "changed", "seq": 9, "text": "topic", "head": "topic"}, [])
+    assert panel.value == "topic = 'Oslo'"
+    assert line.value == panel.value
+
+
+def test_a_combobox_hears_its_enter_before_the_text(vectors, without_javascript):
+    """Where ipywidgets tell Enter first, the verdict is of the text that comes after it."""
+    line = MetadataFilterWidget(vectors).editor.text
+    line._message(None, {"event": "submit"}, [])
+    line.text.value = "city ="
+    assert "got the end" in line._note.value
+
+
+def test_rows_and_groups_are_numbered_as_they_stand(vectors):
+    """Labels tell rows apart, in the order of the page, also after some went."""
+    panel = MetadataFilterWidget(vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'")
+    first, group, last = panel.editor.rows.parts
+    labels = [part.field.text.label for part in (first, *group.parts, last)]
+    assert labels == ["Field 1", "Field 2", "Field 3", "Field 4"]
+    assert (group.kind.label, group.add.description) == ("Group 2", "Add condition to group 2")
+    group.nest.click()
+    assert group.parts[-1].remove.description == "Remove group 3"
+    assert group.parts[-1].parts[0].field.text.wanted
+    group.remove.click()
+    assert (last.value.text.label, last.operator.label, last.remove.description) == (
+        "Value 2",
+        "Operator 2",
+        "Remove 2",
+    )
+
+
+def markup(panel):
+    """All HTML that a panel sets."""
+    found, left = "", [panel]
+    while left:
+        one = left.pop()
+        found += one.value if type(one).__name__ == "HTML" and "<style>" not in one.value else ""
+        left += list(getattr(one, "children", ()))
+    return found
+
+
+INSIDE = {"div", "details", "summary", "table", "thead", "tbody", "tr", "th", "td", "code", "pre", "mark"}
+
+
+def test_hostile_texts_are_seen_as_text(seen, request):
+    """A hundred payloads as keys, values, ids, namespaces, filters and mistakes: no element but our own."""
+    for ways in ("with JavaScript", "without"):
+        if ways == "without":
+            request.getfixturevalue("without_javascript")
+        for start in range(0, len(PAYLOADS), 25):
+            some = PAYLOADS[start : start + 25]
+            rows = [
+                {"it": payload, payload: payload, "all": [payload], "in": {payload: 1}} for payload in some
+            ]
+            frame = pd.DataFrame({"id": some, "namespace": some, "metadata": [*map(json.dumps, rows)]})
+            panel = MetadataFilterWidget(frame, namespace=some[0])
+            shown = ""
+            for payload in some:
+                panel.value = Comparison("it", "=", payload)
+                assert panel.frame()["id"].tolist() == [payload]
+                line = panel.editor.text
+                line.text.value = f"it = = {payload}"
+                assert line.problem is not None
+                shown += markup(panel)
+                static = seen(panel._repr_mimebundle_()["text/html"])
+                assert static.tags <= {
+                    "div",
+                    "strong",
+                    "pre",
+                    "p",
+                    "table",
+                    "thead",
+                    "tbody",
+                    "tr",
+                    "th",
+                    "td",
+                }
+                assert static.attributes == set()
+                if panel.editor.rows is not None:
+                    fill(row(panel), payload, "=", payload)
+                    shown += markup(panel)
+            page = seen(shown)
+            assert page.tags <= INSIDE
+            assert page.attributes <= {"class", "role", "scope", "aria-hidden"}
+            assert all(visible(payload) in page.shown for payload in some if "\x00" not in payload)
 
 
 def test_a_filter_of_many_conditions_is_text_alone(vectors):
@@ -271,7 +401,7 @@ def test_nothing_is_asked_before_a_button_is_pressed(sample_service):
     assert "metadata" in panel.frame().columns
     assert panel.matching().startswith("No vectors are loaded yet")
     panel.look()
-    assert "topic" in row(panel).field.text.options
+    assert "topic" in typed(row(panel).field.text, "")
     frame = panel.run()
     assert frame is panel.frame()
     assert 0 < len(frame) < 400

@@ -8,7 +8,7 @@ import threading
 import pytest
 import traitlets
 
-from toolkit.errors import IncompleteLoadError, ServiceError
+from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import LABELS_EXPLODED
@@ -121,3 +121,41 @@ def test_run_waits_and_raises():
     with pytest.raises(Stopped):
         failing.run()
     assert failing.message == "Stopped before anything was read."
+
+
+class Undrawable(Slow):
+    """A panel that cannot show its result."""
+
+    def _arrived(self, frame):
+        raise ValueError("no place for it")
+
+
+def test_a_result_that_cannot_be_shown_is_said_and_does_not_stick():
+    """A button's result that fails while it is drawn is an error in the panel; the next call can start."""
+    panel = Undrawable()
+    panel.go.set()
+
+    async def main():
+        for _ in range(2):
+            panel._start_run()
+            await until(lambda: "no place for it" in panel.message)
+            panel.say("")
+
+    asyncio.run(main())
+    with pytest.raises(ValueError, match="no place"):
+        panel.run()
+    assert "no place for it" in panel.message
+
+
+def test_run_is_refused_while_a_call_is_under_way():
+    """The answer of the call that a button started would come later than this one's, and stay."""
+    panel = Slow()
+
+    async def main():
+        panel._start_run()
+        with pytest.raises(InputError, match="under way"):
+            panel.run()
+        panel.go.set()
+        await until(lambda: len(panel.frame()))
+
+    asyncio.run(main())

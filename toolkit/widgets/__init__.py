@@ -38,5 +38,12 @@ from toolkit.widgets.failure_browser import FailureBrowser
 from toolkit.widgets.failure_filter import FailureFilterWidget
 from toolkit.widgets.failure_view import FailureView
 from toolkit.widgets.metadata_filter import MetadataFilterWidget
+from toolkit.widgets.similarity_query import SimilarityQueryWidget
 
-__all__ = ["FailureBrowser", "FailureFilterWidget", "FailureView", "MetadataFilterWidget"]
+__all__ = [
+    "FailureBrowser",
+    "FailureFilterWidget",
+    "FailureView",
+    "MetadataFilterWidget",
+    "SimilarityQueryWidget",
+]

@@ -73,6 +73,25 @@ def masked_value(value: Any, redactor: Redactor, name: str = "") -> Any:
     return redactor.mask(str(value)) if whole and is_secret_name(name) else value
 
 
+def masked_text(text: str, redactor: Redactor) -> str:
+    """A text, masked; where it is a JSON object or array, under names that say so as well.
+
+    >>> masked_text('{"password": "abc"}', Redactor(key=b"k"))
+    '{"password": "[masked len=3 tag=342e519c]"}'
+    >>> masked_text('{"n":1}', Redactor(key=b"k"))
+    '{"n":1}'
+    """
+    if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _PARSED:
+        try:
+            value = json.loads(text)
+            masked = masked_value(value, redactor)
+            if masked != value:
+                return json.dumps(masked, ensure_ascii=False)
+        except (ValueError, RecursionError):
+            pass  # as in `coloured`: no JSON, or none that anybody could read
+    return redactor.text(text)
+
+
 def _laid_out(body: str, redactor: Redactor) -> tuple[str, re.Pattern[str] | None]:
     start = body[:50].lstrip()
     if start[:1] in {"{", "["} and len(body) <= _PARSED:

@@ -65,21 +65,25 @@ class TextField:
     ) -> None:
         self._changed, self._entered = changed, entered
         self._quiet = False
+        self.text = self._made(label, hint, suggestions)
+        self._note = widgets.HTML()
+        self.view = widgets.VBox([self.text, self._note]).add_class("tk-control")
+        self._value: Any = ""
+        self.text.observe(self._typed, "value")
+        self.text.on_msg(self._message)
+
+    def _made(self, label: str, hint: str, suggestions: Sequence[str] | None) -> Any:
+        """The widget that is typed into."""
         completed = suggestions is not None
         options = {"options": tuple(suggestions or ()), "ensure_option": False} if completed else {}
         kind = widgets.Combobox if completed else widgets.Text
-        self.text = kind(
+        return kind(
             description=label,
             placeholder=hint,
             continuous_update=False,
             layout=_wide(),
             **options,
         ).add_class("tk-field")
-        self._note = widgets.HTML()
-        self.view = widgets.VBox([self.text, self._note]).add_class("tk-control")
-        self._value: Any = ""
-        self.text.observe(self._typed, "value")
-        self.text.on_msg(self._message)
 
     @property
     def value(self) -> Any:

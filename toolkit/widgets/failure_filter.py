@@ -26,6 +26,7 @@ from toolkit.widgets.javascript import javascript_control
 from toolkit.widgets.panel import Panel, must_be
 from toolkit.widgets.work import Job
 
+_EARLIER: Final = "The failures loaded last are those of an earlier choice."
 LOOKED_AT: Final = 1_000
 """How many entries `look` reads to learn which values there are."""
 
@@ -230,7 +231,7 @@ class FailureFilterWidget(Panel):
     # from the value to the controls
 
     _showing = False
-    _loaded: FailureFilter | None = None
+    _asked: FailureFilter | None = None
 
     def _show(self, value: FailureFilter) -> None:
         self.since.value, self.until.value = value.since, value.until
@@ -242,8 +243,8 @@ class FailureFilterWidget(Panel):
     def _reflect(self) -> None:
         """Everything that follows from the value: the range on the histogram, the count, the code."""
         value = self.value
-        if self._loaded is not None and self._loaded != value and self._job is None:
-            self.say("The failures loaded last are those of an earlier choice.")
+        if self._kept.origin not in (None, value) and self._job is None:
+            self.say(_EARLIER)
         self._showing = True
         try:
             if self.brush is not None:
@@ -308,7 +309,7 @@ class FailureFilterWidget(Panel):
     def _call(self, job: Job, value: FailureFilter) -> pd.DataFrame:
         if self._service is None:
             return self.frame()
-        service, kind = self._service, self._kind
+        service, kind, self._asked = self._service, self._kind, value
         return job.read(lambda progress: open_failures(service, value, kind=kind, progress=progress))
 
     def _counted(self, job: Job) -> int:
@@ -338,12 +339,13 @@ class FailureFilterWidget(Panel):
         self.say(f"Choices are those of the newest {len(frame):,} failures")
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        self._loaded = self.value if self._service is not None else None
+        self._kept.origin = self._asked
         if self._known is None:
             self._learn(frame)
         if "receipt" not in frame.attrs:
             return f"{len(frame):,} failures chosen"
-        return f"{len(frame):,} failures loaded. {receipt(frame).verdict}"
+        said = f"{len(frame):,} failures loaded. {receipt(frame).verdict}"
+        return said if self._asked == self.value else f"{said} {_EARLIER}"
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

@@ -91,6 +91,9 @@ class Grid:
         numbers = (place, start, stop)
         if not all(isinstance(number, int) and 0 <= number <= browser.total for number in numbers):
             return
+        # places in an order that is no more are other rows
+        if content.get("order", self.view.order) != self.view.order:
+            return
         if kind == "rows":
             self.view.send(self._rows(start, stop, self.view.version))
         elif kind == "active" and place < browser.total:

@@ -47,6 +47,15 @@ def javascript_control(name: str, **state: traitlets.TraitType[Any, Any]) -> typ
     return type(name.capitalize(), (anywidget.AnyWidget,), {"_esm": script(f"{name}.js"), **shared})
 
 
+def is_count(value: object) -> bool:
+    """Whether a value that the page sent is a whole number that both sides count exactly.
+
+    >>> is_count(3), is_count(True), is_count(10**30)
+    (True, False, False)
+    """
+    return type(value) is int and 0 <= value < 2**53
+
+
 @cache
 def guard_class() -> type[Any]:
     """The class of the control that keeps keys pressed in a panel from the notebook's shortcuts."""

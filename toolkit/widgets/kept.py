@@ -20,11 +20,14 @@ class Kept:
         The value that the cell gave when the panel was made.
     frame : pandas.DataFrame or None
         Its last result.
+    origin : object
+        What the panel wants to know later of where the result came from.
     """
 
     value: Any = None
     given: Any = None
     frame: pd.DataFrame | None = None
+    origin: Any = None
 
 
 _KEPT: dict[tuple[str, str], Kept] = {}  # the one thing here that outlives a panel: that is its purpose

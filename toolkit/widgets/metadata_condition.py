@@ -20,8 +20,10 @@ _HOLDING: Final = ("CONTAINS", "NOT CONTAINS")
 OPERATORS: Final = (*COMPARING, *_AMONG, *_HOLDING, *_PATTERN, *WITHOUT_VALUE)
 """Every operator, as the language writes it."""
 
+# in one order, so that the same one stands at the same place whatever the field: a list is told by its place,
+# and may change while somebody chooses
 _FITTING: Final = {
-    "text": ("=", "!=", *_AMONG, *_PATTERN, "<", "<=", ">", ">="),
+    "text": (*COMPARING, *_AMONG, *_PATTERN),
     "number": (*COMPARING, *_AMONG),
     "boolean": ("=", "!="),
     "array": _HOLDING,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
@@ -10,7 +11,7 @@ import pandas as pd
 
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.redaction import Redactor, escape_html
+from toolkit.redaction import Redactor, escape_html, is_secret_name
 from toolkit.tables.metadata_fields import MetadataField, metadata_fields
 from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_condition import typed
@@ -20,6 +21,7 @@ from toolkit.widgets.metadata_text import FilterText
 _MOST: Final = 40  # conditions shown as controls; each is a handful of widgets
 _DEEPEST: Final = 6
 _VALUES: Final = 4  # of a field, in the table of fields
+_PART: Final = re.compile(r"[.\[\]]+")
 
 
 class MetadataEditor:
@@ -32,7 +34,7 @@ class MetadataEditor:
     javascript : bool
         False leaves the line of text alone, which completes fields, operators and values.
     redactor : Redactor
-        Values that it would mask are not offered.
+        Values that it would mask are not offered, nor any below a name that says it holds a secret.
     label : str
         Of the line of text.
     """
@@ -44,7 +46,7 @@ class MetadataEditor:
         self._javascript = javascript
         self._value = ""
         self._fields: Sequence[MetadataField] = ()
-        self.text = FilterText(self._text_changed, label=label)
+        self.text = FilterText(self._text_changed, label=label, javascript=javascript)
         self._found = widgets.HTML()
         self._many = widgets.HTML()
         self.rows: Group | None = None
@@ -73,7 +75,11 @@ class MetadataEditor:
                 found.name,
                 found.kinds,
                 found.rows,
-                tuple(one for one in found.frequent if not isinstance(one[0], str) or mask(one[0]) == one[0]),
+                ()
+                if any(map(is_secret_name, _PART.split(found.name)))
+                else tuple(
+                    one for one in found.frequent if not isinstance(one[0], str) or mask(one[0]) == one[0]
+                ),
             )
             for found in metadata_fields(frame)
             if mask(found.name) == found.name
@@ -108,6 +114,10 @@ class MetadataEditor:
         try:
             tree = parse(text) if text.strip() else None
         except FilterSyntaxError:
+            # controls of the filter before it would say that it is still asked
+            self._many.value = note("The controls come back when the text is a filter.")
+            self.rows.view.layout.display = "none"
+            self.rows.show(None)
             return
         count, depth = 0 if tree is None else sum(1 for _ in _leaves(tree)), 0 if tree is None else tree.depth
         shown = count <= _MOST and depth <= _DEEPEST

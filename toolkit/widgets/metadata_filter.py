@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -22,10 +23,30 @@ from toolkit.widgets.controls import Actions, note
 from toolkit.widgets.javascript import script
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Panel
-from toolkit.widgets.work import Job
+from toolkit.widgets.work import Job, Stopped
 
 LOOKED_AT: Final = 1_000
 """How many vectors `look` reads to learn which fields there are."""
+
+COUNTED: Final = 20_000
+"""How many of the vectors known here are counted: while somebody edits, every filter reads them again."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a run gave.
+
+    Attributes
+    ----------
+    asked : str
+        The filter that it began with.
+    read, chosen : pandas.DataFrame
+        All that was read, and what of it matches.
+    """
+
+    asked: str
+    read: pd.DataFrame
+    chosen: pd.DataFrame
 
 
 class MetadataFilterWidget(Panel):
@@ -61,7 +82,8 @@ class MetadataFilterWidget(Panel):
     Notes
     -----
     The service has no listing by filter: `run` reads the namespace's ids and metadata and matches them
-    here, so it finds every match. A query filters with a budget and can find fewer.
+    here, so it finds every match. A query filters with a budget and can find fewer. What was read is kept,
+    so that other filters are counted without asking again.
 
     Examples
     --------
@@ -89,6 +111,12 @@ class MetadataFilterWidget(Panel):
                 got=type(source).__name__,
                 expected="a Service or a frame of vectors with metadata",
             )
+        if frame is not None and not isinstance(frame, pd.DataFrame):
+            raise InputError(
+                "making a MetadataFilterWidget",
+                got=f"frame: {type(frame).__name__}",
+                expected="a frame of vectors with metadata",
+            )
         self._service = source if isinstance(source, Service) else None
         self._known = source if isinstance(source, pd.DataFrame) else frame
         self._namespace = namespace
@@ -97,6 +125,8 @@ class MetadataFilterWidget(Panel):
         self.editor = MetadataEditor(self._read, javascript=self._javascript, redactor=self._redactor)
         self.actions = Actions(self._named_actions(), javascript=self._javascript)
         self._count, self._code = widgets.HTML(), widgets.HTML()
+        if self._known is None and isinstance(self._kept.origin, Load):
+            self._known = self._kept.origin.read
         if self._known is not None:
             self.editor.learn(self._known)
         self._compose(
@@ -138,10 +168,13 @@ class MetadataFilterWidget(Panel):
         self.editor.value = value
         self._reflect()
 
-    _loaded: str | None = None
+    def _is_old(self) -> bool:
+        """Whether the result is that of another filter; of a frame, it follows the filter."""
+        origin = self._kept.origin
+        return self._service is not None and isinstance(origin, Load) and origin.asked != self.value
 
     def _reflect(self) -> None:
-        if self._loaded is not None and self._loaded != self.value and self._job is None:
+        if self._is_old() and self._job is None:
             self.say("The vectors loaded last are those of an earlier filter.")
         self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
         self._count.value = note(self.matching(), "count")
@@ -150,7 +183,9 @@ class MetadataFilterWidget(Panel):
         """How many of the vectors known here match, as a sentence; no network is used."""
         if self._known is None:
             return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
-        return f"{len(_matching(self._known, self.value)):,} of {len(self._known):,} loaded vectors match"
+        some = self._known.head(COUNTED)
+        first = "" if len(some) == len(self._known) else "the first "
+        return f"{len(_matching(some, self.value)):,} of {first}{len(some):,} loaded vectors match"
 
     # asking
 
@@ -167,26 +202,72 @@ class MetadataFilterWidget(Panel):
         return super().frame()
 
     def look(self) -> None:
-        """Read some vectors of the service, to learn the fields; waits."""
-        self._learn(self._looked(Job(self._progressed)))
+        """Read some vectors of the service, to learn the fields; waits.
+
+        Raises
+        ------
+        ServiceError
+            When reading fails; the panel shows it too, and learns from what was read.
+        """
+        try:
+            found = self._looked(Job(self._progressed))
+        except (Exception, Stopped) as error:
+            self._failed(error)
+            raise
+        self._learn(found)
+        if found[1] is not None:
+            raise found[1]
 
     def _call(self, job: Job, value: str) -> pd.DataFrame:
-        if self._service is None:
-            return self.frame()
-        try:
-            return _matching(self._vectors(job, None), value)
-        except IncompleteLoadError as error:
-            if isinstance(error.partial, pd.DataFrame):
-                error.partial = _matching(error.partial, value)
-            raise
+        # of `run` alone, on the thread of who called it: a button's call settles when it is back
+        load, error = self._load(job, value)
+        self._remember(load)
+        if error is not None:
+            raise error
+        return load.chosen
 
-    def _looked(self, job: Job) -> pd.DataFrame:
-        return self.frame() if self._service is None else self._vectors(job, LOOKED_AT)
+    def _start_run(self) -> None:
+        self._start(lambda job: self._load(job, self._value_pressed(job)), self._settle)
+
+    def _load(self, job: Job, value: str) -> tuple[Load, IncompleteLoadError | None]:
+        """What a run reads, and why that is not all."""
+        read, error = self._read_of(job, None)
+        load = Load(value, read, _matching(read, value))
+        if error is not None:
+            error.partial = load.chosen
+        return load, error
+
+    def _settle(self, found: tuple[Load, IncompleteLoadError | None]) -> None:
+        load, error = found
+        self._remember(load)
+        if error is not None:
+            self._failed(error)
+        else:
+            self._take(load.chosen)
+
+    def _remember(self, load: Load) -> None:
+        if self._service is None:
+            return
+        self._kept.origin, self._known = load, load.read
+        self.editor.learn(load.read)
+        self._count.value = note(self.matching(), "count")
+
+    def _looked(self, job: Job) -> tuple[pd.DataFrame, IncompleteLoadError | None]:
+        return self._read_of(job, LOOKED_AT)
+
+    def _read_of(self, job: Job, limit: int | None) -> tuple[pd.DataFrame, IncompleteLoadError | None]:
+        """All that was read, unfiltered, also where the load ended early; of a frame, the frame."""
+        try:
+            return self._vectors(job, limit), None
+        except IncompleteLoadError as error:
+            if not isinstance(error.partial, pd.DataFrame):
+                raise
+            return error.partial, error
 
     def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
         service, namespace = self._service, self._namespace
         if service is None:
-            return self._empty()
+            return self._empty() if self._known is None else self._known
         return job.read(
             lambda progress: open_vectors(
                 service, namespace=namespace, limit=limit, include_vectors=False, include_data=False,
@@ -194,18 +275,23 @@ class MetadataFilterWidget(Panel):
             )
         )  # fmt: skip
 
-    def _learn(self, frame: pd.DataFrame) -> None:
-        self._known = frame
+    def _learn(self, found: tuple[pd.DataFrame, IncompleteLoadError | None]) -> None:
+        frame, error = found
+        if self._known is None:
+            self._known = frame  # some vectors are no better to count than all that are here
         self.editor.learn(frame)
         self._reflect()
-        self.say(f"Fields are those of {len(frame):,} vectors")
+        if error is None:
+            self.say(f"Fields are those of {len(frame):,} vectors")
+        else:  # not `_failed`: what was read for its fields is no result
+            self.say(self._redactor.text(str(error)), "problem")
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        self._loaded = self.value if self._service is not None else None
-        if "receipt" not in frame.attrs:
-            return f"{len(frame):,} vectors chosen"
-        read = receipt(frame)
-        return f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+        found = f"{len(frame):,} vectors chosen"
+        if "receipt" in frame.attrs:
+            read = receipt(frame)
+            found = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+        return f"{found}. They are those of an earlier filter." if self._is_old() else found
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(vectors().empty_table())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, Final, cast
 
@@ -11,9 +12,10 @@ from toolkit.errors import InputError
 from toolkit.filters.metadata import And, MetadataFilter, Or
 from toolkit.filters.metadata.paths import parse_path
 from toolkit.filters.metadata.tree import Condition
-from toolkit.redaction import visible
 from toolkit.tables.metadata_fields import MetadataField
-from toolkit.widgets.controls import TextField, note
+from toolkit.widgets.choosing import choosing_list
+from toolkit.widgets.completing import CompletingField
+from toolkit.widgets.controls import note
 from toolkit.widgets.metadata_completion import known_as
 from toolkit.widgets.metadata_condition import OPERATORS, WITHOUT_VALUE, condition, fitting, offered, texts
 
@@ -41,15 +43,11 @@ class ConditionRow:
         self._changed, self._known = changed, known
         self._made: Condition | None = None  # what the controls show, until a person touches them
         self._quiet = False
-        self.field = TextField("Field", self._field_changed, suggestions=())
-        self.operator = widgets.Dropdown(
-            description="Operator", options=OPERATORS, layout=widgets.Layout(width="auto")
-        ).add_class("tk-field")
+        self.field = CompletingField("Field", self._field_changed)
+        self.operator = choosing_list(OPERATORS)
         self.operator.observe(lambda _: self._operator_changed(), "value")
-        self.value = TextField("Value", self._touched, suggestions=())
-        self.remove = widgets.Button(
-            description="Remove", tooltip="Remove this condition", layout=widgets.Layout(width="auto")
-        )
+        self.value = CompletingField("Value", self._touched)
+        self.remove = widgets.Button(tooltip="Remove this condition", layout=widgets.Layout(width="auto"))
         self.remove.on_click(lambda _: removed(self))
         self._note = widgets.HTML()
         controls = [self.field.view, self.operator, self.value.view, self.remove]
@@ -67,6 +65,13 @@ class ConditionRow:
         self._offer(operator)
         self._quiet = False
         self._note.value = ""
+
+    def number(self, counts: Counter[str]) -> None:
+        """Take the next number, by which people and screen readers tell the rows apart."""
+        counts["condition"] += 1
+        number = counts["condition"]
+        self.field.text.label, self.value.text.label = f"Field {number}", f"Value {number}"
+        self.operator.label, self.remove.description = f"Operator {number}", f"Remove {number}"
 
     def fits(self, part: MetadataFilter | None) -> bool:
         """Whether `show` can show it."""
@@ -100,6 +105,10 @@ class ConditionRow:
             raise
         return self._made
 
+    def attend(self) -> None:
+        """Put the keyboard into the row, once the page has drawn it."""
+        self.field.text.wanted = True
+
     def learn(self) -> None:
         """Offer the fields that are known now, their operators and values."""
         self.field.suggest([field.name for field in self._known()])
@@ -112,10 +121,11 @@ class ConditionRow:
         field = known_as(self._known(), str(self.field.value))
         kinds = field.kinds if field is not None else ()
         fit = fitting(kinds)
-        self.operator.options = fit if operator in fit else (operator, *fit)
+        self.operator.options = list(fit if operator in fit else (operator, *fit))
         self.operator.value = operator
-        self.value.suggest([] if field is None else [visible(value) for value in offered(field)])
-        self.value.text.placeholder = _HINTS.get(operator.removeprefix("NOT "), " or ".join(kinds[:2]))
+        self.value.suggest([] if field is None else offered(field))
+        self.value.several = operator.endswith("IN")
+        self.value.text.hint = _HINTS.get(operator.removeprefix("NOT "), " or ".join(kinds[:2]))
         self.value.view.layout.display = "none" if operator in WITHOUT_VALUE else ""
 
     def _field_changed(self) -> None:
@@ -148,22 +158,32 @@ class Group:
         As for `ConditionRow`.
     removed : callable or None
         None for the outermost group, which stays.
+    kind : type
+        `And` or `Or`, at first.
+    redrawn : callable, optional
+        Called when rows came or went: all are numbered anew, by the outermost group.
     """
 
     def __init__(
-        self, changed: Changed, removed: Callable[[Part], None] | None, known: Known, *, kind: type = And
+        self,
+        changed: Changed,
+        removed: Callable[[Part], None] | None,
+        known: Known,
+        *,
+        kind: type[And | Or] = And,
+        redrawn: Changed | None = None,
     ) -> None:
         self._changed, self._known = changed, known
+        self._redrawn = redrawn or (lambda: self.number(Counter()))
         self._quiet = False
         self.parts: list[Part] = []
-        self.kind = widgets.Dropdown(
-            description="Group", options=[(name, kind) for kind, name in _JOINED.items()], value=kind,
-            layout=widgets.Layout(width="auto"),
-        ).add_class("tk-joined")  # fmt: skip
+        self.kind = choosing_list([*_JOINED.values()]).add_class("tk-joined")
+        self.kind.value = _JOINED[kind]
         self.kind.observe(lambda _: None if self._quiet else changed(), "value")
         self.add = self._button("Add condition", lambda: self._grow(self._row()))
         self.nest = self._button("Add group", lambda: self._grow(self._group()))
         buttons = [self.add, self.nest]
+        self.remove: widgets.Button | None = None
         if removed is not None:
             self.remove = self._button("Remove group", lambda: removed(self))
             buttons.append(self.remove)
@@ -178,7 +198,7 @@ class Group:
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self._quiet = True
-            self.kind.value = type(part)
+            self.kind.value = _JOINED[type(part)]
             self._quiet = False
         # controls that can stay do: whoever is in one of them is not thrown out
         same = len(wanted) == len(self.parts) and all(
@@ -191,6 +211,18 @@ class Group:
             there.show(one)
         self._draw()
         self._discard(gone)
+
+    def number(self, counts: Counter[str]) -> None:
+        """Number this group and what is in it."""
+        counts["group"] += 1
+        number = counts["group"]
+        self.kind.label = f"Group {number}"
+        if self.remove is not None:
+            self.add.description = f"Add condition to group {number}"
+            self.nest.description = f"Add group to group {number}"
+            self.remove.description = f"Remove group {number}"
+        for part in self.parts:
+            part.number(counts)
 
     def fits(self, part: MetadataFilter | None) -> bool:
         """Whether `show` can show it as a group inside a group."""
@@ -206,9 +238,18 @@ class Group:
         """
         found = [one for one in [part.read() for part in self.parts] if one is not None]
         if len(found) > 1:
-            joined: MetadataFilter = self.kind.value(tuple(found))
+            joined: MetadataFilter = self.joined(tuple(found))
             return joined
         return found[0] if found else None
+
+    @property
+    def joined(self) -> type[And | Or]:
+        """How the parts are joined."""
+        return And if self.kind.value == _JOINED[And] else Or
+
+    def attend(self) -> None:
+        """Put the keyboard into the first row."""
+        self.parts[0].attend()
 
     def learn(self) -> None:
         """Offer what is known now."""
@@ -224,11 +265,12 @@ class Group:
         return ConditionRow(self._changed, self._shrink, self._known)
 
     def _group(self) -> Group:
-        other = Or if self.kind.value is And else And
-        return Group(self._changed, self._shrink, self._known, kind=other)
+        other = Or if self.joined is And else And
+        return Group(self._changed, self._shrink, self._known, kind=other, redrawn=self._redrawn)
 
     def _grow(self, part: Part) -> None:
         self.parts = [*self.parts, part]
+        part.attend()
         self._draw()
 
     def _shrink(self, part: Part) -> None:
@@ -240,6 +282,7 @@ class Group:
 
     def _draw(self) -> None:
         self._rows.children = [part.view for part in self.parts]
+        self._redrawn()
 
     def _discard(self, parts: Sequence[Part]) -> None:
         for part in parts:

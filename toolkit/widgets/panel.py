@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
 import pandas as pd
@@ -19,6 +19,8 @@ from toolkit.widgets.static import static_table
 from toolkit.widgets.work import Job, Progress, Stopped, on_loop, start
 
 T = TypeVar("T")
+
+_OVERTAKEN: Final = 0.15  # seconds in which what was typed before a press arrives
 
 
 class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
@@ -50,13 +52,14 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._javascript = has_javascript()
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
-        self._kept = kept(type(self).__name__, key, value)
         self._status = widgets.HTML()
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
         if not self._javascript:
             self.add_class("tk-plain")
+        self.set_trait("value", value)  # checked before what is kept gives way to it
+        self._kept = kept(type(self).__name__, key, value)
         self.set_trait("value", self._kept.value)
 
     def _compose(self, *children: widgets.Widget) -> None:
@@ -108,16 +111,24 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
         Raises
         ------
+        InputError
+            While a call is under way that a button has started: its answer would come later, and stay.
         ToolkitError
             When it fails; the panel shows it too.
         """
-        job = Job(self._progressed)
+        if self._job is not None:
+            raise InputError(
+                f"running a {type(self).__name__}",
+                got="a call that is under way",
+                expected="none",
+                next_step="Wait for it, or call cancel().",
+            )
         try:
-            frame = self._call(job, self.value)
-        except (ToolkitError, Stopped) as error:
+            frame = self._call(Job(self._progressed), self.value)
+            self._take(frame)
+        except (Exception, Stopped) as error:
             self._failed(error)
             raise
-        self._take(frame)
         return frame
 
     def cancel(self) -> None:
@@ -134,8 +145,16 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._status.value = note(text, kind)
 
     def _start_run(self) -> None:
-        value = self.value
-        self._start(lambda job: self._call(job, value), self._take)
+        self._start(lambda job: self._call(job, self._value_pressed(job)), self._take)
+
+    def _value_pressed(self, job: Job) -> Any:
+        """The value that was there when a button was pressed; on the job's thread.
+
+        The press may have overtaken what was typed before it: a control that is new to the page may speak to
+        the kernel's main thread while the others speak to another one.
+        """
+        job.stopping.wait(_OVERTAKEN)
+        return self.value
 
     def _start(self, call: Callable[[Job], T], then: Callable[[T], None]) -> None:
         """Start a slow call on a thread of its own, unless one is under way."""
@@ -148,7 +167,10 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
         def done(result: T) -> None:
             self._job = None
-            then(result)
+            try:
+                then(result)
+            except Exception as error:  # noqa: BLE001 - shown in the panel: nobody else is there to see it
+                self._failed(error)
 
         def failed(error: BaseException) -> None:
             self._job = None

@@ -8,6 +8,7 @@ import pandas as pd
 
 from toolkit.analysis.wording import shorten
 from toolkit.redaction import Redactor, escape_html
+from toolkit.widgets.colouring import masked_text
 
 _ROWS: Final = 10
 _COLUMNS: Final = 8
@@ -42,4 +43,4 @@ def shown(value: Any, redactor: Redactor) -> str:
     if isinstance(value, pd.Timestamp):
         return f"{value:%Y-%m-%d %H:%M:%S}"
     text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
-    return shorten(redactor.text(text), _LONGEST)
+    return shorten(masked_text(text, redactor), _LONGEST)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 
@@ -22,3 +23,15 @@ def shared_start(names: Iterable[str]) -> str:
     same = next((place for place, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     shared = first[:same]
     return shared[: shared.rfind("/") + 1] if "://" in shared else ""
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a person typed, with commas between thousands or without; None for other texts.
+
+    Examples
+    --------
+    >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
+    (1000, 12, None)
+    """
+    found = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,3}(?:,[0-9]{3}){1,2}", text)
+    return int(text.replace(",", "")) if found else None

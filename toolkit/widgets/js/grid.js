@@ -123,14 +123,14 @@ export default {
       if (top < root.scrollTop) root.scrollTop = top;
       else if (top + ROW > root.scrollTop + height) root.scrollTop = top + ROW - height;
       draw();
-      model.send({ kind: "active", place: active });
+      model.send({ kind: "active", order, place: active });
     };
 
     const select = (from, to, on) => {
       const [first, last] = [Math.min(from, to), Math.max(from, to)];
       for (let place = first; place <= last; place += 1) if (known.has(place)) known.get(place).selected = on;
       draw();
-      model.send({ kind: "select", from: first, to: last + 1, on });
+      model.send({ kind: "select", order, from: first, to: last + 1, on });
     };
 
     const toggle = (place) => {

@@ -1,0 +1,219 @@
+"""Asking for similar vectors in a real JupyterLab: by mouse, by keyboard alone, guarded, accessible."""
+
+from __future__ import annotations
+
+import re
+from urllib.parse import urlsplit
+
+import pytest
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PREPARE = """
+import ipywidgets
+import toolkit as tk
+service = tk.connect()
+vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
+vectors.attrs = {}
+"""
+PLAIN_CELL = """
+from unittest.mock import patch
+with patch("toolkit.widgets.panel.has_javascript", return_value=False):
+    plain = tk.SimilarityQueryWidget(service, frame=vectors)
+plain
+"""
+CELLS = [
+    PREPARE,
+    "clicked = tk.SimilarityQueryWidget(service, frame=vectors)\nclicked",
+    "keyed = tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data='x', namespace='runbooks'))\nkeyed",
+    PLAIN_CELL,
+    "'the end'",
+]
+CLICKED, KEYED, PLAIN, END = 1, 2, 3, 4
+
+
+@pytest.fixture(scope="module")
+def notebook(chromium, lab):
+    """A notebook with a panel for the mouse, one for the keyboard, and one without JavaScript."""
+    with lab.open(chromium, "similarity", CELLS) as opened:
+        for _ in CELLS:
+            opened.run_cell()
+        opened.output(END).get_by_text("the end").wait_for()
+        yield opened
+
+
+def panel(notebook, cell):
+    """The panel that a cell shows."""
+    return notebook.output(cell).locator(".tk-panel").first
+
+
+def commit(field, text):
+    """Type into a field and press Enter."""
+    field.fill(text)
+    field.press("Enter")
+
+
+def tab_to(notebook, name, presses=60):
+    """Press Tab until a control of this name has the focus."""
+    for _ in range(presses):
+        notebook.page.keyboard.press("Tab")
+        found = notebook.page.evaluate(
+            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
+            "(document.activeElement)"
+        )
+        if re.fullmatch(name, found.strip()):
+            return
+    raise AssertionError(f"Tab does not come to {name}")
+
+
+def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
+    """A text, options and a filter are the value; a hit is asked by; two results stand side by side."""
+    shown = panel(notebook, CLICKED)
+    commit(shown.get_by_label("Text", exact=True), "the certificate has expired")
+    commit(shown.get_by_label("How many (topK)"), "6")
+    shown.get_by_role("checkbox", name="include data").click()
+    shown.get_by_label("Query mode").select_option("DENSE")
+    notebook.until("clicked.value is not None and clicked.value.query_mode == 'DENSE'")
+    assert notebook.asked(
+        "clicked.value == tk.VectorQuery(data='the certificate has expired', namespace='runbooks', top_k=6,"
+        " include_data=True, query_mode='DENSE')"
+    )
+    assert notebook.asked("eval(clicked.to_code()) == clicked.value")
+    expect(shown.locator(".tk-code").first).to_have_text(notebook.asked("clicked.to_code()"))
+    shown.get_by_role("button", name="Ask", exact=True).click()
+    notebook.until("len(clicked.frame()) == 6")
+    assert notebook.asked("clicked.frame().equals(tk.query(service, clicked.value))")
+    rows = shown.locator(".tk-hits tbody tr")
+    expect(rows).to_have_count(6)
+    expect(rows.nth(2)).to_contain_text(notebook.asked("clicked.frame()['id'].iloc[2]"))
+    shown.get_by_role("button", name="Pin", exact=True).click()
+    expect(shown.get_by_text("Pinned: 6 hits")).to_be_visible()
+    second = notebook.asked("clicked.frame()['id'].iloc[1]")
+    rows.nth(1).locator("td").first.click()
+    notebook.until("clicked.frame()['id'].iloc[0] == clicked.pinned()['id'].iloc[1]")
+    assert notebook.asked("clicked.value.query_mode is None and len(clicked.value.vector) == 256")
+    expect(shown.get_by_label("Stored id")).to_have_value(second)
+    expect(shown.get_by_text("Now: 6 hits")).to_be_visible()
+    expect(shown.locator(".tk-hits").nth(1).locator("tbody tr").first).to_contain_text(
+        re.compile("▲ 1 up|\\+ new")
+    )
+    expect(shown.locator(".tk-count")).to_have_text(re.compile(r"hits? in both .* new, .* gone"))
+
+
+def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
+    """From the cell's own focus: Tab, typing, arrows and Enter ask, and ask again from a hit."""
+    press = notebook.page.keyboard.press
+    notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
+    press("Escape")
+    tab_to(notebook, "Text")
+    press("ControlOrMeta+a")
+    notebook.page.keyboard.type("the pool has no free connection")
+    press("Enter")
+    notebook.until("keyed.value.data.startswith('the pool')")
+    tab_to(notebook, "include metadata")
+    press("Space")
+    notebook.until("keyed.value.include_metadata")
+    tab_to(notebook, "Ask")
+    press("Enter")
+    notebook.until("len(keyed.frame()) == 10")
+    assert notebook.asked("keyed.frame().equals(tk.query(service, keyed.value))")
+    expect(panel(notebook, KEYED).locator(".tk-hits tbody tr")).to_have_count(10)
+    tab_to(notebook, "Query from .*")
+    press("ArrowDown")
+    press("ArrowDown")
+    third = notebook.asked("keyed.frame()['id'].iloc[2]")
+    # text that is selected elsewhere on the page is nobody's copy of a hit
+    notebook.page.evaluate("getSelection().selectAllChildren(document.querySelector('.tk-head'))")
+    press("Enter")
+    notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")
+    assert notebook.asked("keyed.value.data is None and eval(keyed.to_code()) == keyed.value")
+    expect(panel(notebook, KEYED).get_by_label(f"Query from {third}")).to_be_focused()
+    expect(panel(notebook, KEYED).get_by_label("Fusion").locator("option:checked")).to_have_text(
+        "the index's own"
+    )
+
+
+def test_without_javascript_everything_is_typed(notebook):
+    """Where anywidget is missing, a query is typed, asked, pinned, and gone on from."""
+    shown = panel(notebook, PLAIN)
+    commit(shown.get_by_label("Row of the frame"), "7")
+    commit(shown.get_by_label("Include"), "metadata, data")
+    commit(shown.get_by_label("Action", exact=True), "ask")
+    notebook.until("len(plain.frame()) == 10")
+    assert notebook.asked("plain.frame()['id'].iloc[0] == vectors['id'].iloc[7]")
+    assert notebook.asked("{'metadata', 'data'} <= set(plain.frame().columns)")
+    commit(shown.get_by_label("Action", exact=True), "pin")
+    notebook.until("plain.pinned() is not None")
+    commit(shown.get_by_label("Query from hit"), "3")
+    notebook.until("plain.frame()['id'].iloc[0] == plain.pinned()['id'].iloc[2]")
+    expect(shown.locator(".tk-count")).to_have_text(re.compile("in both"))
+    commit(shown.get_by_label("Vector", exact=True), "[1, 2")
+    expect(shown.get_by_role("alert")).to_contain_text("no JSON")
+
+
+def wrong(notebook):
+    """What axe-core finds wrong in the panels, each rule with its first place."""
+    return [(found["id"], found["nodes"][0]["html"]) for found in notebook.axe(".tk-panel")]
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
+    """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
+    notebook.page.emulate_media(color_scheme=scheme)
+    expect(notebook.page.locator("body")).to_have_attribute(
+        "data-jp-theme-light", str(scheme == "light").lower()
+    )
+    for size, width in (("wide", 1400), ("narrow", 700)):
+        notebook.page.set_viewport_size({"width": width, "height": 2600})
+        for cell in (CLICKED, KEYED, PLAIN):
+            shown = panel(notebook, cell)
+            shown.scroll_into_view_if_needed()
+            if cell == CLICKED:
+                notebook.picture(shown, f"similarity-query-{scheme}-{size}")
+            assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
+        assert wrong(notebook) == []
+    notebook.page.set_viewport_size({"width": 1400, "height": 1000})
+
+
+def active(notebook):
+    """The number of the notebook's active cell."""
+    return notebook.page.evaluate(
+        "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
+        ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
+    )
+
+
+@pytest.mark.parametrize("cell", [KEYED, PLAIN])
+def test_keys_pressed_in_the_panel_stay_in_it(notebook, cell):
+    """In every control that can have the focus, keys leave the notebook's cells alone."""
+    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
+    before = notebook.cells
+    controls = panel(notebook, cell).locator(
+        "input, textarea, select, button:not([tabindex='-1']), [tabindex='0']:not([aria-hidden])"
+    )
+    looked_at = 0
+    for control in controls.all():
+        if not control.is_visible():
+            continue
+        looked_at += 1
+        for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m", "Enter")):
+            control.focus()
+            for key in keys:
+                notebook.page.keyboard.press(key)
+            assert active(notebook) == cell
+        notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
+    assert looked_at > (15 if cell == KEYED else 10)
+    assert notebook.cells == before
+
+
+def test_the_page_was_silent_and_alone(notebook):
+    """All that time: no error in the console, and no request to any other machine."""
+    assert notebook.console == []
+    hosts = {
+        urlsplit(url.removeprefix("blob:")).hostname
+        for url in notebook.requested
+        if not url.startswith("data:")
+    }
+    assert hosts == {"127.0.0.1"}

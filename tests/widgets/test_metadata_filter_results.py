@@ -1,0 +1,248 @@
+"""What the metadata filter knows of its vectors: nothing is lost, nothing stands under another filter."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pandas as pd
+import pytest
+
+from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
+from toolkit.filters.query import VectorQuery
+from toolkit.redaction import Redactor
+from toolkit.tables.matching import match_metadata
+from toolkit.tables.metadata_fields import metadata_fields
+from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
+from toolkit.widgets.choosing import choosing_list
+from toolkit.widgets.completing import completing_text
+from toolkit.widgets.javascript import is_count
+from toolkit.widgets.metadata_editor import MetadataEditor
+
+EARLIER = "The vectors loaded last are those of an earlier filter."
+
+
+@pytest.fixture
+def vectors():
+    """Four vectors in three cities."""
+    rows = [json.dumps({"city": city}) for city in ("Izmir", "Oslo", "Oslo", "Bergen")]
+    return pd.DataFrame({"id": list("abcd"), "metadata": pd.Series(rows, dtype="str")})
+
+
+@pytest.fixture
+def reading(monkeypatch, vectors):
+    """Make every read of the service give these vectors, or an error."""
+
+    def give(gives=vectors):
+        def read(*_):
+            if isinstance(gives, Exception):
+                raise gives
+            return gives
+
+        monkeypatch.setattr(MetadataFilterWidget, "_vectors", read)
+
+    return give
+
+
+def cities(panel):
+    """The values that are offered for the city."""
+    return {value for field in panel.editor._fields for value, _ in field.frequent}
+
+
+def test_looking_at_a_frame_keeps_all_of_it(vectors):
+    """Fields are learnt from the whole frame, and rows that do not match now can match later."""
+    panel = MetadataFilterWidget(vectors, value="city = 'Izmir'")
+    panel.look()
+    assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
+    panel.value = ""
+    assert panel.frame()["id"].tolist() == list("abcd")
+
+
+def test_finding_fields_keeps_a_frame_that_was_given(vectors, server, reading):
+    """Some vectors of the service teach fields; the count stays that of the frame that was given."""
+    panel = MetadataFilterWidget(server.service(), frame=vectors)
+    reading(vectors.head(1))
+    panel.look()
+    assert panel.matching() == "4 of 4 loaded vectors match"
+    assert cities(panel) == {"Izmir"}
+
+
+def test_a_load_is_known_unfiltered(vectors, server, reading):
+    """After a load its vectors are counted by any filter, and their fields are offered."""
+    reading()
+    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+    assert panel.run()["id"].tolist() == ["a"]
+    assert panel.matching() == "1 of 4 loaded vectors match"
+    assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
+    panel.value = "city = 'Oslo'"
+    assert "2 of 4 loaded vectors match" in panel._count.value
+    assert panel.frame()["id"].tolist() == ["a"]
+    assert panel.message == EARLIER
+
+
+def test_only_some_of_many_are_counted(vectors, monkeypatch):
+    """Every filter reads the vectors again: of many the first are counted, and that is said."""
+    monkeypatch.setattr("toolkit.widgets.metadata_filter.COUNTED", 3)
+    panel = MetadataFilterWidget(vectors, value="city = 'Oslo'")
+    assert panel.matching() == "2 of the first 3 loaded vectors match"
+    panel.value = "city = 'Bergen'"
+    assert panel.frame()["id"].tolist() == ["d"]
+
+
+def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(vectors, server, reading):
+    """What was read before a load ended is known unfiltered, its matches are the result."""
+    reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
+    panel = MetadataFilterWidget(server.service(), value="city = 'Oslo'")
+    with pytest.raises(IncompleteLoadError) as caught:
+        panel.run()
+    assert caught.value.partial["id"].tolist() == panel.frame()["id"].tolist() == ["b", "c"]
+    assert panel.matching() == "2 of 4 loaded vectors match"
+    assert "a stop" in panel.message
+
+
+def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
+    """A look that ends early teaches fields and says so; the result stays the one before."""
+    reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
+    panel = MetadataFilterWidget(server.service())
+    with pytest.raises(IncompleteLoadError):
+        panel.look()
+    assert len(panel.frame()) == 0
+    assert cities(panel) == {"Izmir", "Oslo", "Bergen"}
+    assert "a stop" in panel.message
+
+
+def test_a_look_that_fails_is_shown(server):
+    """The error of a look is in the panel too."""
+    panel = MetadataFilterWidget(server.service())
+    server.always(b'{"error": "index is asleep", "status": 400}', 400)
+    with pytest.raises(BadRequestError) as caught:
+        panel.look()
+    assert panel.message == str(caught.value)
+
+
+def test_a_result_goes_with_the_filter_it_was_asked_by(vectors, server, monkeypatch):
+    """A button's load stands under its own filter, also when the cell was refused a run meanwhile."""
+    begun, go = threading.Event(), threading.Event()
+
+    def read(*_):
+        begun.set()
+        assert go.wait(30)
+        return vectors
+
+    monkeypatch.setattr(MetadataFilterWidget, "_vectors", read)
+    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+
+    async def main():
+        panel._start_run()
+        await asyncio.to_thread(begun.wait, 30)
+        panel.value = "city = 'Oslo'"
+        with pytest.raises(InputError, match="under way"):
+            panel.run()
+        go.set()
+        async with asyncio.timeout(30):
+            while panel._job is not None:  # noqa: ASYNC110 - what is awaited is what the panel shows
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert panel.frame()["id"].tolist() == ["a"]
+    assert panel._kept.origin.asked == "city = 'Izmir'"
+    assert "earlier filter" in panel.message
+    panel.value = "city = 'Izmir'"
+    assert not panel._is_old()
+
+
+def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading, request):
+    """After the cell is run again, the result still says that it is of another filter, and counts go on."""
+    reading()
+    key = request.node.name
+    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
+    panel.run()
+    panel.value = "city = 'Oslo'"
+    again = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
+    assert (again.value, again.message) == ("city = 'Oslo'", EARLIER)
+    assert again.frame()["id"].tolist() == ["a"]
+    assert again.matching() == "2 of 4 loaded vectors match"
+
+
+def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
+    """A value that is refused does not take the place of what a key keeps."""
+    key = request.node.name
+    query = VectorQuery(data="x")
+    SimilarityQueryWidget(server.service(), key=key).value = query
+    with pytest.raises(InputError):
+        SimilarityQueryWidget(server.service(), key=key, value="bad")
+    assert SimilarityQueryWidget(server.service(), key=key).value == query
+    MetadataFilterWidget(vectors, key=key).value = "city = 'Oslo'"
+    with pytest.raises(FilterSyntaxError):
+        MetadataFilterWidget(vectors, key=key, value="city =")
+    assert MetadataFilterWidget(vectors, key=key).value == "city = 'Oslo'"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"password": "hunter2-xyz"}, {"login": {"api_key": 8675309}}, {"tokens": ["hunter2-xyz"]}],
+)
+def test_values_under_secret_names_are_not_offered(row, request):
+    """Such a value is in no state of the panel and in none of its forms, with JavaScript or without."""
+    frame = pd.DataFrame({"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]})
+    for fixture in ("seen", "without_javascript"):
+        request.getfixturevalue(fixture)
+        panel = MetadataFilterWidget(frame)
+        state, left = json.dumps(panel._repr_mimebundle_()), [panel]
+        while left:
+            found = left.pop()
+            state += json.dumps(found.get_state(), default=str)
+            left += list(getattr(found, "children", ()))
+        assert "hunter2-xyz" not in state
+        assert "8675309" not in state
+        assert cities(panel) == {"Oslo"}
+
+
+def test_no_controls_stand_for_a_filter_that_does_not_parse():
+    """A text set from code that is no filter shows no conditions of the filter before it."""
+    editor = MetadataEditor(lambda: None, javascript=True, redactor=Redactor())
+    editor.value = "city = 'Oslo'"
+    editor.value = "city = "
+    assert editor.rows.view.layout.display == "none"
+    assert editor.rows.read() is None
+    editor.value = "city = 'Bergen'"
+    assert editor.rows.view.layout.display == ""
+    assert editor.rows.read().text() == "city = 'Bergen'"
+
+
+@pytest.mark.parametrize("text", ["{", "nope", "[" * 100_000])
+def test_metadata_that_is_no_json_is_named(text, vectors):
+    """The error says in which row it is; frames of another kind are refused before anything is kept."""
+    frame = pd.DataFrame({"id": ["a", "b"], "metadata": ["{}", text]})
+    for look in (metadata_fields, MetadataFilterWidget, lambda found: match_metadata(found, "a = 1")):
+        with pytest.raises(InputError, match=r"row 1 \(from 0\)"):
+            look(frame)
+    assert len(match_metadata(vectors, "a = 1")) == 4
+
+
+def test_a_frame_of_another_kind_is_refused(server):
+    """What is given beside a service must be a frame."""
+    with pytest.raises(InputError, match="a frame of vectors"):
+        MetadataFilterWidget(server.service(), frame=[1])
+
+
+@pytest.mark.parametrize("content", [[], None, "x", 7])
+def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
+    """What the page would never send is passed over by every control, without an error in the log."""
+    entry = completing_text("Name", lambda *_: (), follows=True)
+    line = MetadataFilterWidget(vectors).editor.text.text
+    for control in (entry, choosing_list(["a", "b"]), line):
+        control._handle_custom_msg(content, [])
+        assert control.seq == 0
+    assert caplog.records == []
+
+
+@pytest.mark.parametrize("seq", [True, -1, 10**30, 2.0, "1", None])
+def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
+    """Only a number that both sides can hold says which message is answered."""
+    assert not is_count(seq)
+    entry, chosen = completing_text("Name", lambda *_: (), follows=True), choosing_list(["a", "b"])
+    entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
+    chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
+    assert (entry.value, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)

@@ -1,0 +1,352 @@
+"""What goes wrong in a similarity panel is said, asks nothing unbidden, and shows no secret."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+
+import pandas as pd
+import pytest
+
+from toolkit.errors import AuthenticationError, InputError, UnprocessableError
+from toolkit.filters.query import VectorQuery
+from toolkit.widgets import SimilarityQueryWidget
+from toolkit.widgets.similarity_hits import table_markup
+
+TOKEN = "vector-token-of-the-test"
+
+
+@pytest.fixture
+def vectors():
+    """Three vectors of one namespace, one of them without numbers."""
+    return pd.DataFrame(
+        {
+            "namespace": "docs",
+            "id": ["a", "b", "c"],
+            "vector": pd.Series([[1.0, 0.0], [0.0, 1.0], None], dtype=object),
+            "vector_problem": [None, None, "no vector"],
+            "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
+        }
+    )
+
+
+@pytest.fixture(params=["with JavaScript", "without"])
+def both(request):
+    """Both forms of a panel."""
+    if request.param == "without":
+        request.getfixturevalue("without_javascript")
+
+
+@pytest.fixture
+def panel(both, server, vectors):
+    """A panel of either form, on a service that answers nothing."""
+    return SimilarityQueryWidget(server.service(), frame=vectors)
+
+
+def hits(*ids, **more):
+    """The service's answer with these hits."""
+    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
+    return json.dumps({"result": rows}).encode()
+
+
+def asked(server):
+    """The body of the last request."""
+    return json.loads(server.asked[-1].body)
+
+
+def state_of(panel):
+    """All that the page is told of a panel, and its static form, as one text."""
+    state, left = json.dumps(panel._repr_mimebundle_(), ensure_ascii=False), [panel]
+    while left:
+        found = left.pop()
+        state += json.dumps(found.get_state(), default=str, ensure_ascii=False)
+        left += list(getattr(found, "children", ()))
+    return state
+
+
+def until_free(panel, act):
+    """Act as a person does, and wait for the call that this starts."""
+
+    async def main():
+        act()
+        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+            await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("mistake", ["topK", "vector"])
+def test_a_hit_is_not_asked_by_while_something_is_mistaken(both, server, vectors, mistake):
+    """Neither is the older query: nothing is, and that is said."""
+    panel = SimilarityQueryWidget(
+        server.service(), value=VectorQuery(data="old", namespace="docs"), frame=vectors
+    )
+    server.json(hits("a", "c"))
+    panel.run()
+    if mistake == "topK":
+        panel.options.top_k.text.value = "ten"
+    until_free(panel, lambda: panel.ask_from(1))
+    assert len(server.asked) == 1
+    assert panel.message == "Nothing was asked: first mend what is marked above."
+    assert panel.source.stored.text.value == "c"
+    if mistake == "topK":
+        return
+    assert "got no vector" in panel.source.stored.problem
+    panel.options.namespace.text.value = "elsewhere"  # where the frame does not know it
+    assert panel.source.stored.problem is None
+    assert "Ask fetches first" in panel.source._note.value
+
+
+def test_asking_beside_a_mistake_says_so(both, server):
+    """The value is asked, and what is marked was no part of it."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
+    server.always(hits("a"))
+    remark = "What is marked above as a mistake was no part of the query."
+    panel.run()
+    assert remark not in panel.message  # this filter is part of it, as it is
+    typed = {
+        panel.options.top_k.text: ("ten", "10"),
+        panel.source.vector.text: ("[1,", ""),
+        panel.options.filter.text.text: ("city = = ", "city = 'x'"),
+    }
+    if not panel._javascript:
+        typed[panel.options.included._field.text] = ("everything", "data")
+        typed[panel.options.scoring["fusion_algorithm"]._field.text] = ("ABC", "RRF")
+    for field, (wrong, right) in typed.items():
+        field.value = wrong
+        panel.run()
+        assert remark in panel.message
+        field.value = right
+        panel.run()
+        assert remark not in panel.message
+
+
+def test_a_mistake_stays_marked_until_it_is_mended(panel):
+    """Another control that is right does not hide it."""
+    panel.source.vector.text.value = "[1, 2]"
+    panel.source.vector.text.value = "[1,"
+    panel.options.top_k.text.value = "5"
+    assert panel.source.vector.problem
+    assert panel.value == VectorQuery(vector=[1, 2], top_k=5, namespace="docs")
+
+
+def test_quick_choices_are_told_before_ask(server):
+    """A choice comes by its name in a message, as the press of a button does, and keeps their order."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    chosen = panel.options.scoring["query_mode"].list
+    for seq, word in enumerate(("HYBRID", "SPARSE"), 1):
+        chosen._handle_custom_msg({"seq": seq, "value": word}, [])
+    assert panel.value.query_mode == "SPARSE"
+    chosen._handle_custom_msg({"seq": 3, "value": chosen.options[0]}, [])
+    assert panel.value.query_mode is None
+
+
+def test_without_javascript_a_hit_is_asked_by_with_enter_alone(server, without_javascript):
+    """Leaving the field, which changes its text as well, asks nothing; Enter may be told before its text."""
+    query = VectorQuery(data="x", include_vectors=True)
+    panel = SimilarityQueryWidget(server.service(), value=query)
+    server.always(hits("a", "b", "c", vector=[1, 2]))
+    panel.run()
+    field = panel.results.table.field
+    until_free(panel, lambda: setattr(field.text, "value", "2"))
+    assert len(server.asked) == 1
+    until_free(panel, lambda: field.text._handle_custom_msg({"event": "submit"}, []))
+    assert panel.source._question.stored == "b"
+    assert field.text.value == ""
+    field.text._handle_custom_msg({"event": "submit"}, [])
+    until_free(panel, lambda: setattr(field.text, "value", "3"))
+    assert panel.source._question.stored == "c"
+    for wrong in ("4", "0", "1,2", "x"):
+        field.text.value = wrong
+        field.text._handle_custom_msg({"event": "submit"}, [])
+        assert field.problem == "Type a number, 1 to 3."
+    assert len(server.asked) == 3
+
+
+def test_what_goes_wrong_is_said_in_the_panel_and_raised(server):
+    """Looking at an index that refuses, and a place where no hit is."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    server.json(b'{"error": "no such token"}', 401)
+    with pytest.raises(AuthenticationError) as caught:
+        panel.look()
+    assert panel.message == str(caught.value)
+    with pytest.raises(InputError, match="a place among 0 hits"):
+        panel.ask_from(0)
+    server.json(hits("a", "b"))
+    panel.run()
+    for place in (-1, 2):
+        with pytest.raises(InputError, match="a place among 2 hits"):
+            panel.ask_from(place)
+    assert len(server.asked) == 2
+
+
+def test_none_asks_nothing_also_where_an_id_waits_to_be_fetched(panel, server):
+    """The value is None before and after; what would have been fetched is forgotten."""
+    panel.source.stored.text.value = "far"
+    panel.value = None
+    assert panel.source.stored.text.value == ""
+    assert "Nothing to ask by yet" in panel.source._note.value
+    with pytest.raises(InputError, match="nothing to ask by"):
+        panel.run()
+    assert server.asked == []
+
+
+def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
+    """Its answer would come later, and stay."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    server.always(hits("a"))
+
+    def both_ways():
+        panel.actions.press("Ask")
+        with pytest.raises(InputError, match="under way"):
+            panel.run()
+
+    until_free(panel, both_ways)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("typed", "place"), [("1,2", None), ("12", 12), ("1,000", 1_000), ("1,00", None), ("٣", None)]
+)
+def test_commas_stand_between_thousands(server, typed, place):
+    """Elsewhere they make no number, of a row or of topK."""
+    frame = pd.DataFrame({"id": map(str, range(1_001)), "vector": [[1.0, float(n)] for n in range(1_001)]})
+    panel = SimilarityQueryWidget(server.service(), frame=frame)
+    panel.source.row.text.value = typed
+    panel.options.top_k.text.value = typed
+    assert (panel.value is None) == (place is None)
+    assert bool(panel.source.row.problem) == bool(panel.options.top_k.problem) == (place is None)
+    if place is not None:
+        assert panel.value == VectorQuery(vector=[1, place], top_k=place)
+
+
+@pytest.mark.parametrize(
+    "content", [[], None, "x", {"kind": "ask", "place": 2}, {"kind": "ask", "place": -1},
+                {"kind": "ask", "place": True}, {"kind": "ask", "place": "0"}, {"kind": "ask"},
+                {"place": 0}, {}],
+)  # fmt: skip
+def test_odd_messages_ask_nothing(server, content):
+    """What the table would never send is passed over."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+    server.json(hits("a", "b"))
+    panel.run()
+    panel.results.table._message(content)
+    assert len(server.asked) == 1
+    assert panel.value == VectorQuery(data="x")
+
+
+def test_nothing_to_ask_by_and_refusals_are_said_in_the_panel(panel, server):
+    """Both are raised to the caller and stand in the panel as text with the next step."""
+    with pytest.raises(InputError, match="nothing to ask by"):
+        panel.run()
+    assert "Fill one of the fields" in panel.message
+    panel.pin()
+    assert "no result to pin" in panel.message
+    server.always(b'{"error": "no model <b>", "status": 422}', 422)
+    panel.source.text.text.value = "x"
+    with pytest.raises(UnprocessableError) as caught:
+        panel.run()
+    assert panel.message == str(caught.value)
+    assert "&lt;b&gt;" in panel._status.value
+
+
+def test_cancel_leaves_a_slow_answer_behind(server):
+    """The panel is free at once; the answer that comes later changes nothing."""
+    arrived, go_on = threading.Event(), threading.Event()
+
+    def slowly(_):
+        arrived.set()
+        go_on.wait(30)
+        return hits("late")
+
+    server.answering(slowly)
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
+
+    async def main():
+        panel.actions.press("Ask")
+        await asyncio.to_thread(arrived.wait, 30)
+        panel.cancel()
+        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+            await asyncio.sleep(0.005)
+        assert panel.message == "Stopped before anything was read."
+        go_on.set()
+
+    try:
+        asyncio.run(main())
+    finally:
+        go_on.set()
+    assert len(panel.frame()) == 0
+
+
+def test_secrets_in_hits_are_masked(server):
+    """In the table, in the static form and in what is sent to the page."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", include_data=True))
+    server.json(hits("a", data="x " * 60 + "Bearer abcdef0123456789abcdef"))
+    panel.run()
+    state = state_of(panel)
+    assert "abcdef01" not in state
+    assert "token-of-the-test" not in state
+
+
+def test_secrets_under_names_that_say_so_are_masked(both, server):
+    """Metadata and data that are JSON, in the table and in the static form; other JSON stays as it is."""
+    query = VectorQuery(data="x", include_data=True, include_metadata=True)
+    panel = SimilarityQueryWidget(server.service(), value=query)
+    secret = {"user": {"password": "hunter2-xyz"}, "city": "Izmir"}
+    rows = [
+        {"id": "a", "score": 0.9, "metadata": secret},
+        {"id": "b", "score": 0.8, "data": '{"api_key": "hunter3-xyz"}', "metadata": {}},
+        {"id": "c", "score": 0.7, "data": '{"n":1.50}', "metadata": {}},
+    ]
+    server.json(json.dumps({"result": rows}).encode())
+    assert "hunter2-xyz" in panel.run()["metadata"].iloc[0]
+    table, state = panel.results.table.rows, panel._repr_mimebundle_()["text/html"]
+    assert "hunter" not in state + table_markup(table, "")
+    assert "Izmir" in table[0].more
+    assert "Izmir" in state
+    assert table[2].more == '{"n":1.50}'
+
+
+@pytest.mark.parametrize("cut", [35, 45, 55, 65])
+def test_an_own_token_is_masked_before_it_is_cut(server, cut):
+    """Wherever a cut falls: in what is asked by, in mistakes, in what differs from the pinned."""
+    long = "x" * cut + " " + TOKEN
+    panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
+    told = []
+    for field, typed in ((panel.source.vector, f"{'x' * cut}{TOKEN}"), (panel.source.row, long)):
+        field.text.value = typed
+        told.append(field._note.value)
+    panel.source.vector.text.value = json.dumps({long: 1})
+    told.append(panel.source.vector._note.value)
+    panel.source.stored.text.value = long
+    told.append(panel.source._note.value)
+    server.always(hits("a"))
+    panel.value = VectorQuery(data=long)
+    told.append(panel.source._note.value)
+    panel.run()
+    panel.pin()
+    panel.value = VectorQuery(data="y")
+    panel.run()
+    told.append(panel.results.said.value)
+    assert not [text for text in told if TOKEN[:7] in text]
+
+
+def test_an_own_token_that_the_service_sends_does_not_reach_the_page(both, server):
+    """As the id of a hit that is asked by, as a namespace of the frame, as one of the index."""
+    frame = pd.DataFrame({"namespace": f"of {TOKEN}", "id": ["a"]})
+    panel = SimilarityQueryWidget(server.service(), frame=frame)
+    assert panel.options.namespace.value == ""
+    names = {"": {"vectorCount": 1}, f"the {TOKEN}": {"vectorCount": 1}, "docs": {"vectorCount": 1}}
+    info = {"indexType": "DENSE", "dimension": 2, "namespaces": names}
+    server.json(json.dumps({"result": info}).encode())
+    panel.look()
+    assert panel.options.namespace.text.options == ("docs",)
+    panel.value = VectorQuery(data="x", include_vectors=True)
+    server.always(hits(f"id {TOKEN}", vector=[1, 2]))
+    panel.run()
+    until_free(panel, lambda: panel.ask_from(0))
+    assert asked(server)["vector"] == [1, 2]
+    assert panel.source._question.stored == f"id {TOKEN}"
+    assert "id [masked" in panel.source.stored.text.value
+    assert TOKEN not in state_of(panel)

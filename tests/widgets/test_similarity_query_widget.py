@@ -1,0 +1,446 @@
+"""The similarity query as controls: value, code, controls and hits agree; nothing is asked unbidden."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import types
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import toolkit as tk
+from toolkit.analysis.rankings import score_moves
+from toolkit.client.vectors import IndexInfo
+from toolkit.errors import InputError
+from toolkit.filters.query import VectorQuery
+from toolkit.redaction import Redactor, visible
+from toolkit.widgets import SimilarityQueryWidget
+from toolkit.widgets.similarity_hits import hit_rows, table_markup
+from toolkit.widgets.similarity_question import asked_by, vectors_typed, written
+
+REDACT = Redactor(key=b"test")
+BREAKS = ("", '"', "'", "-->", "]]>", "</td>", "</text>", "</style>", "\x00", "\u202e")
+LIVE = (
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>",
+    "<a href=javascript:1>", "<iframe srcdoc=x>", "<style>*{}</style>", "onmouseover=alert(1) x",
+    "<!-- ", "{{7*7}}", "&lt;b&gt;<b>",
+)  # fmt: skip
+PAYLOADS = [f"{start}{live}" for start in BREAKS for live in LIVE]
+
+words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+numbers = st.floats(allow_nan=False, allow_infinity=False)
+dense = st.lists(numbers, min_size=1, max_size=4)
+sparse = st.dictionaries(st.integers(0, 2**31 - 1), numbers, min_size=1, max_size=4).map(
+    lambda terms: (list(terms), list(terms.values()))
+)
+
+
+@st.composite
+def queries(draw: st.DrawFn) -> VectorQuery:
+    """Any query."""
+    asked = draw(
+        st.one_of(
+            st.builds(lambda text: {"data": text}, words.filter(bool)),
+            st.builds(lambda vector: {"vector": vector}, dense),
+            st.builds(lambda pair: {"sparse": pair}, sparse),
+            st.builds(lambda vector, pair: {"vector": vector, "sparse": pair}, dense, sparse),
+        )
+    )
+    mode = draw(st.sampled_from([None, "HYBRID", "DENSE", "SPARSE"])) if "data" in asked else None
+    return VectorQuery(
+        **asked,
+        query_mode=mode,
+        top_k=draw(st.integers(1, 10_000)),
+        namespace=draw(words),
+        filter=draw(st.sampled_from(["", "a = 1", " city = 'x' AND b > 2", "a = "]) | words),
+        fusion_algorithm=draw(st.sampled_from([None, "RRF", "DBSF"])),
+        weighting_strategy=draw(st.sampled_from([None, "IDF"])),
+        include_data=draw(st.booleans()),
+        include_metadata=draw(st.booleans()),
+        include_vectors=draw(st.booleans()),
+    )
+
+
+@pytest.fixture
+def vectors():
+    """Three vectors of one namespace, one of them without numbers."""
+    return pd.DataFrame(
+        {
+            "namespace": "docs",
+            "id": ["a", "b", "c"],
+            "vector": pd.Series([[1.0, 0.0], [0.0, 1.0], None], dtype=object),
+            "vector_problem": [None, None, "no vector"],
+            "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
+        }
+    )
+
+
+@pytest.fixture(params=["with JavaScript", "without"])
+def both(request):
+    """Both forms of a panel."""
+    if request.param == "without":
+        request.getfixturevalue("without_javascript")
+
+
+@pytest.fixture
+def panel(both, server, vectors):
+    """A panel of either form, on a service that answers nothing."""
+    return SimilarityQueryWidget(server.service(), frame=vectors)
+
+
+def hits(*ids, **more):
+    """The service's answer with these hits."""
+    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
+    return json.dumps({"result": rows}).encode()
+
+
+def asked(server):
+    """The body of the last request."""
+    return json.loads(server.asked[-1].body)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(query=queries())
+def test_any_query_survives_the_controls_and_the_code(panel, query):
+    """A value put into the controls and read from them again is the same; so is the one its code makes."""
+    panel.value = query
+    panel._read()
+    assert panel.value == query
+    assert eval(panel.to_code(), {"tk": types.SimpleNamespace(VectorQuery=VectorQuery)}) == query  # noqa: S307
+
+
+@given(query=queries())
+def test_pasted_vectors_are_read_as_they_are_written(query):
+    """Numbers to text to numbers, dense, sparse and both."""
+    question = asked_by(query)
+    if question.data is None:
+        assert vectors_typed(written(question)) == question
+
+
+@given(vector=dense)
+def test_numbers_with_commas_are_a_vector(vector):
+    """As people copy them out of a log."""
+    assert vectors_typed(", ".join(map(repr, vector))).vector == tuple(vector)
+    assert vectors_typed(" ".join(map(repr, vector)) + ",").vector == tuple(vector)
+
+
+@pytest.mark.parametrize(
+    "text", ["[1, 2", "[]", "[1, null]", "[NaN]", "1, two", "{}", '{"indices": [1]}', "[" * 9_999, "nan"]
+)
+def test_what_is_no_vector_is_explained_beside_it(panel, text):
+    """The value stays, and the field says what it expects."""
+    panel.source.vector.text.value = text
+    assert panel.source.vector.problem
+    assert panel.value is None
+
+
+def test_what_was_edited_last_is_asked_by(panel, server):
+    """Text, vector, stored id and row exclude each other, and the panel says which it is."""
+    source = panel.source
+    assert panel.options.namespace.value == "docs"
+    source.text.text.value = "a cat"
+    assert panel.value == VectorQuery(data="a cat", namespace="docs")
+    source.vector.text.value = "[0.5, 1]"
+    assert panel.value == VectorQuery(vector=[0.5, 1], namespace="docs")
+    assert source.text.text.value == ""
+    source.stored.text.value = "b"
+    assert panel.value == VectorQuery(vector=[0, 1], namespace="docs")
+    assert "the vector of b, from the frame" in source._note.value
+    source.row.text.value = "0"
+    assert panel.value == VectorQuery(vector=[1, 0], namespace="docs")
+    assert source.stored.text.value == ""
+    source.row.text.value = ""
+    assert panel.value is None
+    assert panel.to_code() == "None"
+    for text in ("2", "3", "-1", "x"):
+        source.row.text.value = text
+        assert source.row.problem
+    source.stored.text.value = "c"
+    assert "got no vector; expected a usable vector" in source.stored.problem
+    assert server.asked == []
+
+
+def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, server):
+    """Until then the value is None; afterwards it is the query by the vector that was fetched."""
+    panel.source.stored.text.value = "far"
+    assert panel.value is None
+    assert "Ask fetches first" in panel.source._note.value
+    assert server.asked == []
+    server.json(b'{"result": {"dimension": 2, "similarityFunction": "COSINE"}}')
+    server.json(b'{"result": [{"id": "far", "vector": [0.25, 0.5]}]}')
+    server.json(hits("far", "a"))
+    assert panel.run()["id"].tolist() == ["far", "a"]
+    assert panel.value == VectorQuery(vector=[0.25, 0.5], namespace="docs")
+    assert [one.path for one in server.asked] == ["/info", "/fetch/docs", "/query/docs"]
+    panel.options.top_k.text.value = "3"
+    server.json(hits("far"))
+    panel.run()
+    assert len(server.asked) == 4  # not fetched again
+    panel.source.stored.text.value = "gone"
+    server.json(b'{"result": {"dimension": 2}}')
+    server.json(b'{"result": [null]}')
+    with pytest.raises(InputError, match="no such id in namespace 'docs'"):
+        panel.run()
+    assert panel.message.endswith("Look at index names the namespaces.")
+    assert len(panel.frame()) == 1
+
+
+def test_options_are_the_value(server):
+    """Lists, ticks, numbers and the filter; the mode leaves with the text."""
+    panel = SimilarityQueryWidget(server.service())
+    panel.source.text.text.value = "a cat"
+    panel.options.top_k.text.value = "1,000"
+    panel.options.scoring["query_mode"].list.value = "SPARSE"
+    panel.options.scoring["fusion_algorithm"].list.value = "DBSF"
+    panel.options.scoring["weighting_strategy"].list.value = "IDF"
+    panel.options.included.ticks["data"].value = True
+    panel.options.filter.text.text.value = "city = 'Izmir'"
+    expected = {
+        "top_k": 1_000, "fusion_algorithm": "DBSF", "weighting_strategy": "IDF", "include_data": True,
+        "filter": "city = 'Izmir'",
+    }  # fmt: skip
+    assert panel.value == VectorQuery(data="a cat", query_mode="SPARSE", **expected)
+    panel.options.top_k.text.value = "ten"
+    assert panel.options.top_k.problem == "Type a whole number from 1."
+    assert panel.value.top_k == 1_000
+    panel.options.top_k.text.value = "1000"
+    panel.source.vector.text.value = "[1]"
+    assert panel.value == VectorQuery(vector=[1], **expected)
+    assert "Only with a text" in panel.options.scoring["query_mode"]._note.value
+    panel.clear()
+    assert panel.value is None
+    assert panel.options.filter.value == ""
+    assert server.asked == []
+
+
+def test_without_javascript_options_are_typed(server, without_javascript):
+    """Words instead of lists and ticks; other words are explained."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="a cat"))
+    panel.options.included._field.text.value = "Data, vectors"
+    panel.options.scoring["query_mode"]._field.text.value = "dense"
+    assert panel.value == VectorQuery(
+        data="a cat", include_data=True, include_vectors=True, query_mode="DENSE"
+    )
+    panel.options.included._field.text.value = "everything"
+    panel.options.scoring["fusion_algorithm"]._field.text.value = "ABC"
+    assert panel.options.included._field.problem
+    assert panel.options.scoring["fusion_algorithm"]._field.problem
+    assert panel.value.include_data
+
+
+def test_emptying_the_field_that_is_asked_by_asks_nothing(panel):
+    """A field beside it that holds a mistake does not count, and emptying that one changes nothing."""
+    panel.source.text.text.value = "a cat"
+    panel.source.vector.text.value = "[1,"
+    assert panel.value.data == "a cat"
+    panel.source.vector.text.value = ""
+    assert panel.value.data == "a cat"
+    panel.source.vector.text.value = "[1,"
+    panel.source.text.text.value = ""
+    assert panel.value is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "said"),
+    [
+        ("DENSE", "[1, 2, 3]", "3 numbers; this index has 2 dimensions"),
+        ("DENSE", '{"indices": [1], "values": [1]}', "takes no sparse vector"),
+        ("SPARSE", "[1, 2]", "takes sparse vectors"),
+        ("HYBRID", "[1, 2]", ""),
+    ],
+)
+def test_what_an_index_cannot_be_asked_by_is_said_beside_it(panel, server, kind, text, said):
+    """Once the panel has looked at it: before anything is asked."""
+    panel.source.vector.text.value = text
+    server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
+    panel.look()
+    assert said in panel.source._note.value
+    assert ("tk-problem" in panel.source._note.value) == bool(said)
+    panel.source.text.text.value = "a cat"
+    assert "has no model" in panel.source._note.value
+
+
+@pytest.mark.parametrize(
+    ("kind", "shown"),
+    [
+        ("DENSE", set()),
+        ("SPARSE", {"weighting_strategy"}),
+        ("HYBRID", {"query_mode", "fusion_algorithm", "weighting_strategy"}),
+    ],
+)
+def test_only_what_fits_the_index_is_offered(both, server, kind, shown):
+    """Once the panel has looked; what is chosen stays in sight, with a remark."""
+    panel = SimilarityQueryWidget(server.service())
+    info = {"indexType": kind, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "docs": {}}}
+    server.json(json.dumps({"result": info}).encode())
+    assert isinstance(panel.look(), IndexInfo)
+    seen = {name for name, choice in panel.options.scoring.items() if choice.view.layout.display != "none"}
+    assert seen == shown
+    assert panel.options.namespace.text.options == ("docs",)
+    assert "no model" in panel.source.text.text.placeholder
+    assert panel.message.startswith(kind)
+    panel.value = VectorQuery(data="a", fusion_algorithm="RRF")
+    assert panel.options.scoring["fusion_algorithm"].view.layout.display == ""
+
+
+def test_the_hits_of_the_sample_are_those_of_a_query(both, sample_service):
+    """run() gives what query gives; each hit is in the table with its score."""
+    asked_for = VectorQuery(data="certificate", namespace="runbooks", top_k=5, include_data=True)
+    panel = SimilarityQueryWidget(sample_service, value=asked_for)
+    assert len(panel.frame()) == 0
+    assert panel.frame().columns.tolist() == ["query", "rank", "id", "score"]
+    frame = panel.run()
+    assert frame is panel.frame()
+    pd.testing.assert_frame_equal(frame, tk.query(sample_service, asked_for))
+    assert [row.id for row in panel.results.table.rows] == frame["id"].tolist()
+    assert [row.share for row in panel.results.table.rows] == pytest.approx(frame["score"].tolist())
+    assert panel.results.chart.value.startswith("<svg")
+    panel.options.top_k.text.value = "4"
+    assert panel.message == "The hits shown are those of an earlier query."
+
+
+def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
+    """A message from the table asks by the hit's own vector; what moved stands beside it in words."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", query_mode="DENSE"))
+    panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
+    server.json(hits("a", "b", "c", vector=[1, 2]))
+    panel.run()
+    panel.pin()
+    server.json(hits("b", "d", "a", vector=[1, 2]))
+
+    async def click():
+        panel.results.table._message({"kind": "ask", "place": 1})
+        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+            await asyncio.sleep(0.005)
+
+    asyncio.run(click())
+    assert panel.value == VectorQuery(vector=[1, 2], include_vectors=True)
+    assert asked(server)["vector"] == [1, 2]
+    assert [row.moved for row in panel.results.table.rows] == ["▲ 1 up", "+ new", "▼ 2 down"]
+    assert [row.moved for row in panel.results.pinned_table.rows] == ["", "", "✗ gone"]
+    pd.testing.assert_frame_equal(panel.moves(), score_moves(panel.pinned(), panel.frame()))
+    assert "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone" in seen(panel.results.said.value).shown
+    assert "pinned" in seen(panel.results.chart.value).shown
+    assert "query_mode: DENSE → none" in seen(panel.results.said.value).shown
+    panel.unpin()
+    assert panel.pinned() is None
+    assert [row.moved for row in panel.results.table.rows] == ["", "", ""]
+    with pytest.raises(InputError):
+        panel.moves()
+
+
+def test_a_key_keeps_query_and_hits(server, request):
+    """The second panel of a key shows what the first had; another value that the cell gives wins."""
+    key = request.node.name
+    first = SimilarityQueryWidget(server.service(), key=key)
+    first.value = VectorQuery(data="x")
+    server.json(hits("a"))
+    first.run()
+    second = SimilarityQueryWidget(server.service(), key=key)
+    assert second.value == VectorQuery(data="x")
+    assert [row.id for row in second.results.table.rows] == ["a"]
+    third = SimilarityQueryWidget(server.service(), key=key, value=VectorQuery(data="y"))
+    assert third.value == VectorQuery(data="y")
+    assert len(server.asked) == 1
+
+
+def test_only_services_queries_and_frames_of_vectors_fit(server, vectors):
+    """Everything else is refused by name."""
+    service = server.service()
+    for wrong in ({"value": "a cat"}, {"frame": [1]}, {"frame": vectors.drop(columns="id")}):
+        with pytest.raises(InputError):
+            SimilarityQueryWidget(service, **wrong)
+    with pytest.raises(InputError):
+        SimilarityQueryWidget(vectors)
+    with pytest.raises(InputError):
+        SimilarityQueryWidget(service).value = {"data": "x"}
+
+
+def test_hostile_texts_are_seen_as_text(both, server, seen):
+    """A hundred payloads in id, data and metadata add no element and no attribute to anything."""
+    assert len(set(PAYLOADS)) == 100
+    rows = [
+        {"id": f"{place}{text}", "score": 0.5, "data": text, "metadata": {text: text}}
+        for place, text in enumerate(PAYLOADS)
+    ]
+    everything = VectorQuery(
+        data=PAYLOADS[0], include_data=True, include_metadata=True, namespace=PAYLOADS[1], filter=PAYLOADS[2]
+    )
+    panel = SimilarityQueryWidget(server.service(), value=everything)
+    server.always(json.dumps({"result": rows}).encode())
+    panel.run()
+    panel.pin()
+    panel.value = VectorQuery(data=PAYLOADS[11], include_data=True)
+    panel.run()
+    for row, payload in zip(panel.results.table.rows, PAYLOADS, strict=True):
+        assert visible(payload) in row.id
+        assert row.more == visible(payload)
+    markup, left = (
+        table_markup(panel.results.table.rows, "all") + panel._repr_mimebundle_()["text/html"],
+        [panel],
+    )
+    while left:
+        found = left.pop()
+        markup += found.value if type(found).__name__ == "HTML" and "<style>" not in found.value else ""
+        left += list(getattr(found, "children", ()))
+    page = seen(markup)
+    plain = {"div", "code", "pre", "mark", "p", "strong", "span", "i", "details", "summary"}
+    tabular = {"table", "thead", "tbody", "tr", "th", "td", "caption"}
+    drawn = {
+        "svg",
+        "g",
+        "path",
+        "defs",
+        "use",
+        "text",
+        "title",
+        "desc",
+        "clippath",
+        "rect",
+        "tspan",
+        "pattern",
+    }
+    assert page.tags <= plain | tabular | drawn
+    assert not {name for name in page.attributes if name.startswith("on") or name in {"src", "srcdoc"}}
+    assert all(visible(payload) in page.shown for payload in PAYLOADS)
+
+
+def test_metadata_is_shown_where_a_hit_has_no_data():
+    """The first column that has a text, not the first that is there."""
+    frame = pd.DataFrame(
+        {"rank": [1, 2, 3], "id": ["a", "b", "c"], "score": 0.5, "data": ["text", None, ""],
+         "metadata": ['{"n": 1}', '{"n": 2}', None]}
+    )  # fmt: skip
+    assert [row.more for row in hit_rows(frame, REDACT)[0]] == ["text", '{"n": 2}', ""]
+
+
+@pytest.mark.parametrize(
+    ("scores", "caption", "shares"),
+    [
+        ([0.9, 0.45], "2 hits; bars from 0 to 1", [0.9, 0.45]),
+        ([8.0, 2.0], "2 hits; bars from 0 to 8", [1.0, 0.25]),
+        ([1.0, -1.0], "2 hits; bars from -1 to 1", [1.0, 0.0]),
+        ([0.0], "1 hit; bars from 0 to 1", [0.0]),
+        ([], "No hits", []),
+    ],
+)
+def test_bars_have_the_length_of_their_score(scores, caption, shares):
+    """They begin at nought, or at the lowest score where that is below, and the caption says where."""
+    frame = pd.DataFrame(
+        {"rank": range(1, len(scores) + 1), "id": "a", "score": pd.Series(scores, dtype=float)}
+    )
+    rows, said = hit_rows(frame, REDACT)
+    assert said == caption
+    assert [row.share for row in rows] == shares
+
+
+def test_a_long_result_is_shown_in_part(server):
+    """Two hundred rows are in the page; the frame has all."""
+    panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", top_k=300))
+    server.json(hits(*map(str, range(300))))
+    assert len(panel.run()) == 300
+    assert len(panel.results.table.rows) == 200
+    assert panel.results.table.table.caption.startswith("300 hits, the first 200 shown")

@@ -1,0 +1,185 @@
+// A line of text that is completed while it is typed. Text goes to the kernel in messages, which keep their order:
+// no letter comes after its Enter. They are numbered, so that an answer to an older text changes nothing.
+const PAUSE = 60; // milliseconds
+const ROOM = 190; // pixels below the field that are enough for the list
+
+const element = (name, attributes) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  return made;
+};
+
+export default {
+  render({ model, el }) {
+    const id = `tk-completing-${Math.random().toString(36).slice(2)}`;
+    const lines = model.get("lines");
+    const label = element("label", { for: id, class: "widget-label" });
+    const input = element(lines ? "textarea" : "input", {
+      id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", "aria-autocomplete": "list",
+      "aria-controls": `${id}-list`, ...(lines ? { rows: 1, "aria-haspopup": "listbox" } : { type: "text", role: "combobox", "aria-expanded": "false" }),
+    });
+    const list = element("div", { id: `${id}-list`, role: "listbox", class: "tk-offers", popover: "manual" });
+    const field = element("div", { class: "tk-field tk-entry" });
+    field.append(label, input, list);
+    el.append(field);
+
+    let seq = model.get("seq");
+    let wanted = false; // whether somebody waits for offers
+    let untold = false; // letters that the kernel does not know of yet
+    let offers = [];
+    let active = -1;
+    let pause = 0;
+    let frame = 0;
+
+    const named = () => {
+      label.textContent = model.get("label");
+      list.setAttribute("aria-label", `${model.get("label")}: what can follow`);
+      input.placeholder = model.get("hint");
+    };
+
+    const fit = () => {
+      if (!lines) return;
+      input.style.height = "auto";
+      input.style.height = `${input.scrollHeight + 2}px`;
+    };
+
+    const tell = (event) => {
+      clearTimeout(pause);
+      untold = false;
+      seq += 1;
+      const head = input.value.slice(0, input.selectionStart);
+      model.send({ event, seq, text: input.value, head });
+    };
+
+    const mark = (chosen) => {
+      active = chosen;
+      [...list.children].forEach((option, number) => {
+        option.setAttribute("aria-selected", String(number === active));
+        if (number === active) option.scrollIntoView({ block: "nearest" });
+      });
+      if (active < 0) input.removeAttribute("aria-activedescendant");
+      else input.setAttribute("aria-activedescendant", `${id}-${active}`);
+    };
+
+    const place = () => {
+      const at = input.getBoundingClientRect();
+      const below = window.innerHeight - at.bottom;
+      const under = below > ROOM || below > at.top;
+      list.style.left = `${at.left}px`;
+      list.style.minWidth = `${Math.min(at.width, 320)}px`;
+      list.style.maxWidth = `${window.innerWidth - at.left - 12}px`;
+      list.style.maxHeight = `${Math.min(260, (under ? below : at.top) - 8)}px`;
+      list.style.top = under ? `${at.bottom + 2}px` : "auto";
+      list.style.bottom = under ? "auto" : `${window.innerHeight - at.top + 2}px`;
+    };
+
+    const show = (found) => {
+      offers = found;
+      list.replaceChildren(...offers.map(([shown], number) => {
+        const option = element("div", { id: `${id}-${number}`, role: "option" });
+        option.textContent = shown;
+        return option;
+      }));
+      mark(-1);
+      list.classList.toggle("tk-open", offers.length > 0);
+      if (!lines) input.setAttribute("aria-expanded", String(offers.length > 0));
+      if (!list.showPopover || !list.isConnected) return; // then it is drawn below the field
+      if (list.matches(":popover-open") !== offers.length > 0) list.togglePopover();
+      if (offers.length) place();
+    };
+    const close = () => {
+      wanted = false;
+      if (list.children.length) show([]);
+    };
+    const ask = () => {
+      wanted = true;
+      tell("typed");
+    };
+
+    const pick = (number) => {
+      const [, head, tail] = offers[number];
+      input.value = head + tail;
+      input.setSelectionRange(head.length, head.length);
+      fit();
+      close();
+      if (lines) ask(); // what can follow that
+      else tell("changed");
+    };
+
+    input.addEventListener("input", () => {
+      fit();
+      wanted = untold = true;
+      clearTimeout(pause);
+      pause = setTimeout(() => tell("typed"), PAUSE);
+    });
+    input.addEventListener("click", ask);
+    input.addEventListener("blur", () => {
+      close();
+      tell("changed");
+    });
+    input.addEventListener("keydown", (event) => {
+      if (event.isComposing || event.ctrlKey || event.metaKey) return;
+      const count = list.children.length;
+      if (event.key === "Enter" && !event.shiftKey && !event.altKey) {
+        if (active >= 0) pick(active);
+        else {
+          close();
+          tell("submit");
+        }
+      } else if (event.key === "Escape" && count) close();
+      else if (event.key === "ArrowDown" && count) mark((active + 1) % count);
+      else if (event.key === "ArrowUp" && count) mark((active < 0 ? count : active) - 1);
+      else if (event.key === "ArrowDown" && (!lines || input.selectionStart === input.value.length)) ask();
+      else {
+        if (/^(Arrow|Home|End)/.test(event.key)) close();
+        return;
+      }
+      event.preventDefault();
+    });
+    list.addEventListener("mousedown", (event) => event.preventDefault()); // the text keeps the focus
+    list.addEventListener("click", (event) => {
+      const number = [...list.children].indexOf(event.target.closest("[role=option]"));
+      if (number >= 0) pick(number);
+    });
+
+    const scrolled = () => list.children.length && place();
+    window.addEventListener("scroll", scrolled, { capture: true, passive: true });
+    const sized = new ResizeObserver(fit);
+    sized.observe(field);
+
+    const changed = () => {
+      if (untold || model.get("seq") < seq) return; // of a text that is no more
+      seq = model.get("seq");
+      if (input.value !== model.get("value")) {
+        input.value = model.get("value");
+        fit();
+      }
+    };
+    const answered = () => {
+      if (!untold && model.get("seq") === seq) show(wanted && document.activeElement === input ? model.get("offers") : []);
+    };
+    const attend = () => {
+      if (!model.get("wanted")) return;
+      if (!input.isConnected) {
+        frame = requestAnimationFrame(attend); // not in the page yet
+        return;
+      }
+      input.focus();
+      model.set("wanted", false);
+      model.save_changes();
+    };
+    const handlers = { "change:value": changed, "change:seq": answered, "change:wanted": attend };
+    handlers["change:label"] = handlers["change:hint"] = named;
+    for (const [event, handler] of Object.entries(handlers)) model.on(event, handler);
+    named();
+    input.value = model.get("value");
+    attend();
+    return () => {
+      clearTimeout(pause);
+      cancelAnimationFrame(frame);
+      sized.disconnect();
+      window.removeEventListener("scroll", scrolled, { capture: true });
+      for (const [event, handler] of Object.entries(handlers)) model.off(event, handler);
+    };
+  },
+};

@@ -1,0 +1,73 @@
+// A table of hits. Each has a button that queries from it; arrows go from one to the next, so that Tab comes by
+// but once. Every text is put in as text.
+const element = (name, attributes = {}, text = null) => {
+  const made = document.createElement(name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== null) made.textContent = text;
+  return made;
+};
+
+export default {
+  render({ model, el }) {
+    const table = element("table", { class: "tk-hits" });
+    el.append(table);
+    let active = 0;
+
+    const ask = (place) => model.send({ kind: "ask", place });
+    const buttons = () => [...table.querySelectorAll("button")];
+
+    const activate = (place, focus) => {
+      const all = buttons();
+      if (!all.length) return;
+      active = Math.max(0, Math.min(all.length - 1, place));
+      all.forEach((button, number) => button.setAttribute("tabindex", number === active ? "0" : "-1"));
+      if (focus) all[active].focus();
+    };
+
+    const drawn = (row, place) => {
+      const made = element("tr", { "data-place": place });
+      made.append(element("td", {}, row.rank));
+      const name = element("td");
+      name.append(element("button", { type: "button", title: "Query from this hit", "aria-label": `Query from ${row.id}` }, row.id));
+      if (row.more) name.append(element("div", { class: "tk-more", title: row.more }, row.more));
+      const score = element("td", { class: "tk-score" });
+      const bar = element("span", { class: "tk-length", "aria-hidden": "true" });
+      bar.append(element("i"));
+      bar.firstChild.style.width = `${row.share * 100}%`;
+      score.append(element("span", {}, row.score), bar);
+      made.append(name, score);
+      if (model.get("moves")) made.append(element("td", {}, row.moved));
+      return made;
+    };
+
+    const draw = () => {
+      const inside = table.contains(document.activeElement);
+      const head = element("tr");
+      for (const text of ["Rank", "Id", "Score", ...(model.get("moves") ? ["Moved"] : [])]) {
+        head.append(element("th", { scope: "col" }, text));
+      }
+      const [thead, tbody] = [element("thead"), element("tbody")];
+      thead.append(head);
+      tbody.append(...model.get("rows").map(drawn));
+      table.replaceChildren(element("caption", {}, model.get("caption")), thead, tbody);
+      activate(0, inside);
+    };
+
+    table.addEventListener("click", (event) => {
+      const row = event.target.closest("[data-place]");
+      const selection = getSelection(); // somebody copies a text of the table; a key press copies nothing
+      if (!row || (event.detail && !selection.isCollapsed && table.contains(selection.anchorNode))) return;
+      activate(Number(row.dataset.place), true);
+      ask(active);
+    });
+    table.addEventListener("keydown", (event) => {
+      const moves = { ArrowDown: active + 1, ArrowUp: active - 1, Home: 0, End: buttons().length - 1 };
+      if (!(event.key in moves) || event.target.tagName !== "BUTTON") return;
+      activate(moves[event.key], true);
+      event.preventDefault();
+    });
+    model.on("change:version", draw);
+    draw();
+    return () => model.off("change:version", draw);
+  },
+};

@@ -1,0 +1,271 @@
+"""The options of a similarity query as controls: how many, where, what comes with a hit, how it is scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, get_args
+
+import ipywidgets as widgets
+
+from toolkit.client.vectors import IndexInfo
+from toolkit.errors import InputError
+from toolkit.filters.query import FusionAlgorithm, QueryMode, VectorQuery, WeightingStrategy
+from toolkit.redaction import Redactor, visible
+from toolkit.widgets.choosing import choosing_list
+from toolkit.widgets.controls import TextField, note
+from toolkit.widgets.metadata_editor import MetadataEditor
+from toolkit.widgets.texts import whole_number
+
+_INCLUDED: Final = ("metadata", "data", "vectors")
+_UNSAID: Final = "the index's own"  # an option that is not sent
+_DEFAULT: Final = 10
+_FITTING: Final = {
+    "query_mode": ("HYBRID",),
+    "fusion_algorithm": ("HYBRID",),
+    "weighting_strategy": ("HYBRID", "SPARSE"),
+}
+
+Changed = Callable[[], None]
+
+
+def described(info: IndexInfo) -> str:
+    """What an index is, as a sentence."""
+    dense = f", {info.dimension} dimensions, {info.similarity}" if info.dimension else ""
+    spaces = ", ".join(f"{name or 'default'} ({count:,})" for name, count in info.namespaces.items())
+    model = info.model or "none, so no text can be asked by"
+    return f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
+
+
+class OneOf:
+    """One of a few words, or none: a list to choose from, or without JavaScript a line to type it into.
+
+    Parameters
+    ----------
+    label : str
+    changed : callable
+    words : sequence of str
+    javascript : bool
+    """
+
+    def __init__(self, label: str, changed: Changed, words: Sequence[str], *, javascript: bool) -> None:
+        self._changed, self._words = changed, tuple(words)
+        self._quiet = False
+        self._value: str | None = None
+        self._field: TextField | None = None
+        self._note = widgets.HTML()
+        if javascript:
+            self.list = choosing_list([_UNSAID, *words], label=label)
+            self.list.observe(lambda change: self._chosen(change["new"]), "value")
+            controls = [self.list, self._note]
+        else:
+            self._field = TextField(
+                label, self._typed, hint=f"{', '.join(words)}; empty: {_UNSAID}", suggestions=words
+            )
+            controls = [self._field.view, self._note]
+        self.view = widgets.VBox(controls).add_class("tk-control")
+
+    @property
+    def value(self) -> Any:
+        """The word, or None."""
+        return self._value
+
+    @value.setter
+    def value(self, value: str | None) -> None:
+        self._value = value
+        self._quiet = True
+        if self._field is not None:
+            self._field.value = value or ""
+        else:
+            self.list.value = value or _UNSAID
+        self._quiet = False
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether another word was typed."""
+        return self._field is not None and self._field.problem is not None
+
+    def remark(self, text: str) -> None:
+        """Say something below it."""
+        self._note.value = note(text)
+
+    def _chosen(self, value: str) -> None:
+        if not self._quiet:
+            self._value = None if value == _UNSAID else value
+            self._changed()
+
+    def _typed(self) -> None:
+        if self._field is None:
+            return
+        typed = str(self._field.value).upper()
+        if typed and typed not in self._words:
+            self._field.problem = f"Type one of {', '.join(self._words)}, or nothing."
+            return
+        self._value = typed or None
+        self._changed()
+
+
+class Included:
+    """What comes with a hit: ticks, or without JavaScript a line of words.
+
+    Parameters
+    ----------
+    changed : callable
+    javascript : bool
+    """
+
+    def __init__(self, changed: Changed, *, javascript: bool) -> None:
+        self._changed = changed
+        self._quiet = False
+        self._value: frozenset[str] = frozenset()
+        self.ticks: dict[str, Any] = {}
+        self._field: TextField | None = None
+        if javascript:
+            for name in _INCLUDED:
+                tick = widgets.Checkbox(
+                    description=f"include {name}", indent=False, layout=widgets.Layout(width="auto")
+                )
+                tick.observe(lambda _: self._ticked(), "value")
+                self.ticks[name] = tick
+            self.view = widgets.VBox([*self.ticks.values()]).add_class("tk-ticks")
+        else:
+            self._field = TextField(
+                "Include", self._typed, hint=", ".join(_INCLUDED), suggestions=[", ".join(_INCLUDED)]
+            )
+            self.view = self._field.view
+
+    @property
+    def value(self) -> frozenset[str]:
+        """Names out of metadata, data and vectors."""
+        return self._value
+
+    @value.setter
+    def value(self, value: frozenset[str]) -> None:
+        self._value = value
+        self._quiet = True
+        for name, tick in self.ticks.items():
+            tick.value = name in value
+        self._quiet = False
+        if self._field is not None:
+            self._field.value = ", ".join(name for name in _INCLUDED if name in value)
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether other words were typed."""
+        return self._field is not None and self._field.problem is not None
+
+    def _ticked(self) -> None:
+        if not self._quiet:
+            self._value = frozenset(name for name, tick in self.ticks.items() if tick.value)
+            self._changed()
+
+    def _typed(self) -> None:
+        if self._field is None:
+            return
+        names = {name.strip().casefold() for name in str(self._field.value).split(",")} - {""}
+        if not names <= set(_INCLUDED):
+            self._field.problem = f"Type some of {', '.join(_INCLUDED)}, with commas."
+            return
+        self._value = frozenset(names)
+        self._changed()
+
+
+class Options:
+    """All options of a query.
+
+    Parameters
+    ----------
+    changed : callable
+        Called after a person changed one, whether it can be used or not.
+    javascript : bool
+    redactor : Redactor
+    """
+
+    def __init__(self, changed: Changed, *, javascript: bool, redactor: Redactor) -> None:
+        self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
+        self.namespace = TextField("Namespace", changed, hint="the default one", suggestions=())
+        self.included = Included(changed, javascript=javascript)
+        self.filter = MetadataEditor(changed, javascript=javascript, redactor=redactor)
+        words: dict[str, tuple[str, tuple[str, ...]]] = {
+            "query_mode": ("Query mode", get_args(QueryMode)),
+            "fusion_algorithm": ("Fusion", get_args(FusionAlgorithm)),
+            "weighting_strategy": ("Weighting", get_args(WeightingStrategy)),
+        }
+        self.scoring = {
+            name: OneOf(label, changed, options, javascript=javascript)
+            for name, (label, options) in words.items()
+        }
+        self._redactor = redactor
+        self._kind: str | None = None
+        fields = [self.top_k.view, self.namespace.view, self.included.view]
+        fields += [choice.view for choice in self.scoring.values()]
+        self.view = widgets.VBox([widgets.Box(fields).add_class("tk-columns"), self.filter.view])
+        self.view.add_class("tk-control")
+
+    def read(self) -> dict[str, Any]:
+        """The options as `VectorQuery` takes them.
+
+        Raises
+        ------
+        InputError
+            Which is said beside the control too.
+        """
+        typed = str(self.top_k.value) or str(_DEFAULT)
+        top_k = whole_number(typed)
+        self.top_k.problem = None
+        if not top_k:
+            self.top_k.problem = "Type a whole number from 1."
+            raise InputError("reading topK", got=repr(typed[:40]), expected="a whole number from 1")
+        return {
+            "top_k": top_k,
+            "namespace": self.namespace.value,
+            "filter": self.filter.value,
+            **{f"include_{name}": name in self.included.value for name in _INCLUDED},
+            **{name: choice.value for name, choice in self.scoring.items()},
+        }
+
+    @property
+    def mistaken(self) -> bool:
+        """Whether a control shows what cannot be read, and so is no part of the options."""
+        text = self.filter.text  # a filter that was set from Python is part of them, right or wrong
+        older = text.problem is not None and text.text.value.strip() != visible(self.filter.value).strip()
+        choices: list[OneOf | Included] = [self.included, *self.scoring.values()]
+        return older or self.top_k.problem is not None or any(choice.mistaken for choice in choices)
+
+    def begin_in(self, names: Sequence[str]) -> None:
+        """Offer these namespaces of a frame, and begin in it where there is one."""
+        offered = self._offer(names)
+        self.namespace.value = offered[0] if len(names) == 1 and offered else ""
+
+    def _offer(self, names: Iterable[str]) -> list[str]:
+        """Offer these namespaces, but for those that would have to be masked; gives what is offered."""
+        found = sorted(name for name in names if name and self._redactor.text(name) == name)
+        self.namespace.suggest(found)
+        return found
+
+    def show(self, query: VectorQuery) -> None:
+        """Show the options of a query."""
+        self.top_k.value, self.namespace.value = str(query.top_k), query.namespace
+        self.included.value = frozenset(name for name in _INCLUDED if getattr(query, f"include_{name}"))
+        self.filter.value = query.filter
+        for name, choice in self.scoring.items():
+            choice.value = getattr(query, name)
+
+    def clear(self) -> None:
+        """Back to what a query has when nothing is said; the namespace stays."""
+        self.show(VectorQuery(data="any", namespace=self.namespace.value))
+
+    def learn(self, info: IndexInfo) -> None:
+        """Offer what this index has, and hide what it does not."""
+        self._kind = info.kind
+        self._offer(info.namespaces)
+        self.fits(by_text=True)
+
+    def fits(self, *, by_text: bool) -> None:
+        """Show what fits the index, and say what is not used. What is chosen stays in sight."""
+        for name, choice in self.scoring.items():
+            here = self._kind is None or self._kind in _FITTING[name]
+            choice.view.layout.display = "" if here or choice.value is not None else "none"
+            choice.remark("" if here else f"Not for a {self._kind.lower()} index." if self._kind else "")
+        mode = self.scoring["query_mode"]
+        if mode.value is not None and not by_text:
+            mode.remark("Only with a text: not part of the query now.")
