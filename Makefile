@@ -55,12 +55,15 @@ bench: install ## run the benchmarks and print their ratios
 	@for script in tests/benchmarks/bench_*.py; do $(BIN)/python "$$script"; done
 
 soak: install ## kill the service 500 times under load; load, crash and race at length (an hour)
-	@$(BIN)/python tests/soak/soak.py
-	@$(BIN)/python tests/soak/loading.py
+	@mkdir -p $(OUT)
+	@status=0; \
+	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
+	$(BIN)/python tests/soak/loading.py --out $(OUT)/soak.txt || status=1; \
+	exit $$status
 
 pictures: install browser ## take the pictures that the docs show
 	@$(BIN)/python docs/pictures/take.py
-	@PICTURES=docs/pictures $(BIN)/python -m pytest -q -n 0 tests/browser/test_widgets.py
+	@PICTURES=docs/pictures $(BIN)/python -m pytest -q -n 0 tests/browser -k "not report"
 
 browser: ## install Chromium where it is missing
 	@command -v chromium >/dev/null || { \

@@ -54,6 +54,25 @@ def test_bins_by_hand():
     assert score_bins(frame([[0.0, 1.0], [0.5]]), by=None, bins=1).counts.tolist() == [[3]]
 
 
+@pytest.mark.parametrize(
+    ("scores", "most"),
+    [
+        ([0.9, 0.9000000000000001], 1),
+        ([0.9, 0.9 + 1e-15], 1),
+        ([-1e308, 1e308], 20),
+        ([5e-324, 0.0], 1),
+        ([1.0, 1.0], 1),
+        ([0.9, 0.9 + 1e-12], 20),
+    ],
+)
+def test_scores_that_nearly_or_hardly_fit_are_counted(scores, most):
+    """Scores a last digit apart share a bin; of the largest numbers none is lost."""
+    found = score_bins(pd.DataFrame({"score": scores}), by=None)
+    assert found.total == len(scores)
+    assert found.counts.shape[1] == most
+    assert (np.diff(found.edges) > 0).all()
+
+
 def test_many_queries_are_merged_in_number_order():
     """Queries come in the order of their numbers, and the rest is one group."""
     found = score_bins(frame([[0.1, 0.2]] * 12), top=3)

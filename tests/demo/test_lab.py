@@ -116,7 +116,9 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     assert [item["name"] for item in listed["content"]] == ["story.ipynb"]
     assert lab.ask("POST", "/api/kernels", json={"name": "python3"}).status_code == 201
     until(lab.kernel_answers)
-    (service,) = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
+    # a kernel may have processes of its own for a moment, with the same variables
+    service, *others = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
+    assert {found["TOOLKIT_QUEUE_URL"] for found in others} <= {service["TOOLKIT_QUEUE_URL"]}
     assert service["TOOLKIT_QUEUE_URL"].startswith("http://127.0.0.1:")
     answer = requests.get(
         f"{service['TOOLKIT_QUEUE_URL']}/v2/workflows/dlq?count=1",

@@ -63,6 +63,15 @@ def test_bars_stand_for_the_counts():
     assert not texts(ax)
 
 
+def test_the_label_names_the_days_that_are_drawn():
+    """From the first bar's begin to the last one's end; both years where they differ."""
+    day = 24 * 60
+    within = plot_failure_trend(frame(failed(0), failed(9 * day)), freq="1d", ax=axes())
+    assert within.get_xlabel().startswith("time of failure (UTC), 02 Mar to 11 Mar 2026; a bar is 1")
+    across = plot_failure_trend(frame(failed(-90 * day), failed(0)), freq="7d", ax=axes())
+    assert across.get_xlabel().startswith("time of failure (UTC), 01 Dec 2025 to 08 Mar 2026; a bar is 7")
+
+
 def test_stacks_and_their_second_sign():
     """Groups are stacked on one another, and differ in hatch as in colour, in the legend too."""
     rows = [failed(0, workflow_url="a")] * 2 + [failed(0, workflow_url="b")]

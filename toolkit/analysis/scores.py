@@ -109,7 +109,8 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     Returns
     -------
     ScoreBins
-        Where all scores are equal there is one bin, half a unit to either side.
+        Where all scores are equal there is one bin, half a unit to either side; where they differ by less
+        than bins can tell apart, one bin as well.
 
     Raises
     ------
@@ -141,11 +142,7 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     merged = max(len(order) - top, 0)
     kept = {value: number for number, value in enumerate(order[:top])}
     groups = [named(value) for value in order[:top]] + ([f"other ({merged})"] if merged else [])
-    edges = (
-        np.histogram_bin_edges(scores[usable], bins=1 if np.ptp(scores[usable]) == 0 else bins)
-        if usable.any()
-        else np.zeros(0)
-    )
+    edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
     places = np.array([kept.get(value, top) for value in values], dtype=np.int64)
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
     for number in range(len(groups)):
@@ -153,6 +150,15 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     return ScoreBins(
         edges=edges, groups=tuple(groups), counts=counts, merged=merged, left_out=int((~usable).sum())
     )
+
+
+def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
+    lowest, highest = scores.min(), scores.max()
+    # halves, because the distance of two large numbers may be none
+    half = highest / 2 - lowest / 2
+    if half <= bins * np.spacing(max(abs(lowest), abs(highest))):
+        return np.histogram_bin_edges(scores, bins=1)
+    return np.linspace(lowest / 2, highest / 2, bins + 1) * 2
 
 
 def _order(value: object) -> tuple[bool, bool, float, str]:

@@ -176,8 +176,10 @@ def _sentence(trend: FailureTrend) -> str:
 
 
 def _time_label(trend: FailureTrend) -> str:
-    first, last = trend.starts[0], trend.starts[-1]
-    days = f"{first:%d %b %Y}" if first.date() == last.date() else f"{first:%d %b} to {last:%d %b %Y}"
+    first, last = trend.starts[0], trend.starts[-1] + trend.step - timedelta(milliseconds=1)
+    days = f"{last:%d %b %Y}"
+    if first.date() != last.date():
+        days = f"{first:{'%d %b' if first.year == last.year else '%d %b %Y'}} to {days}"
     width_of_bar = span(trend.step).replace(" ", "\N{NO-BREAK SPACE}")
     notes = [f"time of failure (UTC), {days}; a bar is {width_of_bar}"]
     if trend.fell_back:

@@ -127,14 +127,19 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
             await read_request(reader)
             writer.write(FINE)
             await writer.drain()
-            await asyncio.sleep(0.02)
+            await answered.wait()
+            answered.clear()
             writer.write(said)
 
-        async with listening(handle) as (destination, pool):
+        answered = asyncio.Event()
+        async with asyncio.timeout(30), listening(handle) as (destination, pool):
             statuses = []
             for _ in range(3):
                 statuses.append((await destination.ask(pool)).status)
-                await asyncio.sleep(0.05)
+                idle = [connection for kept in pool._idle.values() for connection in kept]
+                answered.set()
+                while any(connection.usable for connection in idle):  # noqa: ASYNC110 - told by no event
+                    await asyncio.sleep(0.001)
             return statuses, destination.opened
 
     assert asyncio.run(run()) == ([200, 200, 200], 3)
