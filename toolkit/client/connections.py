@@ -12,7 +12,7 @@ import socket
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
@@ -88,9 +88,10 @@ def _kept_by(connections: Connections, kind: Any) -> Any:
     """The pool's kind of connection, with its sockets kept and its steps limited."""
 
     class Response(http.client.HTTPResponse):
+        fp = None  # type: ignore[assignment] # one that an interrupt left half made is closed, too
+
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
-            super().__init__(sock, *args, **options)
-            self.fp = io.BufferedReader(_Limited(self.fp.detach(), sock, connections))
+            super().__init__(_Source(sock, connections), *args, **options)  # type: ignore[arg-type]
 
     class Connection(kind):  # type: ignore[misc]
         response_class = Response
@@ -105,6 +106,18 @@ def _kept_by(connections: Connections, kind: Any) -> Any:
             super().send(data)
 
     return Connection
+
+
+class _Source:
+    """A socket as a response takes it: something that makes one file."""
+
+    def __init__(self, sock: socket.socket, connections: Connections) -> None:
+        self._sock = sock
+        self._connections = connections
+
+    def makefile(self, mode: Literal["rb"]) -> io.BufferedReader:
+        raw = self._sock.makefile(mode, buffering=0)
+        return io.BufferedReader(_Limited(raw, self._sock, self._connections))
 
 
 class _Limited(io.RawIOBase):
