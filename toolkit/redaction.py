@@ -216,6 +216,11 @@ class Redactor:
         tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[:4].hex()
         return f"[masked len={len(value)} tag={tag}]"
 
+    def derived_key(self, purpose: str) -> bytes:
+        """32 bytes that only this user can make, another one for each purpose and each set of own tokens."""
+        parts = (purpose.encode(), *sorted(self._needles))
+        return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
+
     def holds_own(self, data: bytes) -> bool:
         """Whether bytes hold one of our own live tokens, in any form that `own` masks.
 

@@ -19,7 +19,7 @@ def _array(ids: list[bytes]) -> np.ndarray:
 @given(st.lists(_IDS, unique=True, max_size=12), st.lists(_IDS, max_size=6))
 def test_ids_are_found_at_their_places(rest: list[bytes], others: list[bytes]) -> None:
     """Whether their first eight bytes are their own or many ids': the place, or -1."""
-    index = Index(new_entries(_array(rest), _array(rest), 0))
+    index = Index(new_entries(_array(rest), _array(rest), _array(rest), 0))
     assert not index.repeats
     expected = [rest.index(one) if one in rest else -1 for one in rest + others]
     assert index.find(_array(rest + others)).tolist() == expected
@@ -28,5 +28,7 @@ def test_ids_are_found_at_their_places(rest: list[bytes], others: list[bytes]) -
 @given(st.lists(_IDS, min_size=1, max_size=6))
 def test_an_id_that_is_there_twice_is_noticed(ids: list[bytes]) -> None:
     """Not one that only begins like another."""
-    assert Index(new_entries(_array([*ids, ids[0]]), _array([*ids, ids[0]]), 0)).repeats
-    assert Index(new_entries(_array(ids), _array(ids), 0)).repeats is (len(set(ids)) < len(ids))
+    assert Index(
+        new_entries(_array([*ids, ids[0]]), _array([*ids, ids[0]]), _array([*ids, ids[0]]), 0)
+    ).repeats
+    assert Index(new_entries(_array(ids), _array(ids), _array(ids), 0)).repeats is (len(set(ids)) < len(ids))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -233,8 +234,9 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
     """Ids are unique at rest even if a loader should fail to make them so."""
 
     def unchecked(load: Load, piece: Piece) -> Piece:
-        load.work.rows._order += b"".join(identities(piece.table, load.plan.key))
-        return piece
+        found = identities(piece.table, load.plan.key)
+        load.work.rows._order += b"".join(found)
+        return replace(piece, found=found)
 
     monkeypatch.setattr("toolkit.loading.load.Load._unique", unchecked)
     with pytest.raises(SnapshotError, match="twice"):

@@ -23,6 +23,7 @@ from toolkit.settings.service import Service
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
+from toolkit.tables.wire_entries import WireReader
 
 CONNECTIONS: Final = 16
 """Requests under way at once, at most, when nothing else is said."""
@@ -281,6 +282,8 @@ def open_failures(
                 tables=decoder.tables,
                 exists=exists,
                 key="dlq_id",
+                # what is left out here would be missed among what the page holds
+                read=WireReader(redactor).read if redactor and keep is None else None,
             ),
             work,
             sender,

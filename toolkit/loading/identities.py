@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -31,8 +31,12 @@ def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
     >>> len(first), first == second, first == third
     (16, False, True)
     """
+    return identities_of(keys(table, key).to_pylist())
+
+
+def identities_of(texts: Iterable[str]) -> list[bytes]:
+    """The same for the keys themselves."""
     digest = hashlib.blake2b
-    texts = keys(table, key).to_pylist()
     return [digest(text.encode(), digest_size=IDENTITY_BYTES).digest() for text in texts]
 
 

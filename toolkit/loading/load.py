@@ -11,6 +11,7 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import compress
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -84,12 +85,18 @@ class Load:
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Read. A load can be read once."""
+        with closing(self.pieces()) as pieces:
+            for piece in pieces:
+                if piece.table.num_rows:
+                    yield piece.table
+
+    def pieces(self) -> Generator[Piece]:
+        """Read, and hand on what the reader knows of the rows beside them."""
         with closing(self._pieces()) as pieces:
             for piece, given in pieces:
                 # no call in between: an interrupt finds both done, or neither
                 self._given = given
-                if piece.table.num_rows:
-                    yield piece.table
+                yield piece
 
     def checkpoint(self) -> Checkpoint:
         """Where the load is: valid whenever it waits for its reader, has raised, or has ended."""
@@ -193,10 +200,13 @@ class Load:
                 position, table = self.work.position, piece.table
                 if limit is not None and self._rows + table.num_rows >= limit:
                     table = table.slice(0, limit - self._rows)
-                    piece = replace(piece, table=table)
+                    rows = slice(table.num_rows)
+                    found = None if piece.found is None else piece.found[rows]
+                    piece = replace(piece, table=table, found=found, digests=piece.digests[rows])
                     self._reached_limit = True
-                self._rows += table.num_rows
-                progress.add(table.num_rows, retries=max(0, self.work.requests - self.work.pages))
+                count = table.num_rows + len(piece.known)
+                self._rows += count
+                progress.add(count, retries=max(0, self.work.requests - self.work.pages))
                 yield piece, (position, self._rows)
                 if self._reached_limit:
                     break
@@ -205,16 +215,27 @@ class Load:
     def _unique(self, piece: Piece) -> Piece:
         """The piece with the rows whose id is new; the others are kept aside."""
         found = identities(piece.table, self.plan.key) if piece.found is None else piece.found
-        fresh = self.work.rows.add(found)
+        fresh = self.work.rows.add([*piece.known, *found])
         if fresh is None:
-            return piece
+            return replace(piece, found=found)
+        if piece.known:
+            raise InputError(
+                f"loading {self.plan.what}",
+                got="rows at rest in a piece with rows that came before",
+                expected="such a piece with all its rows in its table",
+            )
         mask = pa.array(fresh, pa.bool_())
         known = piece.table.filter(pc.invert(mask))
         self.again.append(known)
         self._unasked.append(not piece.asked_again)
         if not piece.asked_again:
             self.work.duplicates += known.num_rows
-        return replace(piece, table=piece.table.filter(mask), found=None)
+        return replace(
+            piece,
+            table=piece.table.filter(mask),
+            found=list(compress(found, fresh)),
+            digests=list(compress(piece.digests, fresh)),
+        )
 
     def _latest(self, whole: pa.Table) -> tuple[pa.Table, int, int]:
         """The rows, later versions in place; how many there are, and how many came unasked."""

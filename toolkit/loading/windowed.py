@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.loading.identities import identities
+from toolkit.loading.identities import identities_of
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.reading import Delivery, Reading
+from toolkit.loading.recognising import Recognised, recognise
 from toolkit.loading.settling import MOST_SOUGHT, Partition
 from toolkit.loading.windows import Span, Window, Windows
 from toolkit.loading.work import Piece, Work
+from toolkit.tables.wire_entries import WireEntries
 
 _OVERLAP = "entries came from two windows of time"
 _NO_DATES = "the service did not take the dates of a window of time"
@@ -39,6 +41,8 @@ class Listing:
         Given a transport and an id, whether there is such an entry.
     key : str
         The column of the id.
+    read : callable, optional
+        Tells a page's entries by their bytes, or gives None where it cannot.
     """
 
     asked: Span
@@ -46,6 +50,7 @@ class Listing:
     tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
     exists: Callable[[Transport, str], bool]
     key: str
+    read: Callable[[bytes], WireEntries | None] | None = None
 
 
 class Reader:
@@ -136,17 +141,23 @@ class Reader:
         return None
 
     def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
-        tables = self._listing.tables([delivery.page.rows for delivery in deliveries if delivery.page])
+        pages = [delivery.page for delivery in deliveries if delivery.page]
+        recognised = self._recognised([page.rows for page in pages])
+        rows = [one.rows if one else page.rows for page, one in zip(pages, recognised, strict=True)]
+        told = zip(recognised, self._listing.tables(rows), strict=True)
         for delivery in deliveries:
             window = delivery.window
             if delivery.page is None:
                 if self._refused(delivery):
                     return
                 continue
-            table = next(tables)
+            one, table = next(told)
             self._work.count(delivery.page)
-            ids = table[self._listing.key].to_pylist()
-            found = identities(table, (self._listing.key,))
+            if one and one.known and not self._work.rows.are_new(one.found):
+                one = None  # some came with a page in between: the later version has to be looked at
+                (table,) = self._listing.tables([delivery.page.rows])
+            ids = one.ids if one else table[self._listing.key].to_pylist()
+            found = one.found if one else identities_of(ids)
             twice = self._partition.twice(window)
             apart = self._partition.take(delivery, found, ids)
             asked_again = self._partition.twice(window) == twice or window.again
@@ -158,9 +169,18 @@ class Reader:
                     self._reading.add([again])
             self._work.position = self._partition.position
             place = float("-inf") if window.last is None else -window.last
-            yield Piece(table=table, place=(place,), found=found, asked_again=asked_again)
+            piece = Piece(table=table, place=(place,), found=found, asked_again=asked_again)
+            if one:
+                piece = replace(piece, found=one.fresh, digests=one.digests, known=one.known)
+            yield piece
             if not apart:
                 return  # what else came will come again
+
+    def _recognised(self, pages: Sequence[bytes]) -> list[Recognised | None]:
+        """What is at rest of each page as it came, where that can be told."""
+        if self._work.at_rest is None or self._listing.read is None:
+            return [None] * len(pages)
+        return list(recognise(pages, self._listing.read, self._work.rows.are_new, self._work.at_rest))
 
     def _refused(self, delivery: Delivery) -> bool:
         """Go on without a page; whether all else that came counts for nothing, too."""

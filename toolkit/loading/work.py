@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -9,6 +10,7 @@ import pyarrow as pa
 
 from toolkit.client.pages import Page
 from toolkit.loading.identities import Identities
+from toolkit.loading.recognising import AtRest
 
 _COUNTS: Final = (
     "pages",
@@ -41,6 +43,8 @@ class Work:
         to and including that one make up.
     rows : Identities
         Of the rows given out so far.
+    at_rest : callable, optional
+        Which entries are at rest as they came. A reader that can tell need not decode them: see `Piece`.
     """
 
     pages: int = 0
@@ -55,6 +59,7 @@ class Work:
     notes: list[str] = field(default_factory=list)
     position: dict[str, Any] = field(default_factory=dict)
     rows: Identities = field(default_factory=Identities)
+    at_rest: AtRest | None = None
 
     def count(self, page: Page) -> None:
         """Add a page's work."""
@@ -89,6 +94,10 @@ class Piece:
         comes first.
     found : list of bytes, optional
         The identities of its rows.
+    digests : list of bytes
+        Of the bytes its rows came in, 16 each; empty where the reader does not tell.
+    known : list of bytes
+        Identities of further rows, which are at rest as they came, and none of which was given out before.
     asked_again : bool
         Whether rows that are known are no sign of movement: they were asked for a second time.
     """
@@ -96,12 +105,22 @@ class Piece:
     table: pa.Table
     place: tuple[Any, ...] = ()
     found: list[bytes] | None = None
+    digests: list[bytes] = field(default_factory=list)
+    known: list[bytes] = field(default_factory=list)
     asked_again: bool = False
 
-    @property
-    def num_rows(self) -> int:
-        """How many rows its table has."""
-        return int(self.table.num_rows)
+
+def joined(pieces: Sequence[Piece]) -> Piece:
+    """Pieces of a load as one, with zeros for the digests of rows that have none."""
+    tables = [piece.table for piece in pieces if piece.table.num_rows]
+    return Piece(
+        table=pa.concat_tables(tables or [pieces[0].table]),
+        found=[identity for piece in pieces for identity in piece.found or ()],
+        digests=[
+            digest for piece in pieces for digest in piece.digests or [bytes(16)] * piece.table.num_rows
+        ],
+        known=[identity for piece in pieces for identity in piece.known],
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

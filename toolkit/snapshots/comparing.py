@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.identities import identities
+from toolkit.loading.work import Piece
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.checkpoint import Resting, read_whole
 from toolkit.snapshots.commit import Change
-from toolkit.snapshots.fingerprints import WIDTH, fingerprints
-from toolkit.snapshots.index import ENTRY, Entries, Index, new_entries
+from toolkit.snapshots.fingerprints import fingerprints
+from toolkit.snapshots.index import ENTRY, Entries, Ids, Index, new_entries
 from toolkit.snapshots.merging import Fresh, Merge, milliseconds
 from toolkit.snapshots.spool import WAITING_BYTES, Spool
 from toolkit.tables.schemas import FAILURES
@@ -73,26 +74,30 @@ class Comparison:
                 self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
             self.rows = sum(file.rows for file in resting.identities)
 
-    def take(self, table: pa.Table, known_as: bytes) -> None:
+    def at_rest(self, identities: bytes, digests: bytes) -> _Mask:
+        """Which entries are at rest, and there, as they came."""
+        places = self._index.find(_items(identities))
+        found: _Mask = places >= 0
+        before = self._index.entries[places[found]]
+        found[found] = (before["wire"] == _items(digests)[found]) & ~before["gone"]
+        return found
+
+    def take(self, piece: Piece) -> None:
         """Compare rows with those at rest; keep the new and the changed ones."""
-        if len(known_as) != WIDTH * table.num_rows:
-            raise SnapshotError(
-                f"syncing the snapshot {self._change.folder}",
-                got=f"{len(known_as) // WIDTH:,} identities for {table.num_rows:,} rows",
-                expected="one for each",
-                next_step="Sync again. The snapshot is as it was.",
-            )
-        entries, places = self._compared(table, known_as)
+        table = piece.table
+        entries, places = self._compared(table, piece)
         known = places >= 0
-        if self._seen[places[known]].any() or _repeated(places[known]):
+        seen = np.concatenate([places[known], self._index.find(_items(b"".join(piece.known)))])
+        if (seen < 0).any() or self._seen[seen].any() or _repeated(seen):
             raise self._twice()
         different = ~known
         different[known] = self._differs(entries[known], places[known])
         if different.any():
             mask = pa.array(different)
             self._first.add(table.filter(mask), entries[different], places[different])
-        self._seen[places[known]] = True
-        self.rows += table.num_rows
+        self._index.learn(places[~different], entries["wire"][~different])
+        self._seen[seen] = True
+        self.rows += table.num_rows + len(piece.known)
 
     def take_later(self, table: pa.Table) -> None:
         """Keep the later versions of rows that were taken before, if they are other ones."""
@@ -139,12 +144,13 @@ class Comparison:
                 self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
         return self._known
 
-    def _compared(self, table: pa.Table, known_as: bytes | None = None) -> tuple[Entries, _Places]:
+    def _compared(self, table: pa.Table, piece: Piece | None = None) -> tuple[Entries, _Places]:
         """What is remembered of each row, and its place at rest; -1 for new ones."""
-        joined = b"".join(identities(table, KEY)) if known_as is None else known_as
-        ids = np.frombuffer(joined, dtype=ENTRY["id"])
+        found = piece.found if piece and piece.found is not None else identities(table, KEY)
+        ids = _items(b"".join(found))
+        wire = _items(b"".join(piece.digests)) if piece else np.zeros_like(ids)
         places = self._index.find(ids)
-        entries = new_entries(ids, fingerprints(table), self._now)
+        entries = new_entries(ids, fingerprints(table), wire, self._now)
         known = places >= 0
         entries["first_seen"][known] = self._index.entries["first_seen"][places[known]]
         return entries, places
@@ -211,6 +217,10 @@ def _last_of_each(ids: npt.NDArray[np.bytes_]) -> _Mask:
     last = np.zeros(len(ids), dtype=bool)
     last[len(ids) - 1 - np.unique(ids[::-1], return_index=True)[1]] = True
     return last
+
+
+def _items(joined: bytes) -> Ids:
+    return np.frombuffer(joined, dtype=ENTRY["id"])
 
 
 def _repeated(values: npt.NDArray[Any]) -> bool:

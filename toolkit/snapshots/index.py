@@ -1,4 +1,4 @@
-"""What a sync remembers of every row at rest: its id, its content, when first seen, whether it is gone."""
+"""What a sync remembers of every row at rest: its id, its content, how it came, when, whether it is gone."""
 
 from __future__ import annotations
 
@@ -13,9 +13,17 @@ from toolkit.snapshots.fingerprints import WIDTH, Fingerprints
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Manifest
 
-ENTRY = np.dtype([("id", f"S{WIDTH}"), ("content", f"S{WIDTH}"), ("first_seen", "<i8"), ("gone", "?")])
-"""One row: its id as a load knows it, the fingerprint of its content, when it was first seen (in milliseconds
-since 1970), and whether it is marked gone."""
+ENTRY = np.dtype(
+    [
+        ("id", f"S{WIDTH}"),
+        ("content", f"S{WIDTH}"),
+        ("wire", f"S{WIDTH}"),
+        ("first_seen", "<i8"),
+        ("gone", "?"),
+    ]
+)
+"""One row: its id as a load knows it, the fingerprint of its content, the digest of the bytes it came in or
+zeros, when it was first seen (milliseconds since 1970), and whether it is marked gone."""
 
 Entries = npt.NDArray[np.void]
 Ids = npt.NDArray[np.bytes_]
@@ -28,10 +36,16 @@ class Index:
     ----------
     entries : numpy.ndarray
         dtype `ENTRY`, in the order of the manifest's files and of their rows.
+
+    Attributes
+    ----------
+    has_learnt : bool
+        Whether entries are other ones than at rest.
     """
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
+        self.has_learnt = False
         beginnings = _beginnings(entries["id"])
         self._order = np.argsort(beginnings, kind="stable")
         self._sorted = beginnings[self._order]
@@ -44,6 +58,16 @@ class Index:
     def repeats(self) -> bool:
         """Whether an id is there twice."""
         return self._runs > 1 and len(np.unique(self.entries["id"])) < len(self)
+
+    def learn(self, places: npt.NDArray[np.int64], wire: Ids) -> None:
+        """Remember the bytes that rows came in now: other ones than before, with the same content."""
+        news = (wire != b"") & (wire != self.entries["wire"][places])
+        if not news.any():
+            return
+        if not self.has_learnt:
+            self.entries = self.entries.copy()  # those at rest cannot be written to
+            self.has_learnt = True
+        self.entries["wire"][places[news]] = wire[news]
 
     def find(self, ids: Ids) -> npt.NDArray[np.int64]:
         """Positions of these ids, -1 for those that are not there."""
@@ -63,7 +87,7 @@ def _beginnings(ids: Ids) -> npt.NDArray[np.uint64]:
     return np.ascontiguousarray(ids).view(np.uint64)[::2]
 
 
-def new_entries(ids: Ids, content: Fingerprints, first_seen: Any) -> Entries:
+def new_entries(ids: Ids, content: Fingerprints, wire: Ids, first_seen: Any) -> Entries:
     """Entries of rows that are there.
 
     Parameters
@@ -72,11 +96,14 @@ def new_entries(ids: Ids, content: Fingerprints, first_seen: Any) -> Entries:
         As a load knows them.
     content : numpy.ndarray
         Fingerprints.
+    wire : numpy.ndarray
+        Digests of the bytes they came in.
     first_seen : int or numpy.ndarray
         Milliseconds since 1970.
     """
     entries = np.zeros(len(ids), dtype=ENTRY)
-    entries["id"], entries["content"], entries["first_seen"] = ids, content, first_seen
+    entries["id"], entries["content"], entries["wire"] = ids, content, wire
+    entries["first_seen"] = first_seen
     return entries
 
 

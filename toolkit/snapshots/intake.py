@@ -7,16 +7,17 @@ holds exactly the pieces taken in: where that is in doubt, none is written, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol
 
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.load import Checkpoint, Load
+from toolkit.loading.work import Piece, joined
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import VERSION, Resting, RestingFile, misfit, read_whole, whole
 from toolkit.snapshots.commit import Change, Clock
@@ -31,6 +32,7 @@ BATCH_BYTES: Final = 8 << 20
 
 _MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
 _IDENTITY: Final = 16
+_KNOWN_BYTES: Final = 64  # that the identity of a row at rest takes while it waits
 
 
 class Taker(Protocol):
@@ -40,8 +42,8 @@ class Taker(Protocol):
     def rows(self) -> int:
         """Rows taken so far, those of the checkpoint it goes on from included."""
 
-    def take(self, table: pa.Table, known_as: bytes) -> None:
-        """Take rows whose ids are new; 16 bytes stand for each row's."""
+    def take(self, piece: Piece) -> None:
+        """Take rows whose ids are new."""
 
     def take_later(self, table: pa.Table) -> None:
         """Take rows that came again: the later version of what was taken."""
@@ -94,7 +96,7 @@ class Intake:
         self._monotonic = monotonic
         self._saved_at = monotonic()
         self._later = 0
-        self._waiting_rows, self._row_bytes = 0, 0.0
+        self._waiting_rows, self._waiting_known, self._row_bytes = 0, 0, 0.0
         self._busy = False
         self.note = ""
         self.resting = self._fitting()
@@ -115,12 +117,12 @@ class Intake:
         return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
 
     def _read(self, taker: Taker, hold: Hold) -> None:
-        waiting: list[pa.Table] = []
+        waiting: list[Piece] = []
         try:
-            with closing(cast("Generator[pa.Table]", iter(self._load))) as tables:
-                for table in tables:
+            with closing(self._load.pieces()) as pieces:
+                for piece in pieces:
                     with hold:
-                        waiting.append(table)
+                        waiting.append(piece)
                         self._take(taker, waiting)
             with hold:
                 self._flush(taker, waiting)
@@ -138,23 +140,25 @@ class Intake:
     def _due(self) -> bool:
         return self._monotonic() - self._saved_at >= self._every
 
-    def _take(self, taker: Taker, waiting: list[pa.Table]) -> None:
+    def _take(self, taker: Taker, waiting: list[Piece]) -> None:
         due = self._due
-        if len(waiting) % _MEASURED == 1:
-            self._row_bytes = max(self._row_bytes, waiting[-1].nbytes / waiting[-1].num_rows)
-        self._waiting_rows += waiting[-1].num_rows
-        if due or self._waiting_rows * self._row_bytes >= self._batch_bytes:
+        table = waiting[-1].table
+        if table.num_rows and (len(waiting) % _MEASURED == 1 or not self._row_bytes):
+            self._row_bytes = max(self._row_bytes, table.nbytes / table.num_rows)
+        self._waiting_rows += table.num_rows
+        self._waiting_known += len(waiting[-1].known)
+        waiting_bytes = self._waiting_rows * self._row_bytes + self._waiting_known * _KNOWN_BYTES
+        if due or waiting_bytes >= self._batch_bytes:
             self._flush(taker, waiting)
         if due:
             self._save(taker)
 
-    def _flush(self, taker: Taker, waiting: list[pa.Table]) -> None:
+    def _flush(self, taker: Taker, waiting: list[Piece]) -> None:
         self._busy = True
         if waiting:
-            table, rows = pa.concat_tables(waiting), taker.rows
-            taker.take(table, self._load.work.rows.between(rows, rows + table.num_rows))
+            taker.take(joined(waiting))
             waiting.clear()
-            self._waiting_rows, self._row_bytes = 0, 0.0
+            self._waiting_rows, self._waiting_known, self._row_bytes = 0, 0, 0.0
         again = self._load.again
         if len(again) > self._later:
             taker.take_later(pa.concat_tables(again[self._later :]))

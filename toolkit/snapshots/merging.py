@@ -144,7 +144,7 @@ class Merge:
     def _committed(self) -> int:
         before, receipt = self._change.previous, self._receipt
         files = tuple(file.listed for file in self._kept)
-        same = before is not None and files == before.files and not self._written
+        same = before is not None and files == before.files and not (self._written or self._index.has_learnt)
         kept = [self._index.entries[file.rows] for file in self._kept]
         written = [entries for one in self._written for entries in one.entries]
         manifest = self._change.commit(

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 
 from toolkit.errors import InputError
 from toolkit.loading.identities import identities
+from toolkit.loading.work import Piece
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import Resting, RestingFile
 from toolkit.snapshots.commit import Change
@@ -60,8 +61,9 @@ class Stream:
             change.adopt(file)
         self.rows = sum(part.rows for part in self._parts)
 
-    def take(self, table: pa.Table, known_as: bytes = b"") -> None:  # noqa: ARG002 - other takers need it
+    def take(self, piece: Piece) -> None:
         """Write rows."""
+        table = piece.table
         if not table.schema.equals(self._schema):
             raise InputError(
                 "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"

@@ -171,4 +171,5 @@ def sync_load(
         comparison = Comparison(
             change, index, intake.began, resting=intake.resting, waiting_bytes=waiting_bytes
         )
+        load.work.at_rest = comparison.at_rest
         return comparison.finish(intake.read(comparison))
