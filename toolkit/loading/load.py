@@ -66,8 +66,6 @@ class Load:
     resumed_from : Checkpoint, optional
         Of the load that this one goes on with. Its rows are known and do not come again.
     work : Work
-    again : list of pyarrow.Table
-        Rows that came again, after the first, in the order in which they came.
     """
 
     plan: Plan
@@ -75,8 +73,6 @@ class Load:
     progress: Callable[[], Progress]
     resumed_from: Checkpoint | None = None
     work: Work = field(default_factory=Work)
-    again: list[pa.Table] = field(default_factory=list)
-    _unasked: list[bool] = field(default_factory=list, repr=False)
     _given: tuple[dict[str, Any], int] = field(default_factory=lambda: ({}, 0), repr=False)
     _rows: int = 0
     _started: str = ""
@@ -91,7 +87,7 @@ class Load:
                     yield piece.table
 
     def pieces(self) -> Generator[Piece]:
-        """Read, and hand on what the reader knows of the rows beside them."""
+        """Read, and hand on what is known of the rows beside them, and later versions of rows."""
         with closing(self._pieces()) as pieces:
             for piece, given in pieces:
                 # no call in between: an interrupt finds both done, or neither
@@ -153,10 +149,12 @@ class Load:
             When the load ends short; what was read is its `.partial`.
         """
         read: list[Piece] = []
+        later: list[Piece] = []
         try:
-            with closing(self._pieces()) as pieces:
-                for piece, given in pieces:
-                    self._given = given
+            with closing(self.pieces()) as pieces:
+                for piece in pieces:
+                    if piece.later is not None:
+                        later.append(piece)
                     if piece.table.num_rows:
                         read.append(piece)
         except (ToolkitError, KeyboardInterrupt) as error:
@@ -172,8 +170,8 @@ class Load:
             ) from error
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
         receipt = self.receipt
-        if self.again:
-            whole, changed, unasked = self._latest(whole)
+        if later:
+            whole, changed, unasked = self._latest(whole, later)
             receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unasked), changed=changed)
         frame = to_frame(whole, receipt)
         if not receipt.complete and not self._reached_limit:
@@ -213,7 +211,7 @@ class Load:
         self._ended = _now()
 
     def _unique(self, piece: Piece) -> Piece:
-        """The piece with the rows whose id is new; the others are kept aside."""
+        """The piece with the rows whose id is new in its table, and the others as later ones."""
         found = identities(piece.table, self.plan.key) if piece.found is None else piece.found
         fresh = self.work.rows.add([*piece.known, *found])
         if fresh is None:
@@ -225,26 +223,25 @@ class Load:
                 expected="such a piece with all its rows in its table",
             )
         mask = pa.array(fresh, pa.bool_())
-        known = piece.table.filter(pc.invert(mask))
-        self.again.append(known)
-        self._unasked.append(not piece.asked_again)
+        later = piece.table.filter(pc.invert(mask))
         if not piece.asked_again:
-            self.work.duplicates += known.num_rows
+            self.work.duplicates += later.num_rows
         return replace(
             piece,
             table=piece.table.filter(mask),
+            later=later,
             found=list(compress(found, fresh)),
             digests=list(compress(piece.digests, fresh)),
         )
 
-    def _latest(self, whole: pa.Table) -> tuple[pa.Table, int, int]:
+    def _latest(self, whole: pa.Table, later: list[Piece]) -> tuple[pa.Table, int, int]:
         """The rows, later versions in place; how many there are, and how many came unasked."""
-        again = pa.concat_tables(self.again)
+        again = pa.concat_tables(piece.later for piece in later)
         known = pc.index_in(keys(again, self.plan.key), value_set=keys(whole, self.plan.key))
         if known.null_count == 0 and whole.take(known).equals(again):
             return whole, 0, 0
         unasked = [
-            flag for flag, table in zip(self._unasked, self.again, strict=True) for _ in range(table.num_rows)
+            not piece.asked_again for piece in later if piece.later for _ in range(piece.later.num_rows)
         ]
         order = list(range(whole.num_rows))
         changed, changed_unasked = set[int](), 0

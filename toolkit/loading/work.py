@@ -98,6 +98,8 @@ class Piece:
         Of the bytes its rows came in, 16 each; empty where the reader does not tell.
     known : list of bytes
         Identities of further rows, which are at rest as they came, and none of which was given out before.
+    later : pyarrow.Table, optional
+        Rows that came before: their later version. A load finds them, not a reader.
     asked_again : bool
         Whether rows that are known are no sign of movement: they were asked for a second time.
     """
@@ -107,12 +109,14 @@ class Piece:
     found: list[bytes] | None = None
     digests: list[bytes] = field(default_factory=list)
     known: list[bytes] = field(default_factory=list)
+    later: pa.Table | None = None
     asked_again: bool = False
 
 
 def joined(pieces: Sequence[Piece]) -> Piece:
     """Pieces of a load as one, with zeros for the digests of rows that have none."""
     tables = [piece.table for piece in pieces if piece.table.num_rows]
+    later = [piece.later for piece in pieces if piece.later is not None]
     return Piece(
         table=pa.concat_tables(tables or [pieces[0].table]),
         found=[identity for piece in pieces for identity in piece.found or ()],
@@ -120,6 +124,7 @@ def joined(pieces: Sequence[Piece]) -> Piece:
             digest for piece in pieces for digest in piece.digests or [bytes(16)] * piece.table.num_rows
         ],
         known=[identity for piece in pieces for identity in piece.known],
+        later=pa.concat_tables(later) if later else None,
     )
 
 

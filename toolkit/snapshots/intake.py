@@ -95,8 +95,7 @@ class Intake:
         self._batch_bytes = batch_bytes
         self._monotonic = monotonic
         self._saved_at = monotonic()
-        self._later = 0
-        self._waiting_rows, self._waiting_known, self._row_bytes = 0, 0, 0.0
+        self._waiting_rows, self._row_bytes, self._other_bytes = 0, 0.0, 0
         self._busy = False
         self.note = ""
         self.resting = self._fitting()
@@ -142,13 +141,12 @@ class Intake:
 
     def _take(self, taker: Taker, waiting: list[Piece]) -> None:
         due = self._due
-        table = waiting[-1].table
-        if table.num_rows and (len(waiting) % _MEASURED == 1 or not self._row_bytes):
-            self._row_bytes = max(self._row_bytes, table.nbytes / table.num_rows)
-        self._waiting_rows += table.num_rows
-        self._waiting_known += len(waiting[-1].known)
-        waiting_bytes = self._waiting_rows * self._row_bytes + self._waiting_known * _KNOWN_BYTES
-        if due or waiting_bytes >= self._batch_bytes:
+        piece = waiting[-1]
+        if piece.table.num_rows and (len(waiting) % _MEASURED == 1 or not self._row_bytes):
+            self._row_bytes = max(self._row_bytes, piece.table.nbytes / piece.table.num_rows)
+        self._waiting_rows += piece.table.num_rows
+        self._other_bytes += _KNOWN_BYTES * len(piece.known) + (piece.later.nbytes if piece.later else 0)
+        if due or self._waiting_rows * self._row_bytes + self._other_bytes >= self._batch_bytes:
             self._flush(taker, waiting)
         if due:
             self._save(taker)
@@ -156,16 +154,12 @@ class Intake:
     def _flush(self, taker: Taker, waiting: list[Piece]) -> None:
         self._busy = True
         if waiting:
-            taker.take(joined(waiting))
+            piece = joined(waiting)
+            taker.take(piece)
+            if piece.later is not None:
+                taker.take_later(piece.later)
             waiting.clear()
-            self._waiting_rows, self._waiting_known, self._row_bytes = 0, 0, 0.0
-        again = self._load.again
-        if len(again) > self._later:
-            taker.take_later(pa.concat_tables(again[self._later :]))
-            # a second pass brings everything again, which need not all be kept
-            none = self._load.plan.schema.empty_table()
-            again[self._later :] = [none] * (len(again) - self._later)
-            self._later = len(again)
+            self._waiting_rows, self._row_bytes, self._other_bytes = 0, 0.0, 0
         self._busy = False
 
     def _save(self, taker: Taker) -> None:
