@@ -1,0 +1,238 @@
+"""Syncs that do not decode what is at rest as it came: the same snapshot as if they did."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import toolkit as tk
+from toolkit.client.retry import RetryPolicy
+from toolkit.client.transport import Transport
+from toolkit.errors import IncompleteLoadWarning, ToolkitError
+from toolkit.loading.failures import open_failures
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.syncing import sync_load
+from toolkit.tables.failures import FailureDecoder
+
+PAGE = 3
+_SYNCING = {"suppress_health_check": [HealthCheck.function_scoped_fixture], "deadline": None}
+
+
+def entry(name: str, **values: Any) -> bytes:
+    """An entry as the service writes it."""
+    return json.dumps({"dlqId": name, "createdAt": 1_767_225_600_000, "body": "text", **values}).encode()
+
+
+def entries(*names: str) -> list[bytes]:
+    """Entries of these ids."""
+    return [entry(name) for name in names]
+
+
+@pytest.fixture
+def dlq(server: Any) -> SimpleNamespace:
+    """What the service lists, in pages of three; `spoilt` may give another answer to a page's number."""
+    listed = SimpleNamespace(entries=[], spoilt=lambda number: None)
+
+    def page(asked: Any) -> bytes:
+        number = int(dict(asked.query).get("cursor", 0))
+        spoilt = listed.spoilt(number)
+        if spoilt is not None:
+            return spoilt
+        rows = listed.entries[number * PAGE : (number + 1) * PAGE]
+        more = len(listed.entries) > (number + 1) * PAGE
+        cursor = b'"%d"' % (number + 1) if more else b"null"
+        return b'{"messages": [' + b", ".join(rows) + b'], "cursor": ' + cursor + b"}"
+
+    server.answering(page)
+    return listed
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The ids of the entries that were decoded, in order."""
+    ids: list[str] = []
+    tables = FailureDecoder.tables
+
+    def watched(self: FailureDecoder, pages: Any) -> Iterator[Any]:
+        for table in tables(self, pages):
+            ids.extend(table["dlq_id"].to_pylist())
+            yield table
+
+    monkeypatch.setattr(FailureDecoder, "tables", watched)
+    return ids
+
+
+@pytest.fixture
+def sync(server: Any, tmp_path: Path, decoded: list[str]) -> Callable[..., tuple[dict[str, int], list[str]]]:
+    """Syncs, one page after another: how many rows are added, changed and gone, and what was decoded."""
+
+    def run(service: tk.Service | None = None, name: str = "kept") -> tuple[dict[str, int], list[str]]:
+        decoded.clear()
+        service = service or server.service()
+        changes = tk.sync_failures(service, tmp_path / name, progress=False, connections=1)
+        assert changes.receipt.rows == len(tk.read_snapshot(tmp_path / name).query("gone_between.isna()"))
+        return changes.counts, list(decoded)
+
+    return run
+
+
+def counts(added: int = 0, changed: int = 0, gone: int = 0) -> dict[str, int]:
+    """As `Changes.counts`."""
+    return {"added": added, "changed": changed, "gone": gone}
+
+
+def test_only_what_is_new_or_came_otherwise_is_decoded(dlq: SimpleNamespace, sync: Any) -> None:
+    """Nothing of a DLQ that is as it was; of another one, the entries that differ and no others."""
+    dlq.entries = entries(*"abcdefgh")
+    assert sync() == (counts(added=8), list("abcdefgh"))
+    assert sync() == (counts(), [])
+    dlq.entries = [entry("new"), *entries("a", "b"), entry("c", body="other"), *entries("d", "f", "g", "h")]
+    assert sync() == (counts(added=1, changed=1, gone=1), ["new", "c"])
+    assert sync() == (counts(), [])
+
+
+def test_what_comes_back_is_decoded_and_unmarked(dlq: SimpleNamespace, sync: Any, tmp_path: Path) -> None:
+    """Though its bytes are those at rest."""
+    dlq.entries = entries("a", "b")
+    sync()
+    dlq.entries = entries("a")
+    assert sync() == (counts(gone=1), [])
+    dlq.entries = entries("a", "b")
+    assert sync() == (counts(changed=1), ["b"])
+    assert tk.read_snapshot(tmp_path / "kept")["gone_between"].isna().all()
+    assert sync() == (counts(), [])
+
+
+def test_other_bytes_of_the_same_row_are_no_change_and_are_learnt(dlq: SimpleNamespace, sync: Any) -> None:
+    """A service that writes its JSON in another way is compared once, and recognised from then on."""
+    dlq.entries = [b'{"dlqId": "a", "body": "x"}', *entries("b")]
+    sync()
+    dlq.entries = [b'{"body":"\\u0078","dlqId":"a"}', *entries("b")]
+    assert sync() == (counts(), ["a"])
+    assert sync() == (counts(), [])
+
+
+def test_what_is_masked_otherwise_is_decoded(
+    dlq: SimpleNamespace, sync: Any, server: Any, clean_environment: Path
+) -> None:
+    """A token that has become ours changes the rows that hold it; so does another user's key."""
+    token = "another-token-than-the-one-above"
+    dlq.entries = [
+        entry("a", body=f"says {token}"),
+        entry("b", header={"Authorization": ["x" * 30]}),
+        entry("c"),
+    ]
+    sync()
+    renewed = tk.connect(queue_url=server.url, queue_token=token)
+    assert sync(renewed) == (counts(changed=1), ["a", "b", "c"])
+    assert sync(renewed) == (counts(), [])
+    (key,) = clean_environment.rglob("masking.key")
+    key.unlink()
+    renewed = tk.connect(queue_url=server.url, queue_token=token)
+    assert sync(renewed) == (counts(changed=2), ["a", "b", "c"])
+
+
+@pytest.mark.parametrize(("first", "second", "changed"), [("text", "new", 1), ("new", "text", 0)])
+def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
+    dlq: SimpleNamespace, sync: Any, tmp_path: Path, first: str, second: str, changed: int
+) -> None:
+    """On two pages of one load, once as at rest and once not: whichever came last."""
+    dlq.entries = entries(*"abcde")
+    sync()
+    dlq.entries = [*entries("b", "c"), entry("a", body=first), entry("a", body=second), *entries("d", "e")]
+    with pytest.warns(IncompleteLoadWarning, match="not complete"):
+        found, decoded = sync()
+    assert found == counts(changed=changed)
+    assert "a" in decoded
+    kept = tk.read_snapshot(tmp_path / "kept").set_index("dlq_id")
+    assert kept["body"]["a"] == second
+    assert sorted(kept.index) == list("abcde")
+
+
+def test_a_page_that_is_not_as_specified_is_decoded_and_the_others_are_not(
+    dlq: SimpleNamespace, sync: Any
+) -> None:
+    """A lone surrogate in an id, which no strict reader takes."""
+    odd = b'{"dlqId": "x\\ud800", "body": "text"}'
+    dlq.entries = [*entries("a", "b", "c"), odd, *entries("e", "f")]
+    assert sync()[0] == counts(added=6)
+    found, decoded = sync()
+    assert found == counts()
+    assert decoded[1:] == ["e", "f"]
+
+
+def test_a_stopped_sync_goes_on_and_ends_the_same(
+    dlq: SimpleNamespace, sync: Any, server: Any, decoded: list[str], tmp_path: Path
+) -> None:
+    """What was recognised before the stop counts as read, and nothing of it is decoded afterwards."""
+    dlq.entries = entries(*"abcdefgh")
+    sync()
+    dlq.entries = [*entries("new"), *dlq.entries]
+    dlq.spoilt = lambda number: b"<html>" if number == 2 else None
+    service = server.service()
+
+    def load() -> Any:
+        return open_failures(
+            service,
+            progress=False,
+            transport=lambda: Transport.to(service, "queue", policy=RetryPolicy(tries=1)),
+            connections=1,
+        )
+
+    with pytest.raises(ToolkitError, match="JSON"):
+        sync_load(load(), Folder(tmp_path / "kept"))
+    dlq.spoilt = lambda number: None
+    decoded.clear()
+    changes = sync_load(load(), Folder(tmp_path / "kept"))
+    assert (changes.counts, changes.receipt.resumed, changes.receipt.rows) == (counts(added=1), 1, 9)
+    assert "new" not in decoded
+    assert sync() == (counts(), ["new"])
+    assert sync() == (counts(), [])
+
+
+_STATES = st.lists(
+    st.dictionaries(st.sampled_from("abcdef"), st.sampled_from(["text", "new", "plain"]), min_size=1),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(max_examples=15, **_SYNCING)
+@given(states=_STATES)
+def test_any_history_ends_as_if_everything_was_decoded(
+    states: list[dict[str, str]],
+    dlq: SimpleNamespace,
+    server: Any,
+    tmp_path_factory: pytest.TempPathFactory,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The same rows and the same changes, sync after sync."""
+    service, folder = server.service(), tmp_path_factory.mktemp("history")
+    for state in states:
+        dlq.entries = [
+            entry(name, body=body)
+            .replace(b": ", b":" if body == "plain" else b": ")
+            .replace(b"plain", b"text")
+            for name, body in state.items()
+        ]
+        found = tk.sync_failures(service, folder / "recognising", progress=False)
+        with monkeypatch.context() as patch:
+            patch.setattr("toolkit.tables.wire_entries.WireReader.read", lambda *_: None)
+            expected = tk.sync_failures(service, folder / "decoding", progress=False)
+        assert found.counts == expected.counts
+        frames = [tk.read_snapshot(folder / name) for name in ("recognising", "decoding")]
+        ours, theirs = (
+            frame.assign(gone_between=frame["gone_between"].notna())
+            .drop(columns="first_seen_at")
+            .sort_values("dlq_id", ignore_index=True)
+            for frame in frames
+        )
+        pd.testing.assert_frame_equal(ours, theirs)

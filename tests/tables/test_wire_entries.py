@@ -1,0 +1,93 @@
+"""Entries told apart by their bytes: what the digests depend on, and which pages are left to the decoder."""
+
+from __future__ import annotations
+
+import json
+import string
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.redaction import Redactor, Secret
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.wire_entries import WireReader
+
+_REDACTOR = Redactor(key=b"example")
+_READER = WireReader(_REDACTOR)
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+_ENTRIES = st.builds(
+    lambda dlq_id, others: {**others, "dlqId": dlq_id},
+    st.text(string.printable, min_size=1, max_size=3),
+    st.dictionaries(st.sampled_from(["label", "body", "cause", "header"]), _VALUES, max_size=3),
+)
+
+
+def digests(rows: bytes, reader: WireReader = _READER) -> list[bytes]:
+    """Of a page that can be read."""
+    found = reader.read(rows)
+    assert found is not None
+    return found.digests
+
+
+@given(st.lists(_ENTRIES, max_size=4), st.sampled_from(["array", "listing"]), st.sampled_from([None, 1]))
+def test_entries_stand_in_the_order_of_the_decoder(entries: list, form: str, indent: int | None) -> None:
+    """As many, with the same ids, whichever form the page has; what is cut out decodes to the same rows."""
+    whole = {"messages": entries, "cursor": None} if form == "listing" else entries
+    rows = json.dumps(whole, indent=indent).encode()
+    found = _READER.read(rows)
+    assert found is not None
+    table = FailureDecoder(_REDACTOR).decode(rows)
+    assert found.ids == table["dlq_id"].to_pylist()
+    assert [json.loads(bytes(raw)) for raw in found.raws] == entries
+    cut = b"[" + b",".join(found.raws) + b"]"
+    assert FailureDecoder(_REDACTOR).decode(cut).equals(table)
+    assert digests(cut) == found.digests
+
+
+@given(_ENTRIES, _ENTRIES)
+def test_digests_are_equal_for_equal_bytes_alone(one: dict, other: dict) -> None:
+    """Wherever an entry stands, and among whichever others."""
+    first, second = json.dumps(one).encode(), json.dumps(other).encode()
+    (alone,) = digests(b"[" + first + b"]")
+    beside = digests(b'{"messages":[' + second + b" , " + first + b"]}")
+    assert beside[1] == alone
+    assert (beside[0] == alone) is (first == second)
+
+
+def test_digests_are_of_one_user_and_one_way_of_masking(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another masking key, other tokens of ours, another version: the same bytes may become another row."""
+    rows = b'[{"dlqId": "a"}]'
+    made = [
+        Redactor(key=b"example"),
+        Redactor(key=b"another"),
+        Redactor(key=b"example", own=[Secret("a-token-of-ours")]),
+        Redactor(key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]),
+    ]
+    found = [digests(rows, WireReader(redactor)) for redactor in made]
+    monkeypatch.setattr("toolkit.tables.wire_entries.__version__", "another")
+    found.append(digests(rows, WireReader(made[0])))
+    assert len({tuple(one) for one in found}) == len(found)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        b'[{"dlqId": "a"}',
+        b'[{"dlqId": ""}]',
+        b'[{"label": "x"}]',
+        b'[{"dlqId": 7}]',
+        b'[{"dlqId": "\\ud800"}]',
+        b'[{"dlqId": "a"}, 7]',
+        b'{"cursor": ""}',
+        b"<html>",
+        b"[" * 100_000,
+    ],
+)
+def test_a_page_that_is_not_as_specified_is_left_to_the_decoder(rows: bytes) -> None:
+    """Which says what is wrong, or reads it leniently."""
+    assert _READER.read(rows) is None
