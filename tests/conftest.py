@@ -108,6 +108,9 @@ def server() -> Iterator[ScriptedServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
+        wbufsize = (
+            -1
+        )  # head and body go out together: apart, the second waits for the first to be acknowledged
 
         def _do(self) -> None:
             parts = urlsplit(self.path)

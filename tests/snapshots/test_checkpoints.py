@@ -23,6 +23,7 @@ from pyarrow.fs import _MockFileSystem
 from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.load import Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.intake import EVERY
@@ -339,6 +340,17 @@ def test_the_later_version_of_a_vector_is_written(folder: Folder, made: SimpleNa
     assert frame["id"].tolist() == [row["id"] for page in pages for row in page]
     assert frame["id"][frame["data"] == "2"].tolist() == ["0-4", "2-0"]
     assert verify_snapshot(folder.path).unlisted == ()
+
+
+def test_what_comes_again_does_not_gather_in_memory(
+    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is taken in by the piece, like what is new, however often everything is read again."""
+    taken: list[int] = []
+    monkeypatch.setattr(Comparison, "take_later", lambda _, table: taken.append(table.num_rows))
+    load = made.load(*[made.entries("a", "b")] * 20)
+    assert len(sync_load(load, folder, batch_bytes=1).added) == 2
+    assert taken == [2] * 19
 
 
 def test_a_second_pass_that_finds_the_same_changes_nothing(folder: Folder, made: SimpleNamespace) -> None:

@@ -140,21 +140,24 @@ def test_what_is_masked_otherwise_is_decoded(
     assert sync(renewed) == (counts(changed=2), ["a", "b", "c"])
 
 
+@pytest.mark.parametrize("place", [2, 11])
 @pytest.mark.parametrize(("first", "second", "changed"), [("text", "new", 1), ("new", "text", 0)])
 def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
-    dlq: SimpleNamespace, sync: Any, tmp_path: Path, first: str, second: str, changed: int
+    dlq: SimpleNamespace, sync: Any, tmp_path: Path, *, place: int, first: str, second: str, changed: int
 ) -> None:
-    """On two pages of one load, once as at rest and once not: whichever came last."""
-    dlq.entries = entries(*"abcde")
+    """On two pages of one load, decoded together or not, once as at rest and once not: the last one."""
+    names = "abcdefghijklmnopqrst"
+    dlq.entries = entries(*names)
     sync()
-    dlq.entries = [*entries("b", "c"), entry("a", body=first), entry("a", body=second), *entries("d", "e")]
+    dlq.entries = entries(*names.replace("a", ""))
+    dlq.entries[place:place] = [entry("a", body=first), entry("a", body=second)]
     with pytest.warns(IncompleteLoadWarning, match="not complete"):
         found, decoded = sync()
     assert found == counts(changed=changed)
     assert "a" in decoded
     kept = tk.read_snapshot(tmp_path / "kept").set_index("dlq_id")
     assert kept["body"]["a"] == second
-    assert sorted(kept.index) == list("abcde")
+    assert sorted(kept.index) == list(names)
 
 
 def test_a_page_that_is_not_as_specified_is_decoded_and_the_others_are_not(
