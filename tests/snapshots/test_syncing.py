@@ -264,7 +264,7 @@ def test_the_metadata_says_receipt_and_schema_version(
     (name,) = [name for name in folder.names() if name.endswith(".parquet")]
     found = pq.read_metadata(folder.path / name)
     said = json.loads(found.metadata[b"toolkit"])
-    assert said == {"kind": "failures", "schema_version": 3, "receipt": changes.receipt.to_dict()}
+    assert said == {"kind": "failures", "schema_version": 4, "receipt": changes.receipt.to_dict()}
     assert set(found.metadata) == {b"toolkit", b"ARROW:schema"}
     assert found.row_group(0).column(0).compression == "ZSTD"
 

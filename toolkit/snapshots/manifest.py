@@ -18,8 +18,8 @@ MANIFEST: Final = "_manifest.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
-SCHEMA_VERSION: Final = 3
-"""Version of the columns, of what is hashed to tell a changed row, and of the ids in the index."""
+SCHEMA_VERSION: Final = 4
+"""Version of the columns, of what is hashed to tell a changed row, and of what the index holds."""
 
 KEPT_RECEIPTS: Final = 50
 """Receipts of the latest commits that the manifest keeps."""
