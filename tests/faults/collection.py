@@ -108,9 +108,9 @@ class Collection:
                 found.append(version)
         return found, False
 
-    def behind(self, found: list[Version], after: Place | None) -> Place:
-        """The place behind a page that began after a place."""
-        return ((after[0] if after else 0) + len(found),) if self.counts else found[-1].place
+    def behind(self, found: list[Version], after: Place | None, *, back: int = 0) -> Place:
+        """The place behind a page that began after a place, or so many items before it."""
+        return (max(0, (after[0] if after else 0) - back) + len(found),) if self.counts else found[-1].place
 
 
 def token(place: Place | None, number: int) -> str:

@@ -139,9 +139,9 @@ class ModelService:
             if fault.name in EARLY:
                 fault.take(turn)
         found, more = self.model.page(turn.after, count + self.surplus_rows, matches, back=self.back)
-        self.back = self.surplus_rows = 0
         turn.rows = [version.wire for version in found]
-        turn.following = self.token(self.model.behind(found, turn.after)) if more else None
+        turn.following = self.token(self.model.behind(found, turn.after, back=self.back)) if more else None
+        self.back = self.surplus_rows = 0
         for fault in late:
             fault.take(turn)
         if turn.raw is None:

@@ -325,6 +325,28 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     assert len(listing.asked) == asked
 
 
+def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
+    """Where the cursor of a stop leads back to what was read before it, more may have been missed."""
+    listing = Listing(40)
+    listing.by_place = True
+    server.answer = lambda asked: answered(server, listing.page(asked))
+    service = server.service()
+    load = open_failures(service, progress=False, transport=transport_to(service), connections=1)
+    rows = next(iter(load))["dlq_id"].to_pylist()
+    listing.entries |= {f"new-{place}": NOW + 1 + place for place in range(3)}
+    listing.content |= dict.fromkeys(listing.entries, 500)
+    rest = open_failures(
+        service,
+        progress=False,
+        transport=transport_to(service),
+        connections=1,
+        checkpoint=through_json(load.checkpoint()),
+    )
+    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    assert sorted(rows) == sorted(listing.entries)
+    assert (rest.receipt.complete, rest.receipt.reread, rest.receipt.duplicates) == (True, 2, 3)
+
+
 def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, listing):
     """Yesterday's cursors are gone: the windows they were of come again, unique by id."""
     service = server.service()

@@ -126,7 +126,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "the same row from two windows goes unnoticed",
         "loading/settling.py",
-        "                apart = self._alone\n",
+        "                apart = self._alone or window.whole\n                reading.twice += apart\n",
         "                pass\n",
         _LOADING,
     ),

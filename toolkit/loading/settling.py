@@ -151,10 +151,10 @@ class Partition:
                 reading.new += 1
             elif identity in self._awaited:
                 del self._awaited[identity]
-            elif not window.again and identity not in self._earlier:
-                # with a single window, what is known has come in this one
-                reading.twice += self._alone
-                apart = self._alone
+            elif not window.again and (window.whole or identity not in self._earlier):
+                # with a single window, what is known has come in this one, be it before a stop
+                apart = self._alone or window.whole
+                reading.twice += apart
             met.add(identity)
         return apart
 

@@ -42,10 +42,10 @@ def sync_failures(
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
     Everything the service retains is listed each time and compared with what is at rest: an entry older than
-    any seen before can appear later, so there is no mark to start from. Entries that come in the same bytes as
-    before are recognised and not decoded again. New and changed rows are written; an entry that is no longer
-    there keeps its row, with the times between which it went, and is unmarked when it comes back. Entries
-    expire in the service, not here.
+    any seen before can appear later, so there is no mark to start from. Entries that come in the bytes they
+    came in before are not decoded again. New and changed rows are written; an entry that is no longer there
+    keeps its row, with the times between which it went, and is unmarked when it comes back. Entries expire in
+    the service, not here.
 
     Parameters
     ----------
