@@ -11,6 +11,8 @@ NEWER ?= $(shell for found in python3.13 "$${PYENV_ROOT:-$$HOME/.pyenv}"/version
 VENV := .venv
 BIN := $(VENV)/bin
 OUT ?= out
+# Tests that share a page stay together, in their order.
+PARALLEL := -n 2 --dist loadgroup
 
 .PHONY: help demo test test-quick test-newer lint format lab serve bench soak pictures browser install clean
 
@@ -21,17 +23,17 @@ demo: install ## run the main job on the embedded service; results land in out/
 	@$(BIN)/toolkit demo --out $(OUT)
 
 test: install browser ## run all tests, the browser's included
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest $(PARALLEL)
 	@$(MAKE) test-newer
 	@echo "tested: all tests on $$($(BIN)/python --version)$(if $(NEWER),; the quick ones on $$($(VENV)-newer/bin/python --version),; no Python 3.13 here)"
 
 test-quick: install ## run the tests that need neither a browser nor much time
-	@$(BIN)/python -m pytest -n 2 -m "not browser and not slow"
+	@$(BIN)/python -m pytest $(PARALLEL) -m "not browser and not slow"
 
 test-newer:
 ifneq ($(NEWER),)
 	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
-	@$(VENV)-newer/bin/python -m pytest -n 2 -m "not browser and not slow" -p no:cacheprovider
+	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider
 endif
 
 lint: install ## check style, types, import order and spelling

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import axe_playwright_python
 import nbformat
@@ -31,6 +33,13 @@ _QUIET = {
     "@jupyterlab/apputils-extension:themes": {"adaptive-theme": True},  # light or dark as the page is
     "@jupyterlab/notebook-extension:tracker": {"windowingMode": "none"},
 }
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests of a module share a page, and find on it what those before them did."""
+    for item in items:
+        if item.path.parent == Path(__file__).parent:
+            item.add_marker(pytest.mark.xdist_group(item.path.stem))
 
 
 @pytest.fixture(scope="module")
@@ -95,6 +104,62 @@ class Notebook:
         assert found["passes"], "axe found nothing to look at"
         wrong: list[dict[str, Any]] = found["violations"]
         return wrong
+
+    def wrong(self) -> list[tuple[str, str]]:
+        """What axe-core finds wrong in the panels, each rule with its first place."""
+        return [(found["id"], found["nodes"][0]["html"]) for found in self.axe(".tk-panel")]
+
+    def panel(self, cell: int) -> Locator:
+        """The panel that a cell shows."""
+        return self.output(cell).locator(".tk-panel").first
+
+    def tab_to(self, name: str, presses: int = 80) -> None:
+        """Press Tab until a control of this name has the focus."""
+        for _ in range(presses):
+            self.page.keyboard.press("Tab")
+            found = self.page.evaluate(
+                "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
+                "(document.activeElement)"
+            )
+            if re.fullmatch(name, found.strip()):
+                return
+        raise AssertionError(f"Tab does not come to {name}")
+
+    def pressed_in(self, controls: Locator, cell: int, *, no_enter: str = "(?!)") -> list[str]:
+        """Press keys in each of the controls that can be seen: the cell stays the active one.
+
+        Gives the names of their elements. Where a text begins like `no_enter`, Enter is not pressed.
+        """
+        names = []
+        for control in controls.all():
+            if not control.is_visible():
+                continue
+            names.append(control.evaluate("(e) => e.tagName"))
+            for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m")):
+                control.focus()
+                for key in keys:
+                    self.page.keyboard.press(key)
+                assert self.active == cell
+            if not re.match(no_enter, control.inner_text()):
+                self.page.keyboard.press("Enter")
+                assert self.active == cell
+            self.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
+        return names
+
+    @property
+    def active(self) -> int:
+        """The number of the notebook's active cell."""
+        number: int = self.page.evaluate(
+            "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
+            ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
+        )
+        return number
+
+    @property
+    def hosts(self) -> set[str | None]:
+        """Where the page has asked for anything."""
+        asked = (url.removeprefix("blob:") for url in self.requested if not url.startswith("data:"))
+        return {urlsplit(url).hostname for url in asked}
 
     def picture(self, part: Locator, name: str) -> None:
         """Keep a picture of a part of the page, where the variable PICTURES names a folder for them."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import re
-from urllib.parse import urlsplit
-
 import pytest
 from playwright.sync_api import expect
 
@@ -43,13 +40,8 @@ def notebook(chromium, lab):
     with lab.open(chromium, "metadata", CELLS) as opened:
         for _ in CELLS:
             opened.run_cell()
-        labelled(panel(opened, PLAIN), "Action").wait_for()
+        labelled(opened.panel(PLAIN), "Action").wait_for()
         yield opened
-
-
-def panel(notebook, cell):
-    """The panel that a cell shows."""
-    return notebook.output(cell).locator(".tk-panel").first
 
 
 def labelled(shown, label):
@@ -57,17 +49,10 @@ def labelled(shown, label):
     return shown.get_by_label(label, exact=True)
 
 
-def tab_to(notebook, name, presses=60):
-    """Press Tab until a control of this name has the focus."""
-    for _ in range(presses):
-        notebook.page.keyboard.press("Tab")
-        found = notebook.page.evaluate(
-            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
-            "(document.activeElement)"
-        )
-        if re.fullmatch(name, found.strip()):
-            return
-    raise AssertionError(f"Tab does not come to {name}")
+def find_fields(shown):
+    """Press the button that looks at vectors, and wait for what it finds."""
+    shown.get_by_role("button", name="Find fields").click()
+    expect(shown.get_by_text("Fields are those of 1,000 vectors")).to_be_visible()
 
 
 def offered(shown):
@@ -87,9 +72,8 @@ def choose(shown, label, typed, name):
 
 def test_a_filter_is_built_by_mouse_and_run(notebook):
     """Fields found, chosen and joined with the mouse; value, code and frame are what was clicked."""
-    shown = panel(notebook, MOUSE)
-    shown.get_by_role("button", name="Find fields").click()
-    expect(shown.get_by_text("Fields are those of 1,000 vectors")).to_be_visible()
+    shown = notebook.panel(MOUSE)
+    find_fields(shown)
     choose(shown, "Field 1", "", "reviewed")
     expect(labelled(shown, "Operator 1").locator("option")).to_have_text(
         ["=", "!=", "HAS FIELD", "HAS NOT FIELD"]
@@ -120,7 +104,10 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
 
 def test_rows_are_joined_and_removed_by_mouse(notebook):
     """AND becomes OR, a row goes, and what is left has new numbers."""
-    shown = panel(notebook, MOUSE)
+    shown = notebook.panel(MOUSE)
+    text = "reviewed = true AND (service.team = 'finance' OR steps[0].minutes >= 20)"
+    notebook.do(f"by_mouse.value = {text!r}")
+    expect(labelled(shown, "Field 3")).to_have_value("steps[0].minutes")
     labelled(shown, "Group 1").select_option("any of these (OR)")
     notebook.until("by_mouse.value.startswith('reviewed = true OR ')")
     shown.get_by_role("button", name="Remove 1", exact=True).click()
@@ -132,34 +119,34 @@ def test_rows_are_joined_and_removed_by_mouse(notebook):
 def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     """From the cell's own focus: Tab, arrows, typing and Enter make a filter in the rows and load it."""
     press, write = notebook.page.keyboard.press, notebook.page.keyboard.type
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYS).click()
     press("Escape")
-    tab_to(notebook, "Field 1")
+    notebook.tab_to("Field 1")
     write("cit")
     expect(offered(shown)).to_have_text(["city"])
     press("ArrowDown")
     press("Enter")
     notebook.until("by_keys.editor.rows.parts[0].field.value == 'city'")
-    tab_to(notebook, "Operator 1")
+    notebook.tab_to("Operator 1")
     write("!")
-    tab_to(notebook, "Value 1")
+    notebook.tab_to("Value 1")
     press("ArrowDown")
     expect(offered(shown).get_by_text("Oslo")).to_be_visible()
     write("Oslo")
     press("Enter")
     notebook.until("by_keys.value == \"city != 'Oslo'\"")
     notebook.page.keyboard.down("Shift")
-    tab_to(notebook, "Add condition")
+    notebook.tab_to("Add condition")
     notebook.page.keyboard.up("Shift")
     press("Enter")
     expect(labelled(shown, "Field 2")).to_be_focused()
     write("tags[0]")
-    tab_to(notebook, "Operator 2")
+    notebook.tab_to("Operator 2")
     write("i")
-    tab_to(notebook, "Value 2")
+    notebook.tab_to("Value 2")
     write("eu, us")
-    tab_to(notebook, "Load")
+    notebook.tab_to("Load")
     press("Enter")
     notebook.until("len(by_keys.frame())")
     assert notebook.asked("by_keys.value") == "city != 'Oslo' AND tags[0] IN ('eu', 'us')"
@@ -169,7 +156,7 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
 
 def test_text_and_rows_follow_each_other(notebook):
     """A text that is typed is rows at once; a row that is changed is the text at once."""
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     text = labelled(shown, "Filter")
     text.fill("topic GLOB 'd*' OR (version > 20 AND NOT")
     expect(shown.locator(".tk-note").get_by_text("Next:")).to_be_visible()
@@ -185,7 +172,7 @@ def test_text_and_rows_follow_each_other(notebook):
 
 def test_a_mistake_is_shown_at_its_place(notebook):
     """What cannot be parsed is marked at its character and explained, and the old filter stays."""
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     before = notebook.asked("by_keys.value")
     text = labelled(shown, "Filter")
     text.fill("city = 'Oslo' AND version => 3")
@@ -203,7 +190,7 @@ def test_a_mistake_is_shown_at_its_place(notebook):
 def test_a_filter_is_completed_word_by_word(notebook):
     """Field, operator, value and AND are chosen with arrows and Enter; a name inside the text, too."""
     press, write = notebook.page.keyboard.press, notebook.page.keyboard.type
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     text, options = labelled(shown, "Filter"), offered(shown)
     text.fill("")
     notebook.until("by_keys.value == ''")
@@ -229,7 +216,7 @@ def test_a_filter_is_completed_word_by_word(notebook):
 
 def test_a_quick_enter_loses_no_letter(notebook):
     """While the kernel is busy, text and Enter wait, and come in their order."""
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     text = labelled(shown, "Filter")
     text.fill("")
     notebook.until("by_keys.value == ''")
@@ -243,18 +230,13 @@ def test_a_quick_enter_loses_no_letter(notebook):
 
 def test_without_javascript_a_filter_is_typed(notebook):
     """Where anywidget is missing, the text is typed, and the action by its name."""
-    shown = panel(notebook, PLAIN)
+    shown = notebook.panel(PLAIN)
     labelled(shown, "Filter").fill("tags CONTAINS 'network' AND reviewed = false")
     labelled(shown, "Action").fill("load")
     labelled(shown, "Action").press("Enter")
     notebook.until("len(plain.frame())")
     assert notebook.asked("plain.value") == "tags CONTAINS 'network' AND reviewed = false"
     assert notebook.asked("same(plain.frame(), matching(plain))")
-
-
-def wrong(notebook):
-    """What axe-core finds wrong in the panels, each rule with its first place."""
-    return [(found["id"], found["nodes"][0]["html"]) for found in notebook.axe(".tk-panel")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -264,12 +246,13 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     expect(notebook.page.locator("body")).to_have_attribute(
         "data-jp-theme-light", str(scheme == "light").lower()
     )
-    shown = panel(notebook, MOUSE)
+    shown = notebook.panel(MOUSE)
+    find_fields(shown)
     text = labelled(shown, "Filter")
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 1900})
         for cell in (MOUSE, PLAIN):
-            looked_at = panel(notebook, cell)
+            looked_at = notebook.panel(cell)
             looked_at.scroll_into_view_if_needed()
             assert looked_at.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
         if (scheme, size) == ("light", "wide"):
@@ -278,7 +261,7 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
         expect(shown.locator(".tk-where")).to_be_visible()
         if size == "narrow":
             notebook.picture(shown, f"metadata-filter-mistake-{scheme}")
-        assert wrong(notebook) == []
+        assert notebook.wrong() == []
         text.fill("reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes >= 3)")
         expect(shown.locator(".tk-where")).to_have_count(0)
         expect(labelled(shown, "Value 3")).to_have_value("3")
@@ -287,50 +270,26 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
         expect(offered(shown).get_by_text("service.name")).to_be_visible()
         if size == "narrow":
             notebook.picture(shown, f"metadata-filter-offers-{scheme}")
-        assert wrong(notebook) == []
+        assert notebook.wrong() == []
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
-
-
-def active(notebook):
-    """The number of the notebook's active cell."""
-    return notebook.page.evaluate(
-        "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
-        ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
-    )
 
 
 @pytest.mark.parametrize("cell", [MOUSE, PLAIN])
 def test_keys_pressed_in_the_panel_stay_in_it(notebook, cell):
     """In every control that can have the focus, keys leave the notebook's cells alone."""
+    find_fields(notebook.panel(MOUSE))
     notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
     before = notebook.cells
     controls = notebook.output(cell).locator(
         "input, textarea, select, button, summary, [tabindex='0']:not([aria-hidden])"
     )
-    names = set()
-    for control in controls.all():
-        if not control.is_visible():
-            continue
-        names.add(control.evaluate("(e) => e.tagName"))
-        for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m")):
-            control.focus()
-            for key in keys:
-                notebook.page.keyboard.press(key)
-            assert active(notebook) == cell
-        if not re.match("Add|Remove", control.inner_text()):  # rows would come and go
-            notebook.page.keyboard.press("Enter")
-        notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
+    names = set(notebook.pressed_in(controls, cell, no_enter="Add|Remove"))  # rows would come and go
     assert names == ({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY"} if cell == MOUSE else {"INPUT"})
     assert notebook.cells == before
-    assert wrong(notebook) == []
+    assert notebook.wrong() == []
 
 
 def test_the_page_was_silent_and_alone(notebook):
     """All that time: no error in the console, and no request to any other machine."""
     assert notebook.console == []
-    hosts = {
-        urlsplit(url.removeprefix("blob:")).hostname
-        for url in notebook.requested
-        if not url.startswith("data:")
-    }
-    assert hosts == {"127.0.0.1"}
+    assert notebook.hosts == {"127.0.0.1"}

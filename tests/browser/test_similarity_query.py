@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -44,33 +43,15 @@ def notebook(chromium, lab):
         yield opened
 
 
-def panel(notebook, cell):
-    """The panel that a cell shows."""
-    return notebook.output(cell).locator(".tk-panel").first
-
-
 def commit(field, text):
     """Type into a field and press Enter."""
     field.fill(text)
     field.press("Enter")
 
 
-def tab_to(notebook, name, presses=60):
-    """Press Tab until a control of this name has the focus."""
-    for _ in range(presses):
-        notebook.page.keyboard.press("Tab")
-        found = notebook.page.evaluate(
-            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
-            "(document.activeElement)"
-        )
-        if re.fullmatch(name, found.strip()):
-            return
-    raise AssertionError(f"Tab does not come to {name}")
-
-
 def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
     """A text, options and a filter are the value; a hit is asked by; two results stand side by side."""
-    shown = panel(notebook, CLICKED)
+    shown = notebook.panel(CLICKED)
     commit(shown.get_by_label("Text", exact=True), "the certificate has expired")
     commit(shown.get_by_label("How many (topK)"), "6")
     shown.get_by_role("checkbox", name="include data").click()
@@ -107,20 +88,20 @@ def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
     press = notebook.page.keyboard.press
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
     press("Escape")
-    tab_to(notebook, "Text")
+    notebook.tab_to("Text")
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
     notebook.until("keyed.value.data.startswith('the pool')")
-    tab_to(notebook, "include metadata")
+    notebook.tab_to("include metadata")
     press("Space")
     notebook.until("keyed.value.include_metadata")
-    tab_to(notebook, "Ask")
+    notebook.tab_to("Ask")
     press("Enter")
     notebook.until("len(keyed.frame()) == 10")
     assert notebook.asked("keyed.frame().equals(tk.query(service, keyed.value))")
-    expect(panel(notebook, KEYED).locator(".tk-hits tbody tr")).to_have_count(10)
-    tab_to(notebook, "Query from .*")
+    expect(notebook.panel(KEYED).locator(".tk-hits tbody tr")).to_have_count(10)
+    notebook.tab_to("Query from .*")
     press("ArrowDown")
     press("ArrowDown")
     third = notebook.asked("keyed.frame()['id'].iloc[2]")
@@ -129,15 +110,15 @@ def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
     press("Enter")
     notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")
     assert notebook.asked("keyed.value.data is None and eval(keyed.to_code()) == keyed.value")
-    expect(panel(notebook, KEYED).get_by_label(f"Query from {third}")).to_be_focused()
-    expect(panel(notebook, KEYED).get_by_label("Fusion").locator("option:checked")).to_have_text(
+    expect(notebook.panel(KEYED).get_by_label(f"Query from {third}")).to_be_focused()
+    expect(notebook.panel(KEYED).get_by_label("Fusion").locator("option:checked")).to_have_text(
         "the index's own"
     )
 
 
 def test_without_javascript_everything_is_typed(notebook):
     """Where anywidget is missing, a query is typed, asked, pinned, and gone on from."""
-    shown = panel(notebook, PLAIN)
+    shown = notebook.panel(PLAIN)
     commit(shown.get_by_label("Row of the frame"), "7")
     commit(shown.get_by_label("Include"), "metadata, data")
     commit(shown.get_by_label("Action", exact=True), "ask")
@@ -153,11 +134,6 @@ def test_without_javascript_everything_is_typed(notebook):
     expect(shown.get_by_role("alert")).to_contain_text("no JSON")
 
 
-def wrong(notebook):
-    """What axe-core finds wrong in the panels, each rule with its first place."""
-    return [(found["id"], found["nodes"][0]["html"]) for found in notebook.axe(".tk-panel")]
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
@@ -168,21 +144,13 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 2600})
         for cell in (CLICKED, KEYED, PLAIN):
-            shown = panel(notebook, cell)
+            shown = notebook.panel(cell)
             shown.scroll_into_view_if_needed()
             if cell == CLICKED:
                 notebook.picture(shown, f"similarity-query-{scheme}-{size}")
             assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
-        assert wrong(notebook) == []
+        assert notebook.wrong() == []
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
-
-
-def active(notebook):
-    """The number of the notebook's active cell."""
-    return notebook.page.evaluate(
-        "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
-        ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
-    )
 
 
 @pytest.mark.parametrize("cell", [KEYED, PLAIN])
@@ -190,30 +158,14 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook, cell):
     """In every control that can have the focus, keys leave the notebook's cells alone."""
     notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
     before = notebook.cells
-    controls = panel(notebook, cell).locator(
+    controls = notebook.panel(cell).locator(
         "input, textarea, select, button:not([tabindex='-1']), [tabindex='0']:not([aria-hidden])"
     )
-    looked_at = 0
-    for control in controls.all():
-        if not control.is_visible():
-            continue
-        looked_at += 1
-        for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m", "Enter")):
-            control.focus()
-            for key in keys:
-                notebook.page.keyboard.press(key)
-            assert active(notebook) == cell
-        notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
-    assert looked_at > (15 if cell == KEYED else 10)
+    assert len(notebook.pressed_in(controls, cell)) > (15 if cell == KEYED else 10)
     assert notebook.cells == before
 
 
 def test_the_page_was_silent_and_alone(notebook):
     """All that time: no error in the console, and no request to any other machine."""
     assert notebook.console == []
-    hosts = {
-        urlsplit(url.removeprefix("blob:")).hostname
-        for url in notebook.requested
-        if not url.startswith("data:")
-    }
-    assert hosts == {"127.0.0.1"}
+    assert notebook.hosts == {"127.0.0.1"}

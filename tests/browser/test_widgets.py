@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import urlsplit
 
 import pytest
 from playwright.sync_api import expect
@@ -49,33 +48,15 @@ def notebook(chromium, lab):
         yield opened
 
 
-def panel(notebook, cell):
-    """The panel that a cell shows."""
-    return notebook.output(cell).locator(".tk-panel").first
-
-
 def control(notebook, label):
     """The control of this label in the panel for the keyboard."""
     named = notebook.page.get_by_label(label, exact=True)
-    return panel(notebook, KEYS).locator(".tk-control").filter(has=named)
-
-
-def tab_to(notebook, name, presses=80):
-    """Press Tab until a control of this name has the focus."""
-    for _ in range(presses):
-        notebook.page.keyboard.press("Tab")
-        found = notebook.page.evaluate(
-            "(e => e.getAttribute('aria-label') || e.labels?.[0]?.innerText || e.innerText || '')"
-            "(document.activeElement)"
-        )
-        if re.fullmatch(name, found.strip()):
-            return
-    raise AssertionError(f"Tab does not come to {name}")
+    return notebook.panel(KEYS).locator(".tk-control").filter(has=named)
 
 
 def test_a_filter_is_built_by_mouse_and_run(notebook):
     """Ticks, a preset and the main button: the kernel's value, code and frame are what was clicked."""
-    shown = panel(notebook, MOUSE)
+    shown = notebook.panel(MOUSE)
     shown.get_by_role("checkbox", name=re.compile(r"^shop \(")).click()
     shown.get_by_role("checkbox", name=re.compile("^CALLBACK_FAIL ")).click()
     shown.get_by_role("button", name="7 days").click()
@@ -98,7 +79,7 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
 
 def test_a_range_is_dragged_on_the_histogram(notebook):
     """A drag over the histogram sets both times; clearing takes them away."""
-    shown = panel(notebook, MOUSE)
+    shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="Clear").click()
     notebook.until("by_mouse.value == tk.FailureFilter()")
     chart = shown.locator(".tk-brush svg")
@@ -122,30 +103,30 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     press = notebook.page.keyboard.press
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYS).click()
     press("Escape")
-    tab_to(notebook, "Time range from")
+    notebook.tab_to("Time range from")
     press("ArrowRight")
     notebook.until("by_keys.value.since is not None")
-    tab_to(notebook, "From")
+    notebook.tab_to("From")
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("7d")
     press("Enter")
     notebook.until("by_keys.value.since.timestamp() > by_keys.brush.starts[-1] / 1000 - 8 * 86400")
-    tab_to(notebook, "Label")
+    notebook.tab_to("Label")
     notebook.page.keyboard.type("lega")
     notebook.until("by_keys.choices['label'].search.value == 'lega'")
     expect(control(notebook, "Label").get_by_role("checkbox")).to_have_count(1)
-    tab_to(notebook, r"legacy \(\d+\)")
+    notebook.tab_to(r"legacy \(\d+\)")
     press("Space")
     notebook.until("by_keys.value.label == ('legacy',)")
-    tab_to(notebook, "Flow-control key")
+    notebook.tab_to("Flow-control key")
     notebook.page.keyboard.type("none-such")
     press("Enter")
     notebook.until("by_keys.value.flow_control_key == ('none-such',)")
     expect(control(notebook, "Flow-control key").get_by_role("checkbox", name="none-such")).to_be_checked()
-    tab_to(notebook, "none-such")
+    notebook.tab_to("none-such")
     press("Space")
     notebook.until("by_keys.value.flow_control_key == ()")
-    tab_to(notebook, "Load")
+    notebook.tab_to("Load")
     press("Enter")
     notebook.until("len(by_keys.frame())")
     assert notebook.asked("same(by_keys.frame(), tk.load_failures(service, by_keys.value, progress=False))")
@@ -172,7 +153,7 @@ def test_without_javascript_everything_is_typed(notebook):
 
 def test_a_mistake_is_explained_beside_its_field(notebook):
     """What is no time is said in words below the field, and the value stays."""
-    shown = panel(notebook, KEYS)
+    shown = notebook.panel(KEYS)
     before = notebook.asked("by_keys.to_code()")
     shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
     shown.get_by_label("Until", exact=True).press("Enter")
@@ -185,7 +166,7 @@ def test_a_mistake_is_explained_beside_its_field(notebook):
 
 def test_failures_are_browsed_by_mouse(notebook):
     """Search, sort, open and select with the mouse; the selection is a frame in the kernel."""
-    shown = panel(notebook, BROWSER)
+    shown = notebook.panel(BROWSER)
     shown.get_by_label(re.compile("^Search")).fill("timeout")
     shown.get_by_label(re.compile("^Search")).press("Enter")
     notebook.until("browser.value.search == 'timeout'")
@@ -210,17 +191,17 @@ def test_failures_are_browsed_by_mouse(notebook):
 def test_failures_are_browsed_by_keyboard_alone(notebook):
     """Search, sort, move, open, select and scroll with keys; what is opened is what is shown."""
     press = notebook.page.keyboard.press
-    shown = panel(notebook, KEYED)
+    shown = notebook.panel(KEYED)
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
     press("Escape")
-    tab_to(notebook, "Search ids.*")
+    notebook.tab_to("Search ids.*")
     notebook.page.keyboard.type("error")
     press("Enter")
     notebook.until("keyed.value.search == 'error'")
     # what is pressed before the page shows what was found is about the rows before
     count = notebook.asked("len(keyed.found())")
     expect(shown.locator("[aria-rowcount]")).to_have_attribute("aria-rowcount", str(count + 1))
-    tab_to(notebook, "Failures")
+    notebook.tab_to("Failures")
     for key in ("ArrowDown", "ArrowDown", "Space", "End", "Space"):
         press(key)
     notebook.until("len(keyed.value.selected) == 2")
@@ -230,17 +211,12 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     expect(shown.locator(".tk-grid-body .tk-active")).to_be_in_viewport()
     press("ControlOrMeta+a")
     notebook.until("len(keyed.value.selected) == len(keyed.found())")
-    tab_to(notebook, "Status")
+    notebook.tab_to("Status")
     press("Enter")
     notebook.until("keyed.value.sort_by == 'response_status'")
-    tab_to(notebook, "Clear selection")
+    notebook.tab_to("Clear selection")
     press("Enter")
     notebook.until("len(keyed.frame()) == 0")
-
-
-def wrong(notebook):
-    """What axe-core finds wrong in the panels, each rule with its first place."""
-    return [(found["id"], found["nodes"][0]["html"]) for found in notebook.axe(".tk-panel")]
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -253,7 +229,7 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 1900})
         plain = notebook.output(PLAIN).locator(".tk-panel").all()
-        panels = {"failure-filter": panel(notebook, MOUSE), "failure-browser": panel(notebook, BROWSER)}
+        panels = {"failure-filter": notebook.panel(MOUSE), "failure-browser": notebook.panel(BROWSER)}
         for name, shown in [*panels.items(), ("", plain[0]), ("", plain[1])]:
             shown.scroll_into_view_if_needed()
             if name:
@@ -261,16 +237,8 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
             assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
         if (scheme, size) == ("light", "wide"):
             notebook.picture(plain[0], "failure-filter-without-javascript")
-        assert wrong(notebook) == []
+        assert notebook.wrong() == []
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
-
-
-def active(notebook):
-    """The number of the notebook's active cell."""
-    return notebook.page.evaluate(
-        "[...document.querySelectorAll('.jp-Notebook .jp-Cell')]"
-        ".findIndex((cell) => cell.classList.contains('jp-mod-active'))"
-    )
 
 
 @pytest.mark.parametrize("cell", [KEYS, KEYED, PLAIN])
@@ -281,26 +249,15 @@ def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
     controls = notebook.output(cell).locator(
         "input, textarea, select, button, [tabindex='0']:not([aria-hidden])"
     )
-    looked_at = 0
-    for control in controls.all():
-        if not control.is_visible():
-            continue
-        looked_at += 1
-        for keys in (("Escape", "d", "d"), ("a", "b", "x"), ("ArrowDown", "ArrowUp", "m", "Enter")):
-            control.focus()
-            for key in keys:
-                notebook.page.keyboard.press(key)
-            assert active(notebook) == cell
-        notebook.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
-    assert looked_at > (20 if cell == KEYS else 8)
+    assert len(notebook.pressed_in(controls, cell)) > (20 if cell == KEYS else 8)
     assert notebook.cells == before
-    assert wrong(notebook) == []  # with all the complaints that these keys have brought about
+    assert notebook.wrong() == []  # with all the complaints that these keys have brought about
 
 
 def test_a_cell_runs_from_within_its_widget(notebook):
     """Shift+Enter in a widget still runs the cell."""
     count = notebook.asked("len(In)")
-    panel(notebook, MOUSE).get_by_label("Time range from").press("Shift+Enter")
+    notebook.panel(MOUSE).get_by_label("Time range from").press("Shift+Enter")
     notebook.until(f"len(In) > {count}")
 
 
@@ -317,9 +274,4 @@ def test_without_a_guard_the_notebook_takes_the_keys(notebook):
 def test_the_page_was_silent_and_alone(notebook):
     """All that time: no error in the console, and no request to any other machine."""
     assert notebook.console == []
-    hosts = {
-        urlsplit(url.removeprefix("blob:")).hostname
-        for url in notebook.requested
-        if not url.startswith("data:")
-    }
-    assert hosts == {"127.0.0.1"}
+    assert notebook.hosts == {"127.0.0.1"}

@@ -57,6 +57,27 @@ def without_javascript(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("toolkit.widgets.panel.has_javascript", lambda: False)
 
 
+@pytest.fixture
+def vectors() -> pd.DataFrame:
+    """Three vectors of one namespace, one of them without numbers."""
+    return pd.DataFrame(
+        {
+            "namespace": "docs",
+            "id": ["a", "b", "c"],
+            "vector": pd.Series([[1.0, 0.0], [0.0, 1.0], None], dtype=object),
+            "vector_problem": [None, None, "no vector"],
+            "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
+        }
+    )
+
+
+@pytest.fixture(params=["with JavaScript", "without"])
+def both(request: pytest.FixtureRequest) -> None:
+    """Both forms of a panel."""
+    if request.param == "without":
+        request.getfixturevalue("without_javascript")
+
+
 class Markup(HTMLParser):
     """Elements with their attributes, and the text that is seen."""
 

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.widgets.payloads import PAYLOADS
 from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.redaction import Redactor, visible
@@ -22,18 +23,11 @@ ELEMENTS = {
     "div", "section", "h4", "dl", "dt", "dd", "p", "table", "caption", "tbody", "thead", "tr", "th", "td",
     "pre", "b",
 }  # fmt: skip
-BREAKS = ("", '"', "'", "-->", "]]>", "</pre>", "</td>", "</style>", "\x00", "\u202e")
-LIVE = (
-    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>",
-    "<a href=javascript:1>", "<iframe srcdoc=x>", "<style>*{}</style>", "onmouseover=alert(1) x",
-    "<!-- ", "{{7*7}}", "&lt;b&gt;<b>",
-)  # fmt: skip
-PAYLOADS = [f"{start}{live}" for start in BREAKS for live in LIVE]
 
 
 def test_there_are_a_hundred_payloads():
     """As many as are promised."""
-    assert len(set(PAYLOADS)) == 100
+    assert len(set(PAYLOADS)) >= 100
 
 
 @given(

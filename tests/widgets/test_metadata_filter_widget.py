@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.widgets.test_failure_browser import PAYLOADS
+from tests.widgets.payloads import PAYLOADS
 from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
 from toolkit.filters.metadata import (
     And,

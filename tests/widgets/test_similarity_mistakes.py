@@ -9,6 +9,7 @@ import threading
 import pandas as pd
 import pytest
 
+from tests.widgets.answers import asked, hits
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
 from toolkit.widgets import SimilarityQueryWidget
@@ -18,41 +19,9 @@ TOKEN = "vector-token-of-the-test"
 
 
 @pytest.fixture
-def vectors():
-    """Three vectors of one namespace, one of them without numbers."""
-    return pd.DataFrame(
-        {
-            "namespace": "docs",
-            "id": ["a", "b", "c"],
-            "vector": pd.Series([[1.0, 0.0], [0.0, 1.0], None], dtype=object),
-            "vector_problem": [None, None, "no vector"],
-            "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
-        }
-    )
-
-
-@pytest.fixture(params=["with JavaScript", "without"])
-def both(request):
-    """Both forms of a panel."""
-    if request.param == "without":
-        request.getfixturevalue("without_javascript")
-
-
-@pytest.fixture
 def panel(both, server, vectors):
     """A panel of either form, on a service that answers nothing."""
     return SimilarityQueryWidget(server.service(), frame=vectors)
-
-
-def hits(*ids, **more):
-    """The service's answer with these hits."""
-    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
-    return json.dumps({"result": rows}).encode()
-
-
-def asked(server):
-    """The body of the last request."""
-    return json.loads(server.asked[-1].body)
 
 
 def state_of(panel):

@@ -12,6 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
+from tests.widgets.answers import asked, hits
+from tests.widgets.payloads import PAYLOADS
 from toolkit.analysis.rankings import score_moves
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
@@ -22,14 +24,6 @@ from toolkit.widgets.similarity_hits import hit_rows, table_markup
 from toolkit.widgets.similarity_question import asked_by, vectors_typed, written
 
 REDACT = Redactor(key=b"test")
-BREAKS = ("", '"', "'", "-->", "]]>", "</td>", "</text>", "</style>", "\x00", "\u202e")
-LIVE = (
-    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>",
-    "<a href=javascript:1>", "<iframe srcdoc=x>", "<style>*{}</style>", "onmouseover=alert(1) x",
-    "<!-- ", "{{7*7}}", "&lt;b&gt;<b>",
-)  # fmt: skip
-PAYLOADS = [f"{start}{live}" for start in BREAKS for live in LIVE]
-
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 numbers = st.floats(allow_nan=False, allow_infinity=False)
 dense = st.lists(numbers, min_size=1, max_size=4)
@@ -65,41 +59,9 @@ def queries(draw: st.DrawFn) -> VectorQuery:
 
 
 @pytest.fixture
-def vectors():
-    """Three vectors of one namespace, one of them without numbers."""
-    return pd.DataFrame(
-        {
-            "namespace": "docs",
-            "id": ["a", "b", "c"],
-            "vector": pd.Series([[1.0, 0.0], [0.0, 1.0], None], dtype=object),
-            "vector_problem": [None, None, "no vector"],
-            "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
-        }
-    )
-
-
-@pytest.fixture(params=["with JavaScript", "without"])
-def both(request):
-    """Both forms of a panel."""
-    if request.param == "without":
-        request.getfixturevalue("without_javascript")
-
-
-@pytest.fixture
 def panel(both, server, vectors):
     """A panel of either form, on a service that answers nothing."""
     return SimilarityQueryWidget(server.service(), frame=vectors)
-
-
-def hits(*ids, **more):
-    """The service's answer with these hits."""
-    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
-    return json.dumps({"result": rows}).encode()
-
-
-def asked(server):
-    """The body of the last request."""
-    return json.loads(server.asked[-1].body)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -361,7 +323,7 @@ def test_only_services_queries_and_frames_of_vectors_fit(server, vectors):
 
 def test_hostile_texts_are_seen_as_text(both, server, seen):
     """A hundred payloads in id, data and metadata add no element and no attribute to anything."""
-    assert len(set(PAYLOADS)) == 100
+    assert len(set(PAYLOADS)) >= 100
     rows = [
         {"id": f"{place}{text}", "score": 0.5, "data": text, "metadata": {text: text}}
         for place, text in enumerate(PAYLOADS)

@@ -1,0 +1,17 @@
+"""What a scripted server says of similar vectors, and what it was asked."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+
+def hits(*ids: str, **more: Any) -> bytes:
+    """The service's answer with these hits."""
+    rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
+    return json.dumps({"result": rows}).encode()
+
+
+def asked(server: Any) -> Any:
+    """The body of the last request."""
+    return json.loads(server.asked[-1].body)

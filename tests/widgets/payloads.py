@@ -1,0 +1,13 @@
+"""A hundred texts and more that would do something if a page took them for markup."""
+
+from __future__ import annotations
+
+from typing import Final
+
+_BREAKS: Final = ("", '"', "'", "-->", "]]>", "</pre>", "</td>", "</text>", "</style>", "\x00", "\u202e")
+_LIVE: Final = (
+    "<script>alert(1)</script>", "<img src=x onerror=alert(1)>", "<svg onload=alert(1)>",
+    "<a href=javascript:1>", "<iframe srcdoc=x>", "<style>*{}</style>", "onmouseover=alert(1) x",
+    "<!-- ", "{{7*7}}", "&lt;b&gt;<b>",
+)  # fmt: skip
+PAYLOADS: Final = [f"{start}{live}" for start in _BREAKS for live in _LIVE]
