@@ -21,6 +21,7 @@ class Clock:
         self._woken: list[Callable[[], None]] = []
         self._now = 1000.0
         self._lock = threading.Lock()
+        self._ending = threading.Lock()
 
     def monotonic(self) -> float:
         """The time."""
@@ -30,11 +31,13 @@ class Clock:
         """Let time pass for whoever calls, at once."""
         with self._lock:
             self.slept.append(seconds)
-            waiting, self._woken = self._woken, []
         until = self._now + seconds
         time.sleep(0)  # the others' turn, as in a real sleep
-        for end in waiting:
-            end()
+        with self._ending:  # nobody wakes up before what was to end has ended, whoever saw to it
+            with self._lock:
+                waiting, self._woken = self._woken, []
+            for end in waiting:
+                end()
         with self._lock:
             self._now = max(self._now, until)
 
