@@ -11,6 +11,7 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 import uvicorn
+from protocol import Answer, Http
 
 _ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 _Main: TypeAlias = Callable[[socket.socket, Connection], None]
@@ -72,30 +73,6 @@ def _process(main: _Main) -> Iterator[tuple[str, Connection]]:
         process.join(10)
 
 
-class _Counter(asyncio.Protocol):
-    def __init__(self, count: Callable[[], None]) -> None:
-        self._count = count
-        self._held = b""
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._held += data
-        while True:
-            head, found, rest = self._held.partition(b"\r\n\r\n")
-            if not found:
-                return
-            _, _, after = head.lower().partition(b"content-length:")
-            length = int(after.partition(b"\r\n")[0] or 0)
-            if len(rest) < length:
-                return
-            self._held = rest[length:]
-            self._transport.write(_ANSWER)
-            self._count()
-
-
 def _count(listening: socket.socket, pipe: Connection) -> None:
     got = wanted = 0
 
@@ -114,14 +91,15 @@ def _count(listening: socket.socket, pipe: Connection) -> None:
             wanted = 0
             pipe.send(got)
 
-    def counted() -> None:
+    def take(_: str, __: bytes, answer: Answer) -> None:
         nonlocal got
+        answer(_ANSWER)
         got += 1
         check()
 
     loop = asyncio.new_event_loop()
     loop.add_reader(pipe.fileno(), told)
-    server = loop.run_until_complete(loop.create_server(lambda: _Counter(counted), sock=listening))
+    server = loop.run_until_complete(loop.create_server(lambda: Http(take), sock=listening))
     loop.run_forever()
     server.close()
 

@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from multiprocessing.connection import Connection
 from random import Random
-from typing import Any
 from urllib.parse import parse_qsl
+
+from protocol import Answer, Http
 
 Parts = tuple[bytes | memoryview, ...]
 Respond = Callable[[str, dict[str, str], bytes], Parts]
@@ -164,35 +165,6 @@ def replaying(
         process.join(10)
 
 
-class _Http(asyncio.Protocol):
-    """The little of HTTP/1.1 that well-behaved clients need."""
-
-    def __init__(self, server: _Server) -> None:
-        self._server = server
-        self._held = b""
-        self._transport: Any = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
-
-    def data_received(self, data: bytes) -> None:
-        self._held += data
-        while True:
-            head, found, rest = self._held.partition(b"\r\n\r\n")
-            if not found:
-                return
-            _, _, after = head.lower().partition(b"content-length:")
-            length = int(after.partition(b"\r\n")[0] or 0)
-            if len(rest) < length:
-                return
-            body, self._held = rest[:length], rest[length:]
-            self._server.take(head.split(b" ", 2)[1].decode(), body, self._answer)
-
-    def _answer(self, answer: bytes) -> None:
-        if not self._transport.is_closing():
-            self._transport.write(answer)
-
-
 class _Server:
     def __init__(self, respond: Respond, latency: float, a_second: int | None) -> None:
         self._respond = respond
@@ -201,7 +173,7 @@ class _Server:
         self._asked = self._refused = 0
         self._second, self._in_second = 0, 0
 
-    def take(self, target: str, body: bytes, answer: Callable[[bytes], None]) -> None:
+    def take(self, target: str, body: bytes, answer: Answer) -> None:
         path, _, query = target.partition("?")
         if path == "/counts":
             counts = json.dumps([self._asked, self._refused]).encode()
@@ -249,7 +221,7 @@ def _serve(pipe: Connection, latency: float, a_second: int | None) -> None:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.bind(("127.0.0.1", 0))
         server = await asyncio.get_running_loop().create_server(
-            lambda: _Http(served), sock=listening, backlog=1024
+            lambda: Http(served.take), sock=listening, backlog=1024
         )
         pipe.send(listening.getsockname()[1])
         # readable once the parent has closed its end

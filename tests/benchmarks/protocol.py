@@ -1,0 +1,47 @@
+"""The little of HTTP/1.1 that well-behaved clients need of a server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+Answer = Callable[[bytes], None]
+"""Sends an answer's bytes, now or later, unless the client has gone."""
+
+
+class Http(asyncio.Protocol):
+    """Hands on each request with a Content-Length or without a body.
+
+    Parameters
+    ----------
+    take : callable
+        Given the request's target, its body and what answers it.
+    """
+
+    def __init__(self, take: Callable[[str, bytes, Answer], None]) -> None:
+        self._take = take
+        self._held = b""
+        self._transport: Any = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where answers go."""
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Hand on what is whole by now."""
+        self._held += data
+        while True:
+            head, found, rest = self._held.partition(b"\r\n\r\n")
+            if not found:
+                return
+            _, _, after = head.lower().partition(b"content-length:")
+            length = int(after.partition(b"\r\n")[0] or 0)
+            if len(rest) < length:
+                return
+            body, self._held = rest[:length], rest[length:]
+            self._take(head.split(b" ", 2)[1].decode(), body, self._answer)
+
+    def _answer(self, answer: bytes) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(answer)
