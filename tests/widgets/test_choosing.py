@@ -46,4 +46,4 @@ def test_a_result_says_when_its_filter_is_no_more(vectors, server, monkeypatch):
 
     monkeypatch.setattr(panel, "_vectors", read)
     assert panel.run()["id"].tolist() == ["a"]
-    assert panel.message == "1 vectors chosen. They are those of an earlier filter."
+    assert panel.message == "1 vector chosen. They are those of an earlier filter."

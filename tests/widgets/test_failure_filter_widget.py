@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import types
 import warnings
 from datetime import UTC, datetime
@@ -143,6 +145,35 @@ def test_nothing_is_asked_before_a_button_is_pressed(server):
     assert frame["dlq_id"].tolist() == ["d1", "d2"]
     assert len(server.asked) > asked
     assert "complete" in panel.message
+
+
+def test_a_result_goes_with_the_filter_it_was_asked_by(server):
+    """Where the choice changes while failures are loaded, what arrives says that it is of an earlier one."""
+    begun, go = threading.Event(), threading.Event()
+
+    def answer(_):
+        begun.set()
+        assert go.wait(30)
+        return b'{"messages": [{"dlqId": "d1", "labels": ["a"]}]}'
+
+    server.answering(answer)
+    panel = widget(server.service(), value=FailureFilter(label="a"))
+
+    async def main():
+        panel._start_run()
+        await asyncio.to_thread(begun.wait, 30)
+        panel.value = FailureFilter(label="b")
+        go.set()
+        async with asyncio.timeout(30):
+            while panel._job is not None:  # noqa: ASYNC110 - what is awaited is what the panel shows
+                await asyncio.sleep(0.005)
+
+    asyncio.run(main())
+    assert dict(server.asked[-1].query)["label"] == "a"
+    assert panel.frame()["dlq_id"].tolist() == ["d1"]
+    assert "1 failure loaded" in panel.message
+    assert "earlier choice" in panel.message
+    assert panel._kept.origin == FailureFilter(label="a")
 
 
 def test_an_error_is_said_in_the_widget(server):

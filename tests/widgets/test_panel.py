@@ -61,7 +61,7 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
         await until(lambda: len(panel.frame()))
 
     asyncio.run(main())
-    assert panel.message == "1 rows"
+    assert panel.message == "1 row"
     assert threads == {threading.current_thread()}
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import traitlets
 
+from toolkit.analysis.wording import counted
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.controls import Actions, TextField, note
@@ -152,7 +153,7 @@ class FailureBrowser(Panel):
         return self.frame()
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        return f"{len(frame):,} failures selected"
+        return f"{counted(len(frame), 'failure')} selected"
 
     def _show(self, value: FailureView) -> None:
         self.search.value = value.search

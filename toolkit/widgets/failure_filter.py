@@ -11,6 +11,7 @@ import pandas as pd
 import traitlets
 
 from toolkit.analysis.trend import failure_trend
+from toolkit.analysis.wording import counted
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
@@ -322,7 +323,7 @@ class FailureFilterWidget(Panel):
         return found
 
     def _say_count(self, number: int) -> None:
-        self.say(f"{number:,} failures of the service match")
+        self.say(f"{counted(number, 'failure')} in the service with this filter")
 
     def _looked(self, job: Job) -> pd.DataFrame:
         if self._service is None:
@@ -336,15 +337,15 @@ class FailureFilterWidget(Panel):
         self._known = frame
         self._fill()
         self._reflect()
-        self.say(f"Choices are those of the newest {len(frame):,} failures")
+        self.say(f"Choices are those of the newest {counted(len(frame), 'failure')}")
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._asked
         if self._known is None:
             self._learn(frame)
         if "receipt" not in frame.attrs:
-            return f"{len(frame):,} failures chosen"
-        said = f"{len(frame):,} failures loaded. {receipt(frame).verdict}"
+            return f"{counted(len(frame), 'failure')} chosen"
+        said = f"{counted(len(frame), 'failure')} loaded. {receipt(frame).verdict}"
         return said if self._asked == self.value else f"{said} {_EARLIER}"
 
     def _empty(self) -> pd.DataFrame:

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
+from toolkit.analysis.wording import counted
 from toolkit.errors import IncompleteLoadError, InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
@@ -282,12 +283,12 @@ class MetadataFilterWidget(Panel):
         self.editor.learn(frame)
         self._reflect()
         if error is None:
-            self.say(f"Fields are those of {len(frame):,} vectors")
+            self.say(f"Fields are those of {counted(len(frame), 'vector')}")
         else:  # not `_failed`: what was read for its fields is no result
             self.say(self._redactor.text(str(error)), "problem")
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        found = f"{len(frame):,} vectors chosen"
+        found = f"{counted(len(frame), 'vector')} chosen"
         if "receipt" in frame.attrs:
             read = receipt(frame)
             found = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
+from toolkit.analysis.wording import counted
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.controls import note
@@ -84,7 +85,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         """Show a result; gives a sentence about it."""
-        return f"{len(frame):,} rows"
+        return counted(len(frame), "row")
 
     def _empty(self) -> pd.DataFrame:
         """The result before there is one."""
@@ -224,7 +225,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """The widget for whoever can draw it; text and a table of the last result for all others."""
         frame = self.frame()
-        rows = f"{len(frame):,} rows in the last result"
+        rows = f"{counted(len(frame), 'row')} in the last result"
         code = escape_html(self._redactor.text(self.to_code()))
         table = static_table(frame, self._redactor)
         return {
