@@ -443,8 +443,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a later version is recognised instead of decoded",
         "loading/windowed.py",
-        "            if one and one.known and not self._work.rows.are_new(one.found):\n",
-        "            if one and not one.ids:\n",
+        " and not self._work.rows.are_new(recognised.found):\n",
+        " and not recognised.ids:\n",
         _RECOGNITION,
     ),
 )

@@ -141,23 +141,20 @@ class Reader:
         return None
 
     def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
-        pages = [delivery.page for delivery in deliveries if delivery.page]
-        recognised = self._recognised([page.rows for page in pages])
-        rows = [one.rows if one else page.rows for page, one in zip(pages, recognised, strict=True)]
-        told = zip(recognised, self._listing.tables(rows), strict=True)
+        decoded = self._decoded([delivery.page.rows for delivery in deliveries if delivery.page])
         for delivery in deliveries:
             window = delivery.window
             if delivery.page is None:
                 if self._refused(delivery):
                     return
                 continue
-            one, table = next(told)
+            recognised, table = next(decoded)
             self._work.count(delivery.page)
-            if one and one.known and not self._work.rows.are_new(one.found):
-                one = None  # some came with a page in between: the later version has to be looked at
-                (table,) = self._listing.tables([delivery.page.rows])
-            ids = one.ids if one else table[self._listing.key].to_pylist()
-            found = one.found if one else identities_of(ids)
+            if recognised and recognised.known and not self._work.rows.are_new(recognised.found):
+                # some came with a page in between: the later version has to be looked at
+                recognised, (table,) = None, self._listing.tables([delivery.page.rows])
+            ids = recognised.ids if recognised else table[self._listing.key].to_pylist()
+            found = recognised.found if recognised else identities_of(ids)
             twice = self._partition.twice(window)
             apart = self._partition.take(delivery, found, ids)
             asked_again = self._partition.twice(window) == twice or window.again
@@ -170,17 +167,21 @@ class Reader:
             self._work.position = self._partition.position
             place = float("-inf") if window.last is None else -window.last
             piece = Piece(table=table, place=(place,), found=found, asked_again=asked_again)
-            if one:
-                piece = replace(piece, found=one.fresh, digests=one.digests, known=one.known)
+            if recognised:
+                piece = replace(
+                    piece, found=recognised.fresh, digests=recognised.digests, known=recognised.known
+                )
             yield piece
             if not apart:
                 return  # what else came will come again
 
-    def _recognised(self, pages: Sequence[bytes]) -> list[Recognised | None]:
-        """What is at rest of each page as it came, where that can be told."""
-        if self._work.at_rest is None or self._listing.read is None:
-            return [None] * len(pages)
-        return list(recognise(pages, self._listing.read, self._work.rows.are_new, self._work.at_rest))
+    def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[Recognised | None, pa.Table]]:
+        """What is at rest of each page as it came, where that can be told, and a table of all else."""
+        found: Sequence[Recognised | None] = [None] * len(pages)
+        if self._work.at_rest is not None and self._listing.read is not None:
+            found = list(recognise(pages, self._listing.read, self._work.rows.are_new, self._work.at_rest))
+        rows = [one.rows if one else page for page, one in zip(pages, found, strict=True)]
+        return zip(found, self._listing.tables(rows), strict=True)
 
     def _refused(self, delivery: Delivery) -> bool:
         """Go on without a page; whether all else that came counts for nothing, too."""
