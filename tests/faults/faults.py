@@ -134,7 +134,11 @@ def _wire(tries: int = 1, **changes: Any) -> Callable[[Random], Fault]:
         for name, value in changes.items():
             setattr(turn.answer, name, value)
 
-    return lambda random: Fault("", spoil, times=random.choice([1, 1, 2]) if tries else 1, tries=tries)
+    def made(random: Random) -> Fault:
+        times = random.choice([1, 1, 2]) if tries else 1
+        return Fault("", spoil, times=times, tries=tries * times)
+
+    return made
 
 
 def _zstd(coding: str, tries: int) -> Callable[[Random], Fault]:
