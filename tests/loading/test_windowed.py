@@ -325,6 +325,39 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     assert len(listing.asked) == asked
 
 
+@pytest.mark.parametrize("stop_at", range(1, 6))
+def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
+    """Stopped between a page and whoever waits for it: the page comes again, and so do its counts."""
+    listing = Listing(45)
+    server.answer = lambda asked: answered(server, listing.page(asked))
+    service = server.service()
+    calls = []
+
+    def interrupt(*_):
+        calls.append(None)
+        if len(calls) == stop_at:
+            raise KeyboardInterrupt
+
+    def load(checkpoint=None):
+        return open_failures(
+            service,
+            progress=interrupt,
+            transport=transport_to(service),
+            connections=1,
+            checkpoint=checkpoint,
+        )
+
+    first = load()
+    rows = []
+    with pytest.raises(KeyboardInterrupt):
+        rows.extend(dlq_id for table in first for dlq_id in table["dlq_id"].to_pylist())
+    rest = load(through_json(first.checkpoint()))
+    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    assert sorted(rows) == sorted(listing.entries)
+    receipt = rest.receipt
+    assert (receipt.windows, receipt.pages, receipt.duplicates, receipt.rows) == (1, 5, 0, 45)
+
+
 def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
     """Where the cursor of a stop leads back to what was read before it, more may have been missed."""
     listing = Listing(40)

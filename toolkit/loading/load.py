@@ -12,7 +12,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import pandas as pd
 import pyarrow as pa
@@ -53,6 +53,14 @@ class Plan:
     assumptions: tuple[str, ...] = ()
 
 
+class _Given(NamedTuple):
+    """Where a load is with a piece: position, rows and counts, all of the same moment."""
+
+    position: dict[str, Any]
+    rows: int
+    counts: dict[str, Any]
+
+
 @dataclass
 class Load:
     """An iterator of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
@@ -73,7 +81,7 @@ class Load:
     progress: Callable[[], Progress]
     resumed_from: Checkpoint | None = None
     work: Work = field(default_factory=Work)
-    _given: tuple[dict[str, Any], int] = field(default_factory=lambda: ({}, 0), repr=False)
+    _given: _Given = field(default_factory=lambda: _Given({}, 0, {}), repr=False)
     _rows: int = 0
     _started: str = ""
     _ended: str = ""
@@ -96,12 +104,12 @@ class Load:
 
     def checkpoint(self) -> Checkpoint:
         """Where the load is: valid whenever it waits for its reader, has raised, or has ended."""
-        position, rows = self._given
+        position, rows, counts = self._given
         before = self.resumed_from.receipt if self.resumed_from else {}
         return Checkpoint(
             position=position,
             identities=self.work.rows.between(0, rows),
-            receipt=self.work.counts()
+            receipt=counts
             | {"started_at": before.get("started_at") or self._started or _now(), "resumed": self._resumed},
         )
 
@@ -182,7 +190,7 @@ class Load:
     def _resumed(self) -> int:
         return int(self.resumed_from.receipt.get("resumed", 0)) + 1 if self.resumed_from else 0
 
-    def _pieces(self) -> Generator[tuple[Piece, tuple[dict[str, Any], int]]]:
+    def _pieces(self) -> Generator[tuple[Piece, _Given]]:
         """The pieces with their new rows alone, and where the load is with each."""
         if self._started:
             raise InputError("reading a load", got="a load that was read before", expected="a new one")
@@ -190,7 +198,7 @@ class Load:
         if self.resumed_from is not None:
             self.work.go_on(self.resumed_from)
             self._rows = len(self.work.rows)
-            self._given = (self.work.position, self._rows)
+            self._given = _Given(self.work.position, self._rows, self.work.counts())
         limit = self.plan.limit
         with self.progress() as progress, _closing(self.tables(self.work)) as tables:
             for item in tables:
@@ -205,7 +213,7 @@ class Load:
                 count = table.num_rows + len(piece.known)
                 self._rows += count
                 progress.add(count, retries=max(0, self.work.requests - self.work.pages))
-                yield piece, (position, self._rows)
+                yield piece, _Given(position, self._rows, self.work.counts())
                 if self._reached_limit:
                     break
         self._ended = _now()
