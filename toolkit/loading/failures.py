@@ -282,7 +282,7 @@ def open_failures(
                 tables=decoder.tables,
                 exists=exists,
                 key="dlq_id",
-                # what is left out here would be missed among what the page holds
+                # where entries are left out on this side, a page has more of them than its table has rows
                 read=WireReader(redactor).read if redactor and keep is None else None,
             ),
             work,
