@@ -358,6 +358,25 @@ def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
     assert (receipt.windows, receipt.pages, receipt.duplicates, receipt.rows) == (1, 5, 0, 45)
 
 
+@pytest.mark.parametrize("stop_at", range(1, 14))
+def test_a_stop_at_a_split_makes_nothing_of_the_rows_seen_before_it(server, listing, stop_at):
+    """The parts bring them again, or the whole does where no part had begun: that is no movement."""
+    service = server.service()
+    load = open_failures(service, progress=False, transport=transport_to(service))
+    rows = []
+    for number, piece in enumerate(load.pieces(), 1):
+        rows += piece.table["dlq_id"].to_pylist()
+        if number == stop_at:
+            break
+    rest = open_failures(
+        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
+    )
+    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    assert sorted(rows) == sorted(listing.entries)
+    receipt = rest.receipt
+    assert (receipt.complete, receipt.duplicates, receipt.reread) == (True, 0, 0)
+
+
 def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
     """Where the cursor of a stop leads back to what was read before it, more may have been missed."""
     listing = Listing(40)

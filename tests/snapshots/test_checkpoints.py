@@ -22,12 +22,13 @@ from pyarrow.fs import _MockFileSystem
 
 from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.load import Load
+from toolkit.loading.work import Piece
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.exporting import export_load
 from toolkit.snapshots.folder import Folder
-from toolkit.snapshots.intake import EVERY
-from toolkit.snapshots.interrupts import holding
+from toolkit.snapshots.intake import EVERY, _Waiting
+from toolkit.snapshots.interrupts import Hold, holding
 from toolkit.snapshots.object_store import open_folder
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import vectors
@@ -340,6 +341,50 @@ def test_the_later_version_of_a_vector_is_written(folder: Folder, made: SimpleNa
     assert frame["id"].tolist() == [row["id"] for page in pages for row in page]
     assert frame["id"][frame["data"] == "2"].tolist() == ["0-4", "2-0"]
     assert verify_snapshot(folder.path).unlisted == ()
+
+
+@pytest.mark.parametrize("number", range(1, 6))
+def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
+    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """The load has given the piece out, and nobody has it: no checkpoint may say that it was taken."""
+    pages = [made.entries("a", "b"), [made.entry("a", body="new")], [made.entry("b", body="new")]]
+    enter, entered = Hold.__enter__, []
+
+    def interrupted(hold: Hold) -> Any:
+        entered.append(hold)
+        if len(entered) == number:
+            signal.raise_signal(signal.SIGINT)
+        return enter(hold)
+
+    def sync_until_interrupted() -> None:
+        while True:  # the last numbers are of a second sync
+            sync_load(made.load(*pages), folder)
+
+    monkeypatch.setattr(Hold, "__enter__", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        sync_until_interrupted()
+    sync_load(made.load(*pages), folder)
+    assert _rows(folder.path)["body"].tolist() == ["new", "new"]
+
+
+def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNamespace) -> None:
+    """Rows, rows at rest and later versions: the estimate follows what is held."""
+    waiting = _Waiting()
+    held = 0
+    for number in range(40):
+        table = made.failures([made.entry(f"{number}", body="x" * (10 if number < 2 else 100_000))])
+        waiting.add(Piece(table=table))
+        for _ in range(7):
+            waiting.add(Piece(table=table.slice(0, 0), known=[bytes(16)]))
+        held += table.nbytes
+    assert waiting.bytes > held / 2
+    later = Piece(table=table.slice(0, 0), later=table)
+    before = waiting.bytes
+    waiting.add(later)
+    assert waiting.bytes >= before + table.nbytes
+    waiting.clear()
+    assert (waiting.bytes, waiting.pieces) == (0, [])
 
 
 def test_what_comes_again_does_not_gather_in_memory(

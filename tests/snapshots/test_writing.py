@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,6 +20,8 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
 from toolkit.receipt import Receipt, receipt
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.parts import Part
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES, HEADERS_EXPLODED, LABELS_EXPLODED, hits, vectors
 
@@ -181,6 +184,23 @@ def test_an_address_is_not_a_path(made: SimpleNamespace) -> None:
     """What pyarrow does not know is refused by name instead of becoming a local folder called ftp:."""
     with pytest.raises(InputError, match="s3://bucket/prefix"):
         write_snapshot(to_frame(made.failures([])), "ftp://bucket/snapshot")
+
+
+def test_a_file_that_cannot_be_begun_is_closed(tmp_path: Path) -> None:
+    """Though whoever handles the error holds on to its traceback."""
+
+    def full(step: str) -> None:
+        if step == "write":
+            raise OSError(errno.ENOSPC, "no space left on device")
+
+    def open_files() -> int:
+        return len(list(Path("/dev/fd").iterdir()))
+
+    before = open_files()
+    with pytest.raises(OSError, match="no space") as caught:
+        Part(Folder(tmp_path, step=full), "part-000001-0.parquet", LABELS_EXPLODED, 1)
+    assert open_files() == before
+    assert caught.tb is not None
 
 
 def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:

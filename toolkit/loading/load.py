@@ -54,8 +54,9 @@ class Plan:
 
 
 class _Given(NamedTuple):
-    """Where a load is with a piece: position, rows and counts, all of the same moment."""
+    """Where a load is with a piece: its number, position, rows and counts, all of the same moment."""
 
+    pieces: int
     position: dict[str, Any]
     rows: int
     counts: dict[str, Any]
@@ -81,7 +82,7 @@ class Load:
     progress: Callable[[], Progress]
     resumed_from: Checkpoint | None = None
     work: Work = field(default_factory=Work)
-    _given: _Given = field(default_factory=lambda: _Given({}, 0, {}), repr=False)
+    _given: _Given = field(default_factory=lambda: _Given(0, {}, 0, {}), repr=False)
     _rows: int = 0
     _started: str = ""
     _ended: str = ""
@@ -102,9 +103,14 @@ class Load:
                 self._given = given
                 yield piece
 
+    @property
+    def given(self) -> int:
+        """How many pieces were given out: those that `checkpoint` speaks of."""
+        return self._given.pieces
+
     def checkpoint(self) -> Checkpoint:
         """Where the load is: valid whenever it waits for its reader, has raised, or has ended."""
-        position, rows, counts = self._given
+        _, position, rows, counts = self._given
         before = self.resumed_from.receipt if self.resumed_from else {}
         return Checkpoint(
             position=position,
@@ -198,8 +204,8 @@ class Load:
         if self.resumed_from is not None:
             self.work.go_on(self.resumed_from)
             self._rows = len(self.work.rows)
-            self._given = _Given(self.work.position, self._rows, self.work.counts())
-        limit = self.plan.limit
+            self._given = _Given(0, self.work.position, self._rows, self.work.counts())
+        limit, number = self.plan.limit, 0
         with self.progress() as progress, _closing(self.tables(self.work)) as tables:
             for item in tables:
                 piece = self._unique(item if isinstance(item, Piece) else Piece(table=item))
@@ -213,7 +219,8 @@ class Load:
                 count = table.num_rows + len(piece.known)
                 self._rows += count
                 progress.add(count, retries=max(0, self.work.requests - self.work.pages))
-                yield piece, _Given(position, self._rows, self.work.counts())
+                number += 1
+                yield piece, _Given(number, position, self._rows, self.work.counts())
                 if self._reached_limit:
                     break
         self._ended = _now()

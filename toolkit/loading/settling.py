@@ -62,6 +62,7 @@ class Partition:
         self._open: dict[Window, list[Any]] = {}
         self._readings: dict[Window, _Reading] = {}
         self._awaited: dict[bytes, str] = {}
+        self._goes_on = False
         self._earlier = frozenset(work.rows) if len(work.rows) else frozenset[bytes]()
         self.windows = self._resumed(before)
 
@@ -83,6 +84,7 @@ class Partition:
                 pages=pages,
             )
             left.append(window)
+            self._goes_on |= window.whole and cursor is not None
             self._readings[window] = _Reading(twice=twice)
             self._note(window, cursor, pages)
         covered = [*self._leaves, *(window.span for window in left)]
@@ -151,12 +153,16 @@ class Partition:
                 reading.new += 1
             elif identity in self._awaited:
                 del self._awaited[identity]
-            elif not window.again and (window.whole or identity not in self._earlier):
+            elif not window.again and (self._went_on(window) or identity not in self._earlier):
                 # with a single window, what is known has come in this one, be it before a stop
-                apart = self._alone or window.whole
+                apart = self._alone or self._went_on(window)
                 reading.twice += apart
             met.add(identity)
         return apart
+
+    def _went_on(self, window: Window) -> bool:
+        """Whether it is the whole, never split, and goes on behind what was read of it before a stop."""
+        return window.whole and self._goes_on
 
     def twice(self, window: Window) -> int:
         """Rows that came twice in the reading of a window that goes on."""

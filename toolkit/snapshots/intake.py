@@ -52,6 +52,37 @@ class Taker(Protocol):
         """Bring what was taken to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
 
 
+class _Waiting:
+    """Pieces that wait until they are worth taking, and about how many bytes they hold."""
+
+    def __init__(self) -> None:
+        self.pieces: list[Piece] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """None waits any more."""
+        self.pieces.clear()
+        self._tables, self._rows, self._row_bytes, self._other_bytes = 0, 0, 0.0, 0
+
+    @property
+    def bytes(self) -> float:
+        """Estimated from some of the tables."""
+        return self._rows * self._row_bytes + self._other_bytes
+
+    def add(self, piece: Piece) -> None:
+        """One more waits."""
+        self.pieces.append(piece)
+        self._other_bytes += _KNOWN_BYTES * len(piece.known)
+        if piece.later is not None:
+            self._other_bytes += piece.later.nbytes
+        rows = piece.table.num_rows
+        if rows:
+            if self._tables % _MEASURED == 0:
+                self._row_bytes = max(self._row_bytes, piece.table.nbytes / rows)
+            self._tables += 1
+            self._rows += rows
+
+
 class Intake:
     """One load on its way into a snapshot.
 
@@ -95,7 +126,7 @@ class Intake:
         self._batch_bytes = batch_bytes
         self._monotonic = monotonic
         self._saved_at = monotonic()
-        self._waiting_rows, self._row_bytes, self._other_bytes = 0, 0.0, 0
+        self._taken = 0
         self._busy = False
         self.note = ""
         self.resting = self._fitting()
@@ -116,12 +147,12 @@ class Intake:
         return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
 
     def _read(self, taker: Taker, hold: Hold) -> None:
-        waiting: list[Piece] = []
+        waiting = _Waiting()
         try:
             with closing(self._load.pieces()) as pieces:
                 for piece in pieces:
                     with hold:
-                        waiting.append(piece)
+                        waiting.add(piece)
                         self._take(taker, waiting)
             with hold:
                 self._flush(taker, waiting)
@@ -139,33 +170,29 @@ class Intake:
     def _due(self) -> bool:
         return self._monotonic() - self._saved_at >= self._every
 
-    def _take(self, taker: Taker, waiting: list[Piece]) -> None:
+    def _take(self, taker: Taker, waiting: _Waiting) -> None:
         due = self._due
-        piece = waiting[-1]
-        if piece.table.num_rows and (len(waiting) % _MEASURED == 1 or not self._row_bytes):
-            self._row_bytes = max(self._row_bytes, piece.table.nbytes / piece.table.num_rows)
-        self._waiting_rows += piece.table.num_rows
-        self._other_bytes += _KNOWN_BYTES * len(piece.known) + (piece.later.nbytes if piece.later else 0)
-        if due or self._waiting_rows * self._row_bytes + self._other_bytes >= self._batch_bytes:
+        if due or waiting.bytes >= self._batch_bytes:
             self._flush(taker, waiting)
         if due:
             self._save(taker)
 
-    def _flush(self, taker: Taker, waiting: list[Piece]) -> None:
+    def _flush(self, taker: Taker, waiting: _Waiting) -> None:
         self._busy = True
-        if waiting:
-            piece = joined(waiting)
+        if waiting.pieces:
+            piece = joined(waiting.pieces)
             taker.take(piece)
             if piece.later is not None:
                 taker.take_later(piece.later)
+            self._taken += len(waiting.pieces)
             waiting.clear()
-            self._waiting_rows, self._row_bytes, self._other_bytes = 0, 0.0, 0
         self._busy = False
 
     def _save(self, taker: Taker) -> None:
-        """Write a checkpoint, unless the load counts other rows than were taken."""
+        """Write a checkpoint, unless the load gave out other pieces or counts other rows than were taken."""
         stand = self._load.checkpoint()
-        if not taker.rows or len(stand.identities) != _IDENTITY * taker.rows:
+        same = self._taken == self._load.given and len(stand.identities) == _IDENTITY * taker.rows
+        if not same or not taker.rows:
             return
         self._busy = True
         rested = _IDENTITY * sum(file.rows for file in self._identities)

@@ -43,9 +43,10 @@ class Part:
         self.draft = folder.draft_of(path)
         self.finished: RestingFile | None = None
         self._folder = folder
-        self._open = ExitStack()
-        self._file: HashingFile = self._open.enter_context(folder.new_file(self.draft))
-        self._writer = RowWriter(self._file, schema, group_bytes=group_bytes)
+        with ExitStack() as opening:
+            self._file: HashingFile = opening.enter_context(folder.new_file(self.draft))
+            self._writer = RowWriter(self._file, schema, group_bytes=group_bytes)
+            self._open = opening.pop_all()
 
     @property
     def rows(self) -> int:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import sys
 from hashlib import sha256
 from typing import Final, NamedTuple
 
 import msgspec
+import pyarrow as pa
 
 from toolkit.redaction import Redactor
 from toolkit.version import __version__
@@ -50,10 +52,10 @@ _RAWS: Final = msgspec.json.Decoder(_RawListing | list[msgspec.Raw])
 class WireReader:
     """Tells DLQ entries by the bytes they come in.
 
-    Equal bytes become equal rows, as long as the same version of the toolkit decodes them and masks the same
-    secrets in the same way. All of that goes into the key of the digests, which therefore match between two
-    loads only where the rows do; and nobody without the user's masking key can test a guess at what is in an
-    entry.
+    Equal bytes become equal rows, as long as the same versions of the toolkit and of what it decodes with
+    mask the same secrets in the same way. All of that goes into the key of the digests, which therefore match
+    between two loads only where the rows do; and nobody without the user's masking key can test a guess at
+    what is in an entry.
 
     Parameters
     ----------
@@ -69,7 +71,8 @@ class WireReader:
     """
 
     def __init__(self, redactor: Redactor) -> None:
-        self._keyed = sha256(redactor.derived_key(f"wire digests of toolkit {__version__}"))
+        versions = (__version__, msgspec.__version__, pa.__version__, sys.version)
+        self._keyed = sha256(redactor.derived_key(f"wire digests of {versions}"))
 
     def read(self, rows: bytes) -> WireEntries | None:
         """The entries of a page, or None where they are not to be told apart this way.
