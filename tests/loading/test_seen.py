@@ -36,7 +36,7 @@ def test_it_knows_what_a_set_knows(batches):
             plain.update(found)
             assert list(rows) == order
             assert len(rows) == len(plain)
-        again = Identities(rows.between(0, len(rows)))
+        again = Identities(rows.first(len(rows)))
         assert all(one in again for one in plain)
         assert identity(1000) not in again
 

@@ -303,7 +303,7 @@ def test_a_load_stopped_anywhere_goes_on_to_the_same_end(found, order, apart, st
         ended = resumed(service, work, passes=passes, chance=chance, stop_after=stop_after)
         checkpoint = Checkpoint(
             position=json.loads(json.dumps(work.position)),
-            identities=work.rows.between(0, len(work.rows)),
+            identities=work.rows.first(len(work.rows)),
             receipt=json.loads(json.dumps(work.counts())),
         )
         work = Work()

@@ -90,6 +90,6 @@ class Identities:
         self._seen.update(here)
         return fresh
 
-    def between(self, start: int, end: int) -> bytes:
-        """The identities of the rows from one number up to another, one behind the other."""
-        return bytes(self._order[IDENTITY_BYTES * start : IDENTITY_BYTES * end])
+    def first(self, count: int) -> bytes:
+        """The identities of the first `count` rows, one behind the other."""
+        return bytes(self._order[: IDENTITY_BYTES * count])

@@ -114,7 +114,7 @@ class Load:
         before = self.resumed_from.receipt if self.resumed_from else {}
         return Checkpoint(
             position=position,
-            identities=self.work.rows.between(0, rows),
+            identities=self.work.rows.first(rows),
             receipt=counts
             | {"started_at": before.get("started_at") or self._started or _now(), "resumed": self._resumed},
         )
@@ -213,8 +213,8 @@ class Load:
                 if limit is not None and self._rows + table.num_rows >= limit:
                     table = table.slice(0, limit - self._rows)
                     rows = slice(table.num_rows)
-                    found = None if piece.found is None else piece.found[rows]
-                    piece = replace(piece, table=table, found=found, digests=piece.digests[rows])
+                    found, digests = (piece.found or [])[rows], piece.digests[rows]
+                    piece = replace(piece, table=table, found=found, digests=digests)
                     self._reached_limit = True
                 count = table.num_rows + len(piece.known)
                 self._rows += count

@@ -31,7 +31,8 @@ def choosing_list(options: Sequence[str], *, label: str = "") -> Any:
     Parameters
     ----------
     options : sequence of str
-        The first is chosen at first. May be set again; what is chosen stays when it is not among them.
+        All there can be; the first is chosen at first. May be set to some of them later: what is chosen
+        stays, also when it is not among these.
     label : str
 
     Returns
