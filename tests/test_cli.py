@@ -152,6 +152,8 @@ def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[s
         "state",
         "caller-ip",
         "flow-control-key",
+        "status",
+        "error",
         "run-id",
         "kind",
     ):
@@ -303,6 +305,18 @@ def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.Cap
         main(["snapshot", "failures", "kept", f"--every={text}"])
     assert ended.value.code == 2
     assert "expected a duration" in capsys.readouterr().err
+
+
+def test_status_and_error_filter_on_the_command_line(command, tmp_path: Path) -> None:
+    """What the service cannot filter by is compared here: every row has the status and the text."""
+    answer = command(
+        "snapshot", "failures", "kept", "--status", "429", "--status", "500", "--error", "rate limited"
+    )
+    assert answer.returncode == 0, answer.stderr
+    rows = pq.read_table(tmp_path / "kept").to_pylist()
+    assert len(rows) > 100
+    assert {row["response_status"] for row in rows} == {429}
+    assert all("rate limited" in row["response_body"].lower() for row in rows)
 
 
 def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Path) -> None:

@@ -255,6 +255,14 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
     group.add_argument("--until", metavar="TIME", help="the same")
     for option, shown in _SEVERAL.items():
         group.add_argument(option, action="append", default=[], metavar=shown, help="repeatable")
+    group.add_argument(
+        "--status", action="append", default=[], type=int, metavar="STATUS",
+        help="HTTP status of the response, such as 500, compared here; repeatable",
+    )  # fmt: skip
+    group.add_argument(
+        "--error", action="append", default=[], metavar="TEXT",
+        help="text in the response's error line, compared here; repeatable",
+    )  # fmt: skip
     group.add_argument("--run-id", metavar="ID", help="id of one workflow run")
     group.add_argument(
         "--kind",
@@ -283,6 +291,8 @@ def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.Fai
         failure_function_state=given.state,
         caller_ip=given.caller_ip,
         flow_control_key=given.flow_control_key,
+        response_status=given.status,
+        error=given.error,
         workflow_run_id=given.run_id,
     )
 

@@ -38,7 +38,7 @@ class Receipt:
     changed : int
         Rows seen again with new content; the later one was kept.
     filtered_here : int
-        Rows read and left out on our side, because the filter could not be sent unambiguously.
+        Rows read and left out here, because the service cannot compare a part of the filter.
     bytes : int
         Bytes of the answers' bodies, after decompression.
     reread : int

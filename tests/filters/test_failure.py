@@ -40,6 +40,8 @@ def filters(draw: st.DrawFn) -> FailureFilter:
         failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
         caller_ip=draw(several),
         flow_control_key=draw(several),
+        response_status=draw(st.lists(st.integers(100, 999), max_size=3)),
+        error=draw(several),
         workflow_run_id=draw(st.none() | words),
         workflow_created_at=draw(st.none() | times),
     )
@@ -132,6 +134,12 @@ def test_what_is_no_time_is_refused(value: Any, says: str) -> None:
         ({"label": {"a": 1}}, "dict"),
         ({"label": "\ud800"}, "surrogate"),
         ({"workflow_run_id": ""}, "empty"),
+        ({"response_status": 5000}, "5000 for response_status"),
+        ({"response_status": "500"}, "'500' for response_status"),
+        ({"response_status": [500, "429"]}, "'429' for response_status"),
+        ({"response_status": True}, "True for response_status"),
+        ({"response_status": 500.0}, "500.0 for response_status"),
+        ({"error": ""}, "empty"),
         ({"workflow_run_id": ["a"]}, "list"),
         ({"workflow_created_at": "7d"}, "exact creation time"),
     ],
@@ -167,6 +175,8 @@ ENTRY = {
     "workflowRunId": "wfr_1",
     "workflowCreatedAt": 1767225600001,
     "createdAt": 5,
+    "responseStatus": 500,
+    "responseBody": '{"error": "TimeoutError: no response of \\u00c4rzte"}',
 }
 
 
@@ -188,6 +198,12 @@ ENTRY = {
         ({"workflow_created_at": "2026-01-01T00:00:00.001Z"}, True),
         ({"workflow_created_at": "2026-01-01T00:00:00.002Z"}, False),
         ({"since": "2026-01-01T00:00:00Z"}, True),
+        ({"response_status": [429, 500]}, True),
+        ({"response_status": 429}, False),
+        ({"error": "timeout"}, True),
+        ({"error": ["refused", "response of ärzte"]}, True),
+        ({"error": "refused"}, False),
+        ({"error": '{"error"'}, False),
     ],
 )
 def test_matching_an_entry(arguments: dict[str, Any], expected: object) -> None:
@@ -196,6 +212,20 @@ def test_matching_an_entry(arguments: dict[str, Any], expected: object) -> None:
     if arguments and "since" not in arguments:
         assert not FailureFilter(**arguments).matches({})
         assert not FailureFilter(**arguments).matches({"labels": None, "label": {"x": 1}})
+
+
+def test_an_error_is_read_from_a_body_in_base64() -> None:
+    """A body that came as base64 is compared as text; one that is no base64 has no error."""
+    assert FailureFilter(error="boom").matches({"responseBodyBase64": "Ym9vbf8="})
+    assert not FailureFilter(error="boom").matches({"responseBodyBase64": "Ym9vb"})
+
+
+def test_the_service_is_not_sent_status_and_error() -> None:
+    """Statuses may be numbers of numpy and pandas; neither part can be sent."""
+    chosen = FailureFilter(response_status=pd.Series([500, 429], dtype="Int64"), error="timeout")
+    assert chosen.response_status == (500, 429)
+    assert chosen.unsendable == ("response_status", "error")
+    assert eval(chosen.to_code(), {"tk": tk}) == chosen  # noqa: S307 - the code is ours
 
 
 def test_parts_with_a_comma_cannot_be_sent() -> None:

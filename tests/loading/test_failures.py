@@ -18,6 +18,7 @@ from toolkit.errors import (
     InputError,
     ProtocolError,
 )
+from toolkit.tables.failure_matching import match_failures
 from toolkit.tables.schemas import FAILURES
 
 
@@ -246,6 +247,37 @@ def test_times_beside_a_filter_are_refused(server):
     """since= and a filter together are ambiguous."""
     with pytest.raises(InputError, match="one of them"):
         tk.load_failures(server.service(), tk.FailureFilter(label="a"), since="7d")
+
+
+def test_status_and_error_are_compared_here(server):
+    """The service is asked for everything else; the receipt says what was compared here."""
+    rows = [
+        {"dlqId": "a", "responseStatus": 500, "responseBody": "TimeoutError: 30 s"},
+        {"dlqId": "b", "responseStatus": 429, "responseBody": "Too many requests, timeout later"},
+        {"dlqId": "c", "responseStatus": 500, "responseBody": "refused"},
+        {"dlqId": "d"},
+    ]
+    rows = [row | {"labels": ["eu"]} for row in rows]
+    service = serve(server, {"": json.dumps({"messages": rows}).encode()})
+    chosen = tk.FailureFilter(response_status=(500, 503), error="timeout", label="eu")
+    frame = tk.load_failures(service, chosen, progress=False)
+    assert frame["dlq_id"].tolist() == ["a"]
+    assert {name for name, _ in server.asked[0].query} == {"count", "label"}
+    made = tk.receipt(frame)
+    assert (made.complete, made.filtered_here) == (True, 3)
+    for part in ("response_status", "error"):
+        assert f"{part}: the service cannot filter by it, so it was compared here" in made.assumptions
+    assert (made.scope["response_status"], made.scope["error"]) == ([500, 503], ["timeout"])
+
+
+def test_status_and_error_choose_the_same_rows_of_a_service_and_of_a_frame(sample_service):
+    """The embedded service's failures, filtered while they are loaded and afterwards, are the same."""
+    everything = tk.load_failures(sample_service, progress=False)
+    for chosen in (tk.FailureFilter(response_status=429), tk.FailureFilter(error="timeout")):
+        loaded = tk.load_failures(sample_service, chosen, progress=False)
+        expected = everything[match_failures(everything, chosen)]
+        assert 0 < len(loaded) < len(everything)
+        assert set(loaded["dlq_id"]) == set(expected["dlq_id"])
 
 
 def test_the_receipt_holds_no_secret_of_a_filter(server):

@@ -14,7 +14,6 @@ from toolkit.analysis.counts import callback_states, count_by, count_labels
 from toolkit.analysis.delays import FailureDelays, failure_delays
 from toolkit.analysis.durations import parse_duration
 from toolkit.analysis.error_counts import error_texts
-from toolkit.analysis.error_text import ErrorText, error_text, mask_text
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins, expiry_summary
 from toolkit.analysis.frame_summary import FrameSummary, summary
 from toolkit.analysis.matrix import CountMatrix, count_matrix
@@ -25,6 +24,7 @@ from toolkit.analysis.recent import RecentFailures, recent_failures
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.scores import ScoreBins, score_bins, score_summary
 from toolkit.analysis.trend import FailureTrend, failure_trend
+from toolkit.filters.error_text import ErrorText, error_text, mask_text
 
 __all__ = [
     "CountMatrix",

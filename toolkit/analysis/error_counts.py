@@ -11,9 +11,9 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import collect, effective_time, select
-from toolkit.analysis.error_text import ErrorText, error_text, mask_text
 from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
+from toolkit.filters.error_text import ErrorText, error_text, mask_text
 
 _LONGEST = 300  # characters of a text or example
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import binascii
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
+from operator import index
 from typing import Any, Final
 
 from toolkit.errors import InputError
+from toolkit.filters.error_text import error_text
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
 """States of the failure function that the specification names. Others are sent as they are given."""
@@ -102,6 +106,11 @@ class FailureFilter:
     workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
         Values to match exactly; none by default. Duplicates are dropped, the order is kept (sets are sorted).
         `FAILURE_STATES` lists the known states.
+    response_status : int or iterable of int
+        HTTP statuses of the response, 100 to 999.
+    error : str or iterable of str
+        Text in the line of the response that says what went wrong (see `toolkit.analysis.error_text`),
+        ignoring case.
     workflow_run_id : str, optional
     workflow_created_at : datetime or str, optional
         Exact creation time of the run.
@@ -115,7 +124,9 @@ class FailureFilter:
 
     Notes
     -----
-    The service does not document which of an entry's times `since` and `until` are compared with.
+    The service does not document which of an entry's times `since` and `until` are compared with. It cannot
+    filter by `response_status` and `error`: everything else that is chosen is loaded, and these two are
+    compared here, which the receipt says.
 
     Examples
     --------
@@ -133,6 +144,8 @@ class FailureFilter:
     failure_function_state: tuple[str, ...]
     caller_ip: tuple[str, ...]
     flow_control_key: tuple[str, ...]
+    response_status: tuple[int, ...]
+    error: tuple[str, ...]
     workflow_run_id: str | None
     workflow_created_at: datetime | None
 
@@ -146,6 +159,8 @@ class FailureFilter:
         failure_function_state: str | Iterable[str] | None = (),
         caller_ip: str | Iterable[str] | None = (),
         flow_control_key: str | Iterable[str] | None = (),
+        response_status: int | Iterable[int] | None = (),
+        error: str | Iterable[str] | None = (),
         workflow_run_id: str | None = None,
         workflow_created_at: datetime | str | None = None,
         now: datetime | None = None,
@@ -158,9 +173,11 @@ class FailureFilter:
             "failure_function_state": failure_function_state,
             "caller_ip": caller_ip,
             "flow_control_key": flow_control_key,
+            "error": error,
         }
         values: dict[str, object] = {name: _time(name, value, now) for name, value in times.items()}
         values |= {name: _texts(name, value) for name, value in several.items()}
+        values["response_status"] = _statuses(response_status)
         values["workflow_run_id"] = (
             None if workflow_run_id is None else _text("workflow_run_id", workflow_run_id)
         )
@@ -181,12 +198,13 @@ class FailureFilter:
 
     @property
     def unsendable(self) -> tuple[str, ...]:
-        """Names of the parts with a comma in a value.
+        """Names of the parts that the service cannot compare: to be left out of the request.
 
-        The service takes one comma-separated value for several values, so such a part cannot be sent
-        unambiguously. Leave it out of the request and apply `matches` to what comes.
+        They are `response_status`, `error`, and parts with a comma in a value, since the service takes one
+        comma-separated value for several values. Apply `matches` to what it returns.
         """
-        return tuple(name for name in _WIRE if any("," in value for value in getattr(self, name)))
+        commas = (name for name in _WIRE if any("," in value for value in getattr(self, name)))
+        return (*commas, *(name for name in ("response_status", "error") if getattr(self, name)))
 
     def matches(self, row: Mapping[str, Any]) -> bool:
         """Whether an entry matches in everything but `since` and `until`.
@@ -215,6 +233,10 @@ class FailureFilter:
                 return False
         if self.workflow_run_id is not None and row.get("workflowRunId") != self.workflow_run_id:
             return False
+        if self.response_status and row.get("responseStatus") not in self.response_status:
+            return False
+        if self.error and not names_error(error_text(_response_body(row)).text, self.error):
+            return False
         created = self.workflow_created_at
         return created is None or row.get("workflowCreatedAt") == milliseconds(created)
 
@@ -231,7 +253,7 @@ class FailureFilter:
     def __repr__(self) -> str:
         return self._call({name: _short(value) for name, value in self._chosen().items()})
 
-    def _chosen(self) -> dict[str, str | tuple[str, ...]]:
+    def _chosen(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
         found = ((item.name, getattr(self, item.name)) for item in fields(self))
         return {
             name: _iso(value) if isinstance(value, datetime) else value
@@ -265,7 +287,7 @@ class _Rest(str):
         return str(self)
 
 
-def _short(value: str | tuple[str, ...]) -> str | tuple[str, ...]:
+def _short(value: str | tuple[object, ...]) -> str | tuple[object, ...]:
     if isinstance(value, tuple) and len(value) > _SHOWN:
         return (*value[:_SHOWN], _Rest(f"… {len(value) - _SHOWN} more"))
     return value
@@ -286,6 +308,44 @@ def _time(name: str, value: datetime | str | None, now: datetime) -> datetime | 
             next_step="Use since= for everything younger than an age.",
         )
     return parse_time(value, now=now)
+
+
+def _statuses(value: int | Iterable[int] | None) -> tuple[int, ...]:
+    given = () if value is None else value if isinstance(value, Iterable) else (value,)
+    if isinstance(given, str | bytes | Mapping):
+        raise _not_a_status(repr(value)[:80])
+    statuses = []
+    for item in given:
+        try:
+            status = index(item)
+        except TypeError:
+            raise _not_a_status(repr(item)[:80]) from None
+        if isinstance(item, bool) or not 100 <= status <= 999:  # noqa: PLR2004 - statuses have three digits
+            raise _not_a_status(repr(item)[:80])
+        statuses.append(status)
+    return tuple(dict.fromkeys(sorted(statuses) if isinstance(value, set | frozenset) else statuses))
+
+
+def names_error(line: str, wanted: tuple[str, ...]) -> bool:
+    """Whether a line that says what went wrong contains one of these texts, ignoring case.
+
+    >>> names_error("TimeoutError: no response within 30 s", ("timeout",))
+    True
+    """
+    folded = line.casefold()
+    return any(text.casefold() in folded for text in wanted)
+
+
+def _response_body(row: Mapping[str, Any]) -> str | None:
+    body, encoded = row.get("responseBody"), row.get("responseBodyBase64")
+    if isinstance(body, str) and body:
+        return body
+    if isinstance(encoded, str):
+        try:
+            return base64.b64decode(encoded).decode("utf-8", "replace")
+        except (binascii.Error, ValueError):
+            return None
+    return None
 
 
 def _texts(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -321,6 +381,15 @@ def _not_text(name: str, got: str) -> InputError:
         got=f"{got} for {name}",
         expected="text, or several texts, each with at least one character",
         next_step=f"Leave {name} out to match every value.",
+    )
+
+
+def _not_a_status(got: str) -> InputError:
+    return InputError(
+        "making a failure filter",
+        got=f"{got} for response_status",
+        expected="an HTTP status from 100 to 999, such as 500, or several",
+        next_step="Leave response_status out to match every status.",
     )
 
 

@@ -297,8 +297,11 @@ def open_failures(
     if not reveal:
         assumptions += ("header values, URLs and our own tokens are masked (reveal=True shows them)",)
     if keep is not None:
-        parts = ", ".join(wanted.unsendable)
-        assumptions += (f"{parts}: a value with a comma cannot be sent, so it was compared on our side",)
+        reasons = dict.fromkeys(("response_status", "error"), "the service cannot filter by it")
+        assumptions += tuple(
+            f"{part}: {reasons.get(part, 'a value with a comma cannot be sent')}, so it was compared here"
+            for part in wanted.unsendable
+        )
     plan = Plan(
         what="failures",
         source=service.redactor.url(half.url),
@@ -332,7 +335,9 @@ def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
     """The filter's scope, its texts masked: a receipt goes where frames and Parquet files go."""
     mask = service.redactor.text
     return {
-        name: [mask(item) for item in value] if isinstance(value, list) else mask(value)
+        name: [item if isinstance(item, int) else mask(item) for item in value]
+        if isinstance(value, list)
+        else mask(value)
         for name, value in wanted.scope().items()
     }
 

@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.errors import InputError
-from toolkit.filters.failure import FailureFilter
+from toolkit.filters.error_text import error_text
+from toolkit.filters.failure import FailureFilter, names_error
 
 VALUES: Final = ("workflow_url", "label", "failure_function_state", "caller_ip", "flow_control_key")
-"""Parts of a filter with several values; each is a column of the failures table too."""
+"""Parts of a filter with several texts to match exactly; each is a column of the failures table too."""
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
@@ -58,7 +59,34 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
         if values:
             matched = _among(_column(frame, name), values)
             found &= (matched | _labelled(frame, values)) if name == "label" else matched
+    if wanted.response_status:
+        statuses = _column(frame, "response_status")
+        found &= statuses.isin(wanted.response_status).to_numpy(bool)
+    if wanted.error:
+        # each distinct line is looked at once: most failures share theirs with many others
+        codes, lines = pd.factorize(error_lines(frame))
+        named = np.array([names_error(line, wanted.error) for line in lines] + [False])
+        found &= named[codes]
     return found
+
+
+def error_lines(frame: pd.DataFrame) -> pd.Series:
+    """The line of each failure that says what went wrong: the column ``error``, or read from the bodies.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        With ``error`` or ``response_body``.
+
+    Returns
+    -------
+    pandas.Series
+    """
+    if "error" in frame.columns:
+        return frame["error"]
+    codes, bodies = pd.factorize(_column(frame, "response_body"), use_na_sentinel=False)
+    lines = [error_text(body if isinstance(body, str) else None).text for body in bodies]
+    return pd.Series(np.array(lines, dtype=object)[codes], index=frame.index, dtype=object)
 
 
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:

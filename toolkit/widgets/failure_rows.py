@@ -13,9 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from toolkit.analysis.error_text import error_text
 from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
+from toolkit.filters.error_text import error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.texts import shared_start
