@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,17 @@ class Executed:
                 if output.output_type == "stream":
                     found[output.name] += output.text
         return found
+
+
+def plots_and_images(notebook: Any) -> dict[str, tuple[int, int]]:
+    """How many plots each cell that plots makes, and how many images it shows, by the cell's id."""
+    found = {}
+    for cell in notebook.cells:
+        plots = len(re.findall(r"\bplot_\w+\(|\bplt\.subplots\(|\bplt\.plot\(", cell.source))
+        if cell.cell_type == "code" and plots:
+            images = sum("image/png" in output.get("data", {}) for output in cell.outputs)
+            found[cell.id] = (plots, images)
+    return found
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ import toolkit as tk
 from toolkit.demo.run import environment_for
 from toolkit.settings.child import start_local
 
+from .conftest import plots_and_images
+
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 TEMPLATE = FOLDER / "templates" / "weekly_report.ipynb"
@@ -119,6 +121,9 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     executed = kitchen.execute(path, sample, TOOLKIT_OUT=str(out))
     assert time.monotonic() - begin < 60
     assert executed.streams["stderr"] == ""
+    plotted = plots_and_images(executed.notebook)
+    assert all(plots == images for plots, images in plotted.values())
+    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1}[path.stem[:2]]
     shown = json.dumps(executed.notebook) + executed.log
     assert sample.queue is not None
     for secret in (sample.queue.token, *sample.queue.signing_keys):
@@ -153,6 +158,31 @@ def test_nothing_is_published_to_another_machine(kitchen) -> None:
     assert "queue.invalid" not in json.dumps(executed.notebook)
 
 
+def test_every_figure_of_a_kernel_is_shown(kitchen, tmp_path: Path) -> None:
+    """Several plots, the user's own before and after them, and after one that fails: an image for each."""
+    notebook = nbformat.v4.new_notebook()
+    sources = (
+        "import pandas as pd\nimport toolkit as tk",
+        "when = pd.to_datetime(['2026-03-01 10:00', '2026-03-02 09:00'], utc=True)",
+        "failures = pd.DataFrame({'failed_at': when, 'created_at': when, 'max_retries': [1, 2]})",
+        "tk.plot_failure_trend(failures);",
+        "tk.plot_retries_used(failures); tk.plot_failure_calendar(failures);",
+        "import matplotlib.pyplot as plt\nplt.plot([1, 2]);",
+        "tk.plot_time_to_failure(failures);",
+        "try:\n    tk.plot_retries_used(failures[['failed_at']])\nexcept tk.errors.InputError:\n    pass",
+        "with plt.style.context('dark_background'):\n    tk.plot_retries_used(failures, theme='dark');",
+        "plt.plot([2, 1]);",
+    )
+    notebook.cells = [nbformat.v4.new_code_cell(source) for source in sources]
+    nbformat.write(notebook, tmp_path / "several.ipynb")
+    executed = kitchen.execute(tmp_path / "several.ipynb")
+    images = [
+        sum("image/png" in output.get("data", {}) for output in cell.outputs)
+        for cell in executed.notebook.cells
+    ]
+    assert images == [0, 0, 0, 1, 2, 1, 1, 0, 1, 1]
+
+
 @pytest.mark.slow
 def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
     """With nothing configured an embedded service is used; it and the files are gone at the end."""
@@ -174,6 +204,7 @@ def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
         executed = kitchen.execute(tmp_path / "merged.ipynb", service)
     assert executed.streams["stderr"] == ""
     assert executed.streams["stdout"].count("No failures") == 2
+    assert list(plots_and_images(executed.notebook).values()) == [(1, 1)] * 4
 
 
 @pytest.mark.slow
@@ -204,6 +235,7 @@ def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_pat
     assert len(tk.read_snapshot(work / "kept")) == 5000
     executed = nbformat.read(work / "done.ipynb", as_version=4)
     assert [cell.id for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
+    assert plots_and_images(executed) == {"trend": (1, 1), "expiry": (1, 1)}
 
 
 def test_the_template_in_git_has_no_outputs() -> None:

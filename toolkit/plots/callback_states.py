@@ -12,7 +12,7 @@ from toolkit.analysis.counts import callback_states
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import label_axis
 from toolkit.plots.rows import draw_rows
-from toolkit.plots.style import ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
@@ -57,13 +57,12 @@ def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: 
     """
     colours = theme_named(theme)
     found = callback_states(failures)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if not len(found):
-            return say(ax, "No failures", colours)
+            return say(axes, "No failures", colours)
         states = [state if isinstance(state, str) else NONE for state in found["state"]]
         names = [_SHORT.get(state, state) for state in states]
         counts = [int(count) for count in found["count"]]
-        draw_rows(ax, names, counts, colours, signs=[_SIGNS.get(state, _MERGED) for state in states])
-        label_axis(ax.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
-        return ax
+        draw_rows(axes, names, counts, colours, signs=[_SIGNS.get(state, _MERGED) for state in states])
+        label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
+        return axes

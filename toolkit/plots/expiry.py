@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins
 from toolkit.analysis.wording import moment, span
 from toolkit.plots.axis import DAY, count_axis, inches, label_axis, time_axis
-from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -66,8 +66,8 @@ def plot_expiry(
     colours = theme_named(theme)
     now = now or datetime.now(UTC)
     found = expiry_bins(expiring(failures, retention, now), now)
-    with fixed_settings():
-        return draw_expiry(found, prepare(ax, colours), colours)
+    with drawing(ax, colours) as axes:
+        return draw_expiry(found, axes, colours)
 
 
 def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme) -> Axes:

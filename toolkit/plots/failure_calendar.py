@@ -9,7 +9,7 @@ from toolkit.analysis.calendar import WEEKDAYS, FailureCalendar, failure_calenda
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import inches, label_axis, name_rows
 from toolkit.plots.heat import draw_cells
-from toolkit.plots.style import Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 _HOUR = 0.3  # inches that the label of an hour takes
@@ -54,8 +54,8 @@ def plot_failure_calendar(
     """
     colours = theme_named(theme)
     found = failure_calendar(failures, tz=tz)
-    with fixed_settings():
-        return draw_calendar(found, prepare(ax, colours), colours)
+    with drawing(ax, colours) as axes:
+        return draw_calendar(found, axes, colours)
 
 
 def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme) -> Axes:

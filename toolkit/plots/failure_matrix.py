@@ -9,7 +9,7 @@ from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, short_number
 from toolkit.plots.axis import CHARACTER, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
-from toolkit.plots.style import Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import as_written, drawable, say
 
 _COLUMN = 0.6  # inches that a column's name takes at least
@@ -58,13 +58,12 @@ def plot_failure_matrix(
     ['500\n2', '404\n1']
     """
     colours = theme_named(theme)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         found = count_matrix(
-            failures, rows, columns, top_rows=min(top, rows_that_fit(ax) - 1),
-            top_columns=max(1, int(inches(ax) * 0.6 / _COLUMN)),
+            failures, rows, columns, top_rows=min(top, rows_that_fit(axes) - 1),
+            top_columns=max(1, int(inches(axes) * 0.6 / _COLUMN)),
         )  # fmt: skip
-        return draw_matrix(found, ax, colours, columns=columns)
+        return draw_matrix(found, axes, colours, columns=columns)
 
 
 def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> Axes:

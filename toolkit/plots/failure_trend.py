@@ -24,7 +24,7 @@ from toolkit.plots.axis import (
     time_axis,
 )
 from toolkit.plots.heat import draw_cells
-from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import as_written, drawable, say
 
 _LEGEND_COLUMNS: Final = 3
@@ -94,14 +94,13 @@ def plot_failure_trend(
             "drawing a trend", got=f"layout={layout!r}", expected="'stacked', 'facets' or 'ranked'"
         )
     colours = theme_named(theme)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         # a legend may take two fifths of the height, rows of their own all of it
-        rows = rows_that_fit(ax) * 2 // 5 if layout == "stacked" else rows_that_fit(ax) - 1
+        rows = rows_that_fit(axes) * 2 // 5 if layout == "stacked" else rows_that_fit(axes) - 1
         trend = failure_trend(
             failures, by=by, freq=freq, top=min(top, max(rows, 1), len(colours.series) - 1), now=now
         )
-        return draw_trend(trend, ax, colours, layout=layout)
+        return draw_trend(trend, axes, colours, layout=layout)
 
 
 def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked") -> Axes:

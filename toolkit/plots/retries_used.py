@@ -9,7 +9,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import count_axis, inches, label_axis
-from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 
@@ -45,23 +45,22 @@ def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeN
     colours = theme_named(theme)
     found = retries_used(frame)
     left_out = f" ({counted(found.left_out, 'row')} without a number)" if found.left_out else ""
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if not found.total:
-            return say(ax, f"No retries known{left_out}", colours)
-        ax.bar(
+            return say(axes, f"No retries known{left_out}", colours)
+        axes.bar(
             found.retries, found.used_up, width=0.8, color=colours.series[0], hatch=HATCHES[0],
             edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
         if found.others.any():
-            _others(found, ax, colours)
-        count_axis(ax, "failures" if found.allowed_only else "callbacks", colours)
-        ax.xaxis.set_major_locator(
-            MaxNLocator(nbins=max(1, int(inches(ax) / 0.4)), integer=True, min_n_ticks=1)
+            _others(found, axes, colours)
+        count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
+        axes.xaxis.set_major_locator(
+            MaxNLocator(nbins=max(1, int(inches(axes) / 0.4)), integer=True, min_n_ticks=1)
         )
-        ax.set_xlim(-0.6, len(found.retries) - 0.4)
-        label_axis(ax.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
-        return ax
+        axes.set_xlim(-0.6, len(found.retries) - 0.4)
+        label_axis(axes.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
+        return axes
 
 
 def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> None:

@@ -10,7 +10,7 @@ from toolkit.analysis.rankings import score_curves
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import inches, label_axis, number_axis
 from toolkit.plots.lines import DASHES, MARKERS, name_lines
-from toolkit.plots.style import ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
 
 _FEW = 40  # ranks up to which every one gets a marker
@@ -61,25 +61,26 @@ def plot_score_by_rank(
     """
     colours = theme_named(theme)
     curves, left_out = score_curves(hits, by=by, top=min(top, len(colours.series)))
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if not curves:
-            return say(ax, "No hits with a finite score", colours)
+            return say(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
-            ax.plot(
+            axes.plot(
                 curve.ranks, curve.scores, color=colours.series[number], linestyle=DASHES[number],
                 linewidth=1.6, marker=MARKERS[number] if len(curve.ranks) <= _FEW else None, markersize=4,
             )  # fmt: skip
-        number_axis(ax, ax.yaxis)
-        ax.xaxis.set_major_locator(
-            MaxNLocator(nbins=max(1, int(inches(ax) / 0.5)), integer=True, min_n_ticks=1)
+        number_axis(axes, axes.yaxis)
+        axes.xaxis.set_major_locator(
+            MaxNLocator(nbins=max(1, int(inches(axes) / 0.5)), integer=True, min_n_ticks=1)
         )
-        ax.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
+        axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
         if len(curves) > 1:
-            ax.set_ylim(*ax.get_ylim())
-            name_lines(ax, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours)
+            axes.set_ylim(*axes.get_ylim())
+            name_lines(
+                axes, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours
+            )
         note = f" (and {counted(left_out, 'more group')} not drawn)" if left_out else ""
         lines = f"; a line is a {drawable(by, longest=24)}" if len(curves) > 1 else ""
-        label_axis(ax.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
-        label_axis(ax.yaxis, "score", colours)
-        return ax
+        label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
+        label_axis(axes.yaxis, "score", colours)
+        return axes

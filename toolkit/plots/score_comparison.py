@@ -9,7 +9,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.rankings import score_moves
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import label_axis, number_axis
-from toolkit.plots.style import FONT, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import FONT, ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
 
 
@@ -62,35 +62,34 @@ def plot_score_comparison(
         moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
     )
     first, second = (drawable(name, longest=24) for name in names)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both
         if not (both.any() or lost.any() or new.any()):
-            return say(ax, "No hits with a finite score", colours)
+            return say(axes, "No hits with a finite score", colours)
         values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
         low, high = float(values.min()), float(values.max())
         room = (high - low) * 0.06 or 0.5
         margin = low - room
-        ax.plot([margin, high], [margin, high], color=colours.grid, linewidth=1, zorder=0)
+        axes.plot([margin, high], [margin, high], color=colours.grid, linewidth=1, zorder=0)
         kinds = (
             (x[both], y[both], "o", 0),
             (x[lost], np.full(lost.sum(), margin), "v", 3),
             (np.full(new.sum(), margin), y[new], "<", 2),
         )
         for across, up, marker, sign in kinds:
-            ax.scatter(across, up, s=28, marker=marker, color=colours.series[sign], linewidths=0)
-        ax.set_xlim(margin - room, high + room)
-        ax.set_ylim(margin - room, high + room)
-        number_axis(ax, ax.xaxis)
-        number_axis(ax, ax.yaxis)
-        label_axis(ax.xaxis, f"score {first}", colours)
-        label_axis(ax.yaxis, f"score {second}", colours)
+            axes.scatter(across, up, s=28, marker=marker, color=colours.series[sign], linewidths=0)
+        axes.set_xlim(margin - room, high + room)
+        axes.set_ylim(margin - room, high + room)
+        number_axis(axes, axes.xaxis)
+        number_axis(axes, axes.yaxis)
+        label_axis(axes.xaxis, f"score {first}", colours)
+        label_axis(axes.yaxis, f"score {second}", colours)
         title = (
             f"{counted(int(both.sum()), 'hit')} in both, {lost.sum()} only {first}, {new.sum()} only {second}"
         )
-        ax.set_title(
+        axes.set_title(
             title, color=colours.ink, fontsize=9, loc="left", parse_math=False, wrap=True, usetex=False,
             fontfamily=FONT,
         )  # fmt: skip
-        return ax
+        return axes

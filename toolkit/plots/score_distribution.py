@@ -14,7 +14,7 @@ from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.errors import InputError
 from toolkit.plots.axis import count_axis, label_axis, name_rows, number_axis
 from toolkit.plots.lines import DASHES, name_lines
-from toolkit.plots.style import HATCHES, Theme, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
@@ -76,24 +76,23 @@ def plot_score_distribution(
     colours = theme_named(theme)
     found = score_bins(hits, by=by, bins=bins, top=min(top, len(colours.series) - 1))
     kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if found.total <= 1:
-            return say(ax, _sentence(found), colours)
+            return say(axes, _sentence(found), colours)
         label = "score (higher is nearer)"
         if found.left_out:
             label += f"\n{counted(found.left_out, 'hit')} without a finite score left out"
-        label_axis(ax.xaxis, label, colours)
-        number_axis(ax, ax.xaxis)
+        label_axis(axes.xaxis, label, colours)
+        number_axis(axes, axes.xaxis)
         if kind == "ecdf":
-            _shares(found, ax, colours)
+            _shares(found, axes, colours)
         elif kind == "ridge":
-            _rows(found, ax, colours, by or "")
+            _rows(found, axes, colours, by or "")
         elif len(found.groups) == 1:
-            _histogram(found, ax, colours)
+            _histogram(found, axes, colours)
         else:
-            _outlines(found, ax, colours)
-        return ax
+            _outlines(found, axes, colours)
+        return axes
 
 
 def _sentence(found: ScoreBins) -> str:

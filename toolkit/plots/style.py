@@ -6,12 +6,15 @@ that is drawn on; matplotlib's own settings stay as they are.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from types import MappingProxyType
+from typing import Any, Final, Literal
 
 from matplotlib import pyplot as plt
-from matplotlib import style
+from matplotlib import rcParams, rcParamsDefault
 from matplotlib.axes import Axes
 
 from toolkit.errors import InputError
@@ -21,6 +24,15 @@ ThemeName = Literal["light", "dark"]
 FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """The second sign, beside colour: one a series, in order."""
+
+_DRAWING: Final = (
+    "axes.", "font.", "grid.", "hatch.", "legend.", "lines.", "markers.", "mathtext.", "patch.", "path.",
+    "pcolor", "scatter.", "text.", "xaxis.", "xtick.", "yaxis.", "ytick.",
+)  # fmt: skip
+"""How names of settings begin that artists are made with: none of the backend, of windows or of files."""
+_OURS: Final = {"font.family": [FONT], "hatch.linewidth": 0.7, "text.parse_math": False}
+_ONE_AT_A_TIME: Final = threading.RLock()
+"""matplotlib's settings are those of all threads."""
 
 
 @dataclass(frozen=True)
@@ -77,18 +89,55 @@ def theme_named(name: ThemeName) -> Theme:
     return THEMES[name]
 
 
-def fixed_settings() -> AbstractContextManager[None]:
-    """A context in which matplotlib has its default settings and our font, whatever the user set."""
-    settings: AbstractContextManager[None] = style.context(
-        ["default", {"font.family": [FONT], "hatch.linewidth": 0.7, "text.parse_math": False}]
-    )
-    return settings
+@contextmanager
+def fixed_settings(more: Mapping[str, object] = MappingProxyType({})) -> Iterator[None]:
+    """A context in which matplotlib draws with its default settings and our font, whatever the user set.
+
+    Only settings of drawing that differ are set, and only those are set back. matplotlib's own contexts set
+    back all of them, what the backend set meanwhile too: the first figure of a notebook decides whether
+    figures are shown at all.
+
+    Parameters
+    ----------
+    more : mapping
+        Further settings by their names.
+    """
+    with _ONE_AT_A_TIME:
+        settings: Any = rcParams  # typed by name, one by one
+        wanted = {name: value for name, value in rcParamsDefault.items() if name.startswith(_DRAWING)}
+        changed = {
+            name: value for name, value in (wanted | _OURS | dict(more)).items() if settings[name] != value
+        }
+        before = {name: settings[name] for name in changed}
+        settings.update(changed)
+        try:
+            yield
+        finally:
+            settings.update(before)
 
 
-def prepare(ax: Axes | None, theme: Theme) -> Axes:
-    """The Axes to draw on, styled; without one a new figure's, kept by pyplot so that notebooks show it."""
-    if ax is None:
-        _, ax = plt.subplots(figsize=(9, 3.6), layout="constrained", facecolor=theme.paper)
+@contextmanager
+def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
+    """Prepared Axes within `fixed_settings`; without `ax` those of a new figure, which notebooks show.
+
+    A new figure is closed again when drawing raises: an empty one would be shown.
+    """
+    if ax is not None:
+        with fixed_settings():
+            yield prepare(ax, theme)
+        return
+    # outside, because the first figure chooses pyplot's backend, which has settings of its own to set
+    figure = plt.figure(figsize=(9, 3.6), layout="constrained", facecolor=theme.paper)
+    try:
+        with fixed_settings():
+            yield prepare(figure.add_subplot(), theme)
+    except BaseException:
+        plt.close(figure)
+        raise
+
+
+def prepare(ax: Axes, theme: Theme) -> Axes:
+    """The Axes to draw on, styled."""
     for axis in (
         ax.xaxis,
         ax.yaxis,

@@ -7,7 +7,6 @@ import re
 from typing import Final
 from xml.etree import ElementTree as ET
 
-from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from toolkit.plots.style import FONT, Theme, fixed_settings
@@ -50,7 +49,7 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
     True
     """
     drawn = io.StringIO()
-    with fixed_settings(), rc_context({"svg.fonttype": "none", "svg.hashsalt": prefix}):
+    with fixed_settings({"svg.fonttype": "none", "svg.hashsalt": prefix}):
         figure.savefig(drawn, format="svg", metadata={"Date": None, "Creator": None}, transparent=True)
     root = ET.fromstring(drawn.getvalue())  # noqa: S314 - written by matplotlib a moment ago
     variables = {theme.ink: "ink", theme.muted: "muted", theme.grid: "grid", theme.paper: "paper"}

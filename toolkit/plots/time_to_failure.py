@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.delays import FailureDelays, failure_delays
 from toolkit.analysis.wording import counted, span
 from toolkit.plots.axis import count_axis, inches, label_axis
-from toolkit.plots.style import HATCHES, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 _LABEL = 0.5  # inches that a span of time takes as a label
@@ -53,25 +53,24 @@ def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: 
     """
     colours = theme_named(theme)
     found = failure_delays(failures)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if not found.total:
-            return say(ax, f"No failures with both times{_left_out(found)}", colours)
+            return say(axes, f"No failures with both times{_left_out(found)}", colours)
         places = np.arange(len(found.counts))
-        ax.bar(
+        axes.bar(
             places, found.counts, width=0.94, align="edge", color=colours.series[0], hatch=HATCHES[0],
             edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
-        step = max(1, int(np.ceil(len(found.edges) * _LABEL / max(inches(ax), _LABEL))))
+        step = max(1, int(np.ceil(len(found.edges) * _LABEL / max(inches(axes), _LABEL))))
         shown = range(0, len(found.edges), step)
-        ax.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
-        ax.set_xlim(-0.06, len(places))
-        count_axis(ax, "failures", colours)
+        axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
+        axes.set_xlim(-0.06, len(places))
+        count_axis(axes, "failures", colours)
         middle = span(timedelta(seconds=round(found.median)))
         label_axis(
-            ax.xaxis, f"time from creation to failure; half within {middle}{_left_out(found)}", colours
+            axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(found)}", colours
         )
-        return ax
+        return axes
 
 
 def _named(seconds: float) -> str:

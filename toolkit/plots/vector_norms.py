@@ -8,7 +8,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import count_axis, label_axis, number_axis
-from toolkit.plots.style import HATCHES, ThemeName, fixed_settings, prepare, theme_named
+from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
 
@@ -52,18 +52,17 @@ def plot_vector_norms(
     """
     colours = theme_named(theme)
     found = norm_bins(vectors, bins=bins)
-    with fixed_settings():
-        ax = prepare(ax, colours)
+    with drawing(ax, colours) as axes:
         if len(found.counts) <= 1:
-            return say(ax, _sentence(found), colours)
-        ax.bar(
+            return say(axes, _sentence(found), colours)
+        axes.bar(
             found.edges[:-1], found.counts, width=(found.edges[1:] - found.edges[:-1]) * 0.94, align="edge",
             color=colours.series[0], hatch=HATCHES[0], edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
-        number_axis(ax, ax.xaxis)
-        count_axis(ax, "vectors", colours)
-        label_axis(ax.xaxis, f"length of the vector{_aside(found)}", colours)
-        return ax
+        number_axis(axes, axes.xaxis)
+        count_axis(axes, "vectors", colours)
+        label_axis(axes.xaxis, f"length of the vector{_aside(found)}", colours)
+        return axes
 
 
 def _sentence(found: NormBins) -> str:
