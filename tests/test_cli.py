@@ -298,9 +298,9 @@ def test_what_no_later_run_can_heal_ends_a_schedule(command, tmp_path: Path) -> 
     assert "folder of its own" in bound.stderr
 
 
-@pytest.mark.parametrize("text", ["0s", "1", "h", "1w", "-1h", "1.5h", "\u0661h", ""])
+@pytest.mark.parametrize("text", ["0s", "1", "1M", "1y", "-1h", "\u0661h", ""])
 def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Whole seconds, minutes, hours or days, and more than none."""
+    """A number with a unit, and more than nothing."""
     with pytest.raises(SystemExit) as ended:
         main(["snapshot", "failures", "kept", f"--every={text}"])
     assert ended.value.code == 2

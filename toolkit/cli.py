@@ -19,7 +19,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -38,6 +37,7 @@ from toolkit.errors import (
     ToolkitError,
 )
 from toolkit.redaction import visible
+from toolkit.times import parse_duration
 from toolkit.version import __version__
 
 DONE: Final = 0
@@ -237,12 +237,12 @@ def _add_snapshot_arguments(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _seconds(text: str) -> int:
+def _seconds(text: str) -> float:
     """Seconds of a duration such as 15m."""
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
-    if found is None or not int(found[1]):
-        raise argparse.ArgumentTypeError(f"got {text!r}; expected a duration such as 30s, 15m, 1h or 1d")
-    return int(found[1]) * {"s": 1, "m": 60, "h": 3600, "d": 86_400}[found[2]]
+    try:
+        return parse_duration(text).total_seconds()
+    except InputError as error:
+        raise argparse.ArgumentTypeError(f"got {error.got}; expected {error.expected}") from None
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
@@ -250,9 +250,12 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
         "which failures", "Different filters combine with AND, repeated ones with OR."
     )
     group.add_argument(
-        "--since", metavar="TIME", help="ISO 8601 with an offset, or an age such as 7d, 12h, 30m"
+        "--since",
+        metavar="TIME",
+        help="a date (2026-01-31, from its start in UTC), ISO 8601 (UTC where it has no offset), or an age: "
+        "7d, '24 hours', 30min",
     )
-    group.add_argument("--until", metavar="TIME", help="the same")
+    group.add_argument("--until", metavar="TIME", help="the same; a date means up to its end")
     for option, shown in _SEVERAL.items():
         group.add_argument(option, action="append", default=[], metavar=shown, help="repeatable")
     group.add_argument(

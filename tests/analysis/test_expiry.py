@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-import pytest
-
-from toolkit.analysis import expiring, expiry_summary, parse_duration
-from toolkit.errors import InputError
+from toolkit.analysis import expiring, expiry_summary
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
@@ -42,28 +39,3 @@ def test_nothing_expires():
     found = expiring(frame_from_rows([], FAILURES), timedelta(days=3), NOW)
     assert len(found) == 0
     assert expiry_summary(found)["count"].tolist() == [0] * 6
-
-
-@pytest.mark.parametrize(
-    ("text", "span"),
-    [
-        ("7d", timedelta(days=7)),
-        ("90min", timedelta(minutes=90)),
-        ("1d 12h", timedelta(hours=36)),
-        ("2w", timedelta(weeks=2)),
-        ("5m", timedelta(minutes=5)),
-    ],
-)
-def test_spans_are_read(text, span):
-    """Spans are whole numbers with units, one after another."""
-    assert parse_duration(text) == span
-
-
-@pytest.mark.parametrize(
-    "text",
-    ["", "7", "d7", "7 days", "-1d", "0d", "999999w", "7d; drop", None, timedelta(0), "1d" * 9_999 + "x"],
-)
-def test_other_spans_are_refused(text):
-    """Anything else, nothing, and more than a hundred years is an error."""
-    with pytest.raises(InputError, match="retention"):
-        parse_duration(text, name="retention")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from datetime import UTC, date, datetime, timedelta
 
 import pandas as pd
 import pytest
@@ -315,3 +316,24 @@ def test_a_resume_that_fails_halfway_says_what_was_done(server):
     with pytest.raises(tk.errors.NotFoundError) as raised:
         tk.restart_failures(server.service(), ["a", "b"], confirm=True)
     assert "wfr_new" in raised.value.__notes__[0]
+
+
+@pytest.mark.parametrize("first", ["7d", "24 hours", "2026-11-20", date(2026, 11, 20), timedelta(days=2)])
+def test_a_time_in_the_place_of_the_filter_means_since(server, first):
+    """`load_failures(service, "7d")` sends the start of that time, and so does iterating."""
+    server.always(b'{"messages": []}')
+    tk.load_failures(server.service(), first, until="2099-01-01")
+    list(tk.iter_failures(server.service(), first, until="2099-01-01"))
+    list(tk.iter_failures(server.service(), since=first))
+    sent = [dict(asked.query) for asked in server.asked]
+    end = str(round(datetime(2099, 1, 2, tzinfo=UTC).timestamp() * 1000) - 1)
+    assert all("fromDate" in query for query in sent)
+    assert {query.get("toDate") for query in sent} == {end, None}
+
+
+def test_a_time_as_filter_and_since_contradict(sample_service):
+    """Two starts are one too many, and text that is no time says which argument it was."""
+    with pytest.raises(InputError, match="since="):
+        tk.load_failures(sample_service, "7d", since="1d")
+    with pytest.raises(InputError, match="filter"):
+        tk.load_failures(sample_service, "orders")

@@ -12,7 +12,6 @@ from toolkit.analysis.calendar import FailureCalendar, failure_calendar
 from toolkit.analysis.changes import NewAndGone, new_and_gone
 from toolkit.analysis.counts import callback_states, count_by, count_labels
 from toolkit.analysis.delays import FailureDelays, failure_delays
-from toolkit.analysis.durations import parse_duration
 from toolkit.analysis.error_counts import error_texts
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins, expiry_summary
 from toolkit.analysis.frame_summary import FrameSummary, summary
@@ -57,7 +56,6 @@ __all__ = [
     "mask_text",
     "new_and_gone",
     "norm_bins",
-    "parse_duration",
     "recent_failures",
     "retries_used",
     "score_bins",

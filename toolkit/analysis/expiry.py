@@ -13,7 +13,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import collect, effective_time, select_retained
-from toolkit.analysis.durations import parse_duration
+from toolkit.times import parse_duration
 
 _STEPS: Final = tuple(
     timedelta(minutes=minutes) for minutes in (15, 30, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)

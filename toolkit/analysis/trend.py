@@ -14,8 +14,8 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import EARLIEST, LATEST, check_scalar, collect, effective_time, named, select
-from toolkit.analysis.durations import parse_duration
 from toolkit.errors import InputError
+from toolkit.times import parse_duration
 
 _MINUTE: Final = 60_000  # milliseconds, like every time below
 _DAY: Final = 24 * 60 * _MINUTE
@@ -171,7 +171,7 @@ def _largest(dated: list[tuple[int, str, int]], top: int) -> tuple[tuple[str, ..
 def _width(freq: str | timedelta) -> int:
     width = round(parse_duration(freq, name="freq").total_seconds() * 1000)
     if width % _MINUTE:
-        raise InputError("reading freq", got=repr(freq), expected="whole minutes")
+        raise InputError("reading freq", got=repr(freq), expected="a duration of whole minutes")
     return width
 
 

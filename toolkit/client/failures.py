@@ -11,7 +11,7 @@ import msgspec
 from toolkit.client.pages import Page, failures_page, runs_page
 from toolkit.client.transport import Answer, Request, Transport, not_as_specified
 from toolkit.errors import InputError, ToolkitError
-from toolkit.filters.failure import FailureFilter, milliseconds
+from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
 from toolkit.settings.service import Service
 
 Kind = Literal["workflows", "messages"]
@@ -20,15 +20,6 @@ PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
 
 _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "/v2/dlq"}
-
-
-_SEVERAL: Final = {
-    "workflow_url": "workflowUrl",
-    "label": "label",
-    "failure_function_state": "failureFunctionState",
-    "caller_ip": "callerIp",
-    "flow_control_key": "flowControlKey",
-}
 
 
 def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
@@ -41,9 +32,9 @@ def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
     ):
         if moment is not None:
             pairs.append((name, str(milliseconds(moment))))
-    for part, name in _SEVERAL.items():
-        if part not in wanted.unsendable:
-            pairs.extend((name, value) for value in getattr(wanted, part))
+    for name, part in VALUES.items():
+        if name not in wanted.unsendable:
+            pairs.extend((part.parameter, value) for value in getattr(wanted, name))
     if wanted.workflow_run_id is not None:
         pairs.append(("workflowRunId", wanted.workflow_run_id))
     return tuple(pairs)

@@ -13,13 +13,13 @@ from typing import Any, Final, Literal
 from urllib.parse import unquote, urlsplit
 
 from toolkit.errors import InputError
+from toolkit.times import parse_duration, parse_time
 
 Duration = int | str | timedelta
-"""Whole seconds, text such as ``"50s"`` or ``"1d10h30m"``, or a timedelta of whole seconds."""
+"""Whole seconds, text such as ``"50s"`` or ``"1d12h"``, or a timedelta of whole seconds."""
 Method = Literal["GET", "POST", "PUT", "DELETE", "PATCH"]
 
 _METHODS: Final = ("GET", "POST", "PUT", "DELETE", "PATCH")
-_DURATION: Final = re.compile(r"(?=\d)(?:\d{1,9}d)?(?:\d{1,9}h)?(?:\d{1,9}m)?(?:\d{1,9}s)?", re.ASCII)
 _HEADER_NAME: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~\-]{1,200}")
 _HEADER_VALUE: Final = re.compile(r"(?:[!-~](?:[ -~\t]*[!-~])?)?")
 _URL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2})+")
@@ -146,27 +146,28 @@ def duration(header: str, value: Any) -> str | None:
     """
     if value is None:
         return None
-    expected = (
-        "whole seconds, text such as '50s' or '1d10h30m', or a timedelta of whole seconds; not negative"
-    )
-    if isinstance(value, str) and _DURATION.fullmatch(value):
-        return value
-    if isinstance(value, timedelta) and value >= timedelta(0) and not value.microseconds:
-        return f"{value.days * 86_400 + value.seconds}s"
     if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return f"{value}s"
-    raise refused(header, repr(value)[:60], expected)
+    expected = "whole seconds, text such as '50s' or '1d12h', or a timedelta of whole seconds; not negative"
+    try:
+        span = parse_duration(value, zero=True)
+    except InputError:
+        raise refused(header, repr(value)[:60], expected) from None
+    if span.microseconds:
+        raise refused(header, repr(value)[:60], expected)
+    return f"{span.days * 86_400 + span.seconds}s"
 
 
 def not_before_seconds(value: Any) -> str | None:
-    """A datetime or Unix seconds as header text, rounded up to whole seconds; None stays None."""
+    """A datetime, its ISO 8601 text, or Unix seconds as header text, rounded up to whole seconds."""
     if value is None:
         return None
-    if isinstance(value, datetime):
-        if value.tzinfo is None:
-            raise refused("Not-Before", "a datetime without a time zone", "one that has it")
-        value = -int(-value.timestamp() // 1)  # rounded up: not before
-    if isinstance(value, int) and value >= _MILLISECONDS_LOOK_LIKE:
+    if not isinstance(value, int):
+        moment = parse_time(value, exact=True, name="the header Not-Before, from not_before")
+        # rounded up, as it must not come before; the time read is truncated to milliseconds
+        truncated = isinstance(value, datetime) and value.microsecond % 1000 > 0
+        value = -int(-(moment.timestamp() + 0.001 * truncated) // 1)
+    if value >= _MILLISECONDS_LOOK_LIKE:
         raise refused("Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime")
     return count("Not-Before", value)
 

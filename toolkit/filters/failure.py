@@ -4,25 +4,45 @@ from __future__ import annotations
 
 import base64
 import binascii
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
 from operator import index
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
+from toolkit.times import Time, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
 """States of the failure function that the specification names. Others are sent as they are given."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_AGE: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([smhdw])", re.ASCII)
-_TIME_EXPECTED: Final = (
-    "a datetime with a time zone, ISO 8601 text with an offset, or an age such as '7d' or '12h'"
-)
+
+
+class Values(NamedTuple):
+    """A part of a filter that may have several values: where the service has them.
+
+    Attributes
+    ----------
+    parameter : str
+        Of a request that lists the DLQ.
+    fields : tuple of str
+        Of an entry.
+    """
+
+    parameter: str
+    fields: tuple[str, ...]
+
+
+VALUES: Final = {
+    "workflow_url": Values("workflowUrl", ("workflowUrl",)),
+    "label": Values("label", ("labels", "label")),
+    "failure_function_state": Values("failureFunctionState", ("failureFunctionState",)),
+    "caller_ip": Values("callerIp", ("callerIP",)),
+    "flow_control_key": Values("flowControlKey", ("flowControlKey",)),
+}
+"""The parts of a filter with several values. Each is a column of the failures table, too."""
 
 
 def milliseconds(value: datetime) -> int:
@@ -34,75 +54,19 @@ def milliseconds(value: datetime) -> int:
     return (value - _EPOCH) // timedelta(milliseconds=1)
 
 
-def parse_time(value: datetime | str, *, now: datetime) -> datetime:
-    """A point in time from a datetime, ISO 8601 text, or an age before `now`.
-
-    Parameters
-    ----------
-    value : datetime or str
-        A datetime with a time zone (a pandas Timestamp is one); text such as ``"2026-01-31T12:00:00Z"``;
-        or an age: a number and one of ``s m h d w``, such as ``"90s"``, ``"30m"``, ``"12h"``, ``"7d"``,
-        ``"2w"``.
-    now : datetime
-        What ages are counted back from; with a time zone.
-
-    Returns
-    -------
-    datetime
-        In UTC, cut to whole milliseconds, which is what the service compares.
-
-    Raises
-    ------
-    InputError
-        When it is none of these, has no time zone, or lies before 1970.
-
-    Examples
-    --------
-    >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
-    '2026-01-24T00:00:00+00:00'
-    >>> parse_time("2026-01-31T12:00:00+02:00", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
-    '2026-01-31T10:00:00+00:00'
-    """
-    if isinstance(value, str):
-        age = _AGE.fullmatch(value.strip())
-        try:
-            moment = (
-                now - timedelta(**{_UNITS[age[2]]: float(age[1])}) if age else datetime.fromisoformat(value)
-            )
-        except OverflowError:
-            raise _not_a_time(f"the age {value!r}", "a time since 1970") from None
-        except ValueError:
-            raise _not_a_time(repr(value[:80]), _TIME_EXPECTED) from None
-    elif isinstance(value, datetime):
-        moment = value
-    else:
-        raise _not_a_time(type(value).__name__, _TIME_EXPECTED)
-    if moment.tzinfo is None:
-        raise _not_a_time(
-            f"{str(value)[:80]!r} without a time zone",
-            _TIME_EXPECTED,
-            "Add 'Z' or an offset to text, tzinfo=datetime.UTC to a datetime.",
-        )
-    try:
-        utc = moment.astimezone(UTC)
-    except OverflowError:
-        raise _not_a_time(repr(str(value)[:80]), "a time since 1970") from None
-    if utc < _EPOCH:
-        raise _not_a_time(utc.isoformat(), "a time since 1970")
-    # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
-    whole = utc.microsecond // 1000 * 1000
-    return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, whole, tzinfo=UTC)
-
-
 @dataclass(frozen=True, init=False, repr=False)
 class FailureFilter:
     """Which failures to load. Parts combine with AND, several values of one part with OR.
 
     Parameters
     ----------
-    since, until : datetime or str, optional
-        First and last moment, both included, as `parse_time` takes them. An age is counted back from `now`
-        once, here: the filter itself holds absolute times only.
+    since, until : datetime, date, timedelta, str or int, optional
+        First and last moment, both included. A datetime, pandas Timestamp or numpy datetime64 (taken as UTC
+        where it has no time zone); a date, or ISO 8601 text such as ``"2026-01-31"`` or
+        ``"2026-01-31T12:00+02:00"``: `since` a date means from its first moment in UTC, `until` a date up to
+        its last; an age such as ``"7d"``, ``"24 hours"``, ``"2 days ago"`` or a timedelta; or Unix
+        milliseconds. An age is counted back from `now` once, here: the filter itself holds absolute times
+        only.
     workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
         Values to match exactly; none by default. Duplicates are dropped, the order is kept (sets are sorted).
         `FAILURE_STATES` lists the known states.
@@ -112,15 +76,15 @@ class FailureFilter:
         Text in the line of the response that says what went wrong (see `toolkit.analysis.error_text`),
         ignoring case.
     workflow_run_id : str, optional
-    workflow_created_at : datetime or str, optional
-        Exact creation time of the run.
+    workflow_created_at : datetime, str or int, optional
+        Exact creation time of the run, in one of the forms above but an age or a date.
     now : datetime, optional
         What ages are counted back from. Default: the clock.
 
     Raises
     ------
     InputError
-        For times without a zone or before 1970, `since` after `until`, and values that are empty or no text.
+        For what is no time or before 1970, `since` after `until`, and values that are empty or no text.
 
     Notes
     -----
@@ -152,8 +116,8 @@ class FailureFilter:
     def __init__(
         self,
         *,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         workflow_url: str | Iterable[str] | None = (),
         label: str | Iterable[str] | None = (),
         failure_function_state: str | Iterable[str] | None = (),
@@ -162,10 +126,10 @@ class FailureFilter:
         response_status: int | Iterable[int] | None = (),
         error: str | Iterable[str] | None = (),
         workflow_run_id: str | None = None,
-        workflow_created_at: datetime | str | None = None,
+        workflow_created_at: Time | None = None,
         now: datetime | None = None,
     ) -> None:
-        now = datetime.now(UTC) if now is None else now
+        now = datetime.now(UTC) if now is None else parse_time(now, name="now")
         times = {"since": since, "until": until, "workflow_created_at": workflow_created_at}
         several = {
             "workflow_url": workflow_url,
@@ -175,7 +139,14 @@ class FailureFilter:
             "flow_control_key": flow_control_key,
             "error": error,
         }
-        values: dict[str, object] = {name: _time(name, value, now) for name, value in times.items()}
+        values: dict[str, object] = {
+            name: None
+            if value is None
+            else parse_time(
+                value, now=now, end=name == "until", exact=name == "workflow_created_at", name=name
+            )
+            for name, value in times.items()
+        }
         values |= {name: _texts(name, value) for name, value in several.items()}
         values["response_status"] = _statuses(response_status)
         values["workflow_run_id"] = (
@@ -203,7 +174,7 @@ class FailureFilter:
         They are `response_status`, `error`, and parts with a comma in a value, since the service takes one
         comma-separated value for several values. Apply `matches` to what it returns.
         """
-        commas = (name for name in _WIRE if any("," in value for value in getattr(self, name)))
+        commas = (name for name in VALUES if any("," in value for value in getattr(self, name)))
         return (*commas, *(name for name in ("response_status", "error") if getattr(self, name)))
 
     def matches(self, row: Mapping[str, Any]) -> bool:
@@ -225,10 +196,10 @@ class FailureFilter:
         >>> FailureFilter(label="a,b").matches({"labels": ["x", "a,b"]})
         True
         """
-        for name, places in _WIRE.items():
+        for name, part in VALUES.items():
             wanted = getattr(self, name)
             if wanted and not any(
-                value in wanted for place in places for value in _values_of(row.get(place))
+                value in wanted for place in part.fields for value in _values_of(row.get(place))
             ):
                 return False
         if self.workflow_run_id is not None and row.get("workflowRunId") != self.workflow_run_id:
@@ -266,15 +237,6 @@ class FailureFilter:
         return f"FailureFilter({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
 
 
-_WIRE: Final = {
-    "workflow_url": ("workflowUrl",),
-    "label": ("labels", "label"),
-    "failure_function_state": ("failureFunctionState",),
-    "caller_ip": ("callerIP",),
-    "flow_control_key": ("flowControlKey",),
-}
-"""Parts with several values, and the fields of an entry that each is compared with."""
-
 _SHOWN: Final = 3
 
 
@@ -295,19 +257,6 @@ def _short(value: str | tuple[object, ...]) -> str | tuple[object, ...]:
 
 def _iso(value: datetime) -> str:
     return f"{value.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
-
-
-def _time(name: str, value: datetime | str | None, now: datetime) -> datetime | None:
-    if value is None:
-        return None
-    if name == "workflow_created_at" and isinstance(value, str) and _AGE.fullmatch(value.strip()):
-        raise InputError(
-            "making a failure filter",
-            got=f"the age {value!r} for workflow_created_at",
-            expected="the exact creation time of the run",
-            next_step="Use since= for everything younger than an age.",
-        )
-    return parse_time(value, now=now)
 
 
 def _statuses(value: int | Iterable[int] | None) -> tuple[int, ...]:
@@ -391,7 +340,3 @@ def _not_a_status(got: str) -> InputError:
         expected="an HTTP status from 100 to 999, such as 500, or several",
         next_step="Leave response_status out to match every status.",
     )
-
-
-def _not_a_time(got: str, expected: str, next_step: str | None = None) -> InputError:
-    return InputError("reading a time", got=got, expected=expected, next_step=next_step)

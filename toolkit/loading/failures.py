@@ -24,6 +24,7 @@ from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.wire_entries import WireReader
+from toolkit.times import Time, parse_time
 
 CONNECTIONS: Final = 16
 """Requests under way at once, at most, when nothing else is said."""
@@ -37,10 +38,10 @@ _ASSUMPTIONS: Final[tuple[str, ...]] = (
 
 def load_failures(
     service: Service,
-    filter: FailureFilter | None = None,  # noqa: A002 - the name users expect
+    filter: FailureFilter | Time | None = None,  # noqa: A002 - the name users expect
     *,
-    since: datetime | str | None = None,
-    until: datetime | str | None = None,
+    since: Time | None = None,
+    until: Time | None = None,
     kind: Kind = "workflows",
     limit: int | None = None,
     reveal: bool = False,
@@ -56,10 +57,11 @@ def load_failures(
     service : Service
         From `connect`.
     filter : FailureFilter, optional
-        Which entries. Default: all that are retained.
-    since, until : datetime or str, optional
-        Shorthand for a filter of these times alone: a datetime, ISO 8601 text, or an age such as
-        ``"7d"``. Both ends are included. Not together with `filter`.
+        Which entries. Default: all that are retained. A time or an age in its place, as in
+        ``load_failures(service, "7d")``, means `since`.
+    since, until : datetime, date, timedelta, str or int, optional
+        Shorthand for a filter of these times alone, as `FailureFilter` takes them: ``"7d"``, ``"24 hours"``,
+        ``"2026-01-31"``, a Timestamp. Both ends are included. Not together with `filter`.
     kind : {"workflows", "messages"}
         Failed workflow runs, or failed plain messages, which have a DLQ of their own.
     limit : int, optional
@@ -114,18 +116,9 @@ def load_failures(
     >>> len(failures), failures["dlq_id"].is_unique
     (250, True)
     """
-    if filter is None:
-        filter = FailureFilter(since=since, until=until)  # noqa: A001 - as above
-    elif since is not None or until is not None:
-        raise InputError(
-            "loading failures",
-            got="a filter, and since= or until= beside it",
-            expected="one of them",
-            next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
-        )
     return open_failures(
         service,
-        filter,
+        _wanted(filter, since, until),
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -138,8 +131,10 @@ def load_failures(
 
 def iter_failures(
     service: Service,
-    filter: FailureFilter | None = None,  # noqa: A002 - the name users expect
+    filter: FailureFilter | Time | None = None,  # noqa: A002 - the name users expect
     *,
+    since: Time | None = None,
+    until: Time | None = None,
     kind: Kind = "workflows",
     limit: int | None = None,
     reveal: bool = False,
@@ -170,7 +165,7 @@ def iter_failures(
     """
     for table in open_failures(
         service,
-        filter,
+        _wanted(filter, since, until),
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -215,6 +210,33 @@ def load_failure(
         raw = get_entry(transport, dlq_id, kind=kind)
     decoder = FailureDecoder(None if reveal else service.redactor)
     return to_frame(decoder.decode(b"[" + raw + b"]"))
+
+
+def _wanted(
+    filter: FailureFilter | Time | None,  # noqa: A002 - as above
+    since: Time | None,
+    until: Time | None,
+) -> FailureFilter:
+    """The filter that the first arguments of a loader mean."""
+    if isinstance(filter, FailureFilter):
+        if since is not None or until is not None:
+            raise InputError(
+                "loading failures",
+                got="a filter, and since= or until= beside it",
+                expected="one of them",
+                next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
+            )
+        return filter
+    if filter is not None:
+        if since is not None:
+            raise InputError(
+                "loading failures",
+                got="a time as filter, and since= beside it",
+                expected="one of them",
+                next_step="Use since= and until= for the two ends.",
+            )
+        parse_time(filter, name="filter")
+    return FailureFilter(since=since if filter is None else filter, until=until)
 
 
 def open_failures(

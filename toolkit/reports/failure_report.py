@@ -15,7 +15,6 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
 from toolkit.analysis.columns import collect, select
-from toolkit.analysis.durations import parse_duration
 from toolkit.analysis.wording import span
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
@@ -25,6 +24,7 @@ from toolkit.reports.findings import find
 from toolkit.reports.html import render_fragment, render_page
 from toolkit.reports.markdown import render_markdown
 from toolkit.reports.pdf import print_page
+from toolkit.times import parse_duration
 
 _GROUPS: Final = 5  # workflows told apart in the trend
 _ROWS: Final = 8  # workflows and statuses told apart in the matrix

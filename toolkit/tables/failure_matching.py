@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -12,10 +10,7 @@ from numpy.typing import NDArray
 
 from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
-from toolkit.filters.failure import FailureFilter, names_error
-
-VALUES: Final = ("workflow_url", "label", "failure_function_state", "caller_ip", "flow_control_key")
-"""Parts of a filter with several texts to match exactly; each is a column of the failures table too."""
+from toolkit.filters.failure import VALUES, FailureFilter, names_error
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:

@@ -15,8 +15,8 @@ import ipywidgets as widgets
 import traitlets
 
 from toolkit.errors import InputError
-from toolkit.filters.failure import parse_time
 from toolkit.redaction import escape_html, visible
+from toolkit.times import parse_time
 from toolkit.widgets.javascript import javascript_control
 from toolkit.widgets.texts import shared_start
 
@@ -138,16 +138,23 @@ class TextField:
 
 
 class TimeField(TextField):
-    """A point in time: ISO 8601 with an offset, or an age such as ``7d``, counted back when it is typed.
+    """A point in time: a date, ISO 8601, or an age such as ``7d``, counted back when it is typed.
 
-    Its value is a datetime in UTC, or None.
+    Its value is a datetime in UTC, or None. `end` and `exact` are those of `parse_time`.
     """
 
     def __init__(
-        self, label: str, changed: Changed, *, clock: Callable[[], datetime], **options: Any
+        self,
+        label: str,
+        changed: Changed,
+        *,
+        clock: Callable[[], datetime],
+        end: bool = False,
+        exact: bool = False,
+        **options: Any,
     ) -> None:
         super().__init__(label, changed, **options)
-        self._clock = clock
+        self._clock, self._end, self._exact = clock, end, exact
         self._value = None
 
     @property
@@ -163,7 +170,9 @@ class TimeField(TextField):
 
     def _take(self, text: str) -> None:
         try:
-            self._value = parse_time(text, now=self._clock()) if text else None
+            self._value = (
+                parse_time(text, now=self._clock(), end=self._end, exact=self._exact) if text else None
+            )
         except InputError as error:
             self.problem = str(error)
             return

@@ -14,12 +14,12 @@ from toolkit.analysis.trend import failure_trend
 from toolkit.analysis.wording import counted
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
+from toolkit.filters.failure import FAILURE_STATES, VALUES, FailureFilter, milliseconds
 from toolkit.loading.failures import open_failures
 from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
-from toolkit.tables.failure_matching import VALUES, count_values, match_failures
+from toolkit.tables.failure_matching import count_values, match_failures
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
@@ -115,15 +115,13 @@ class FailureFilterWidget(Panel):
     def _build(self) -> None:
         changed, clock = self._read, self._clock
         ages = list(_PRESETS.values())
-        self.since = TimeField(
-            "From", changed, clock=clock, hint="7d, or 2026-01-31T12:00Z", suggestions=ages
-        )
+        self.since = TimeField("From", changed, clock=clock, hint="7d, or 2026-01-31", suggestions=ages)
         self.until = TimeField(
-            "Until", changed, clock=clock, hint="1h, or 2026-01-31T12:00Z", suggestions=ages
+            "Until", changed, clock=clock, end=True, hint="1h, or 2026-01-31", suggestions=ages
         )
         self.run_id = TextField("Run id", changed, hint="wfr_…")
         self.created = TimeField(
-            "Run created at, exactly", changed, clock=clock, hint="2026-01-31T12:00:00.000Z"
+            "Run created at, exactly", changed, clock=clock, exact=True, hint="2026-01-31T12:00:00.000Z"
         )
         self.choices = {
             name: Choices(

@@ -1,0 +1,259 @@
+"""Times and durations as people write them: the one parser for the whole package.
+
+The embedded service reads the durations of the wire format by itself, as it shares no code with its clients.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+import sys
+from datetime import UTC, date, datetime, time, timedelta
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from toolkit.errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+Time: TypeAlias = "datetime | date | timedelta | str | int | np.datetime64 | np.timedelta64"
+"""What `parse_time` takes."""
+Duration: TypeAlias = "timedelta | str | np.timedelta64"
+"""What `parse_duration` takes."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND: Final = timedelta(milliseconds=1)
+_LONGEST: Final = timedelta(days=36_500)
+_SECONDS_LOOK_LIKE: Final = 100_000_000_000  # below: as milliseconds, before March 1973
+_LATEST: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+
+_UNITS: Final = {
+    "seconds": ("s", "sec", "secs", "second", "seconds"),
+    "minutes": ("m", "min", "mins", "minute", "minutes"),
+    "hours": ("h", "hr", "hrs", "hour", "hours"),
+    "days": ("d", "day", "days"),
+    "weeks": ("w", "week", "weeks"),
+}
+_UNIT: Final = {name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() for name in names}
+_PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,7})[\s,]*", re.ASCII)
+_DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
+_LONGEST_TEXT: Final = 80
+
+_TIME_EXPECTED: Final = (
+    "a date or time such as '2026-01-31' or '2026-01-31T12:00Z', an age such as '7d' or '24 hours', or Unix "
+    "milliseconds"
+)
+_DURATION_EXPECTED: Final = (
+    "a duration such as '90min', '12h', '7d' or '1d12h', of at most 36,500 days, or a timedelta"
+)
+
+
+def parse_time(
+    value: Time, *, now: datetime | None = None, end: bool = False, exact: bool = False, name: str = "a time"
+) -> datetime:
+    """A point in time from any of the forms that people write it in.
+
+    Parameters
+    ----------
+    value : datetime, date, timedelta, str, int or numpy.datetime64
+        - a datetime or pandas Timestamp; one without a time zone is taken as UTC;
+        - ISO 8601 text such as ``"2026-01-31T12:00:00Z"``; without an offset it is taken as UTC;
+        - a date, as ``datetime.date`` or ``"2026-01-31"``: the first moment of that day in UTC, or the last
+          one with `end`;
+        - an age, counted back from `now`: a timedelta, or text such as ``"7d"``, ``"24 hours"``,
+          ``"30 min"``, ``"1d12h"``, ``"2 days ago"``;
+        - a whole number: Unix milliseconds.
+    now : datetime, optional
+        What ages are counted back from. Default: the clock.
+    end : bool
+        Whether a date means its last millisecond rather than its first.
+    exact : bool
+        Whether only one moment will do: ages and dates are refused.
+    name : str
+        What the time is for, for the error.
+
+    Returns
+    -------
+    datetime
+        In UTC, truncated to whole milliseconds, which is what the service compares.
+
+    Raises
+    ------
+    InputError
+        When it is none of these, or before 1970. Numbers that look like seconds are refused with a hint.
+
+    Examples
+    --------
+    >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
+    '2026-01-24T00:00:00+00:00'
+    >>> parse_time("2026-01-31", end=True).isoformat()
+    '2026-01-31T23:59:59.999000+00:00'
+    >>> parse_time("2026-01-31T12:00:00+02:00").isoformat()
+    '2026-01-31T10:00:00+00:00'
+    """
+    found = _plain(value)
+    moment: datetime | date | None
+    if isinstance(found, str):
+        found, moment = _read_time(found.strip())
+    else:
+        moment = found if isinstance(found, date) else None
+    if isinstance(found, timedelta) and not exact and found >= timedelta(0):
+        try:
+            moment = _utc(datetime.now(UTC) if now is None else now) - found
+        except OverflowError:
+            raise _not_a_time(name, value, "a time since 1970") from None
+    elif isinstance(found, int):
+        moment = _from_milliseconds(name, found)
+    if moment is None:
+        raise _not_a_time(name, value, "one exact moment, not an age" if exact else _TIME_EXPECTED)
+    if not isinstance(moment, datetime):
+        if exact:
+            raise _not_a_time(name, value, "one exact moment, not a whole day")
+        moment = datetime.combine(moment, time(0), UTC)
+        if end:
+            moment += timedelta(days=1) - _MILLISECOND
+    try:
+        utc = _utc(moment)
+    except OverflowError:
+        raise _not_a_time(name, value, "a time since 1970") from None
+    if utc < _EPOCH:
+        raise _not_a_time(name, value, "a time since 1970")
+    # field by field, so that subclasses (pandas.Timestamp) become plain datetimes
+    whole = utc.microsecond // 1000 * 1000
+    return datetime(utc.year, utc.month, utc.day, utc.hour, utc.minute, utc.second, whole, tzinfo=UTC)
+
+
+def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = False) -> timedelta:
+    """A length of time from text or a timedelta.
+
+    Parameters
+    ----------
+    value : str, timedelta or numpy.timedelta64
+        Text: numbers with units, one after another (``"90min"``, ``"1d12h"``, ``"24 hours"``), or a unit
+        alone (``"D"``, ``"h"``, ``"W"``), as pandas writes frequencies. Units are seconds, minutes, hours,
+        days and weeks, by their names or first letters; ``m`` and ``min`` are minutes, a capital ``M`` is
+        refused, as it means months elsewhere.
+    name : str
+        What the duration is for, for the error.
+    zero : bool
+        Whether nothing is a duration, too.
+
+    Returns
+    -------
+    datetime.timedelta
+        At most 36,500 days.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is out of bounds.
+
+    Examples
+    --------
+    >>> parse_duration("1d12h")
+    datetime.timedelta(days=1, seconds=43200)
+    >>> parse_duration("D") == parse_duration("24 hours")
+    True
+    """
+    span = _plain(value)
+    if isinstance(span, str):
+        text = span.strip()
+        span = _unit(text) or _read_span(text)
+    if not isinstance(span, timedelta) or not timedelta(0) <= span <= _LONGEST or not (span or zero):
+        raise InputError(
+            f"reading {name}",
+            got=_shown(value),
+            expected=_DURATION_EXPECTED,
+            next_step=f"Did you mean '{span}d'?" if isinstance(span, int) and span > 0 else None,
+        )
+    # as the plain type: a pandas Timedelta counts nanoseconds too
+    return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
+
+
+def _plain(value: Any) -> Any:
+    """Scalars of numpy as Python's own; what is not a time (NaT) or a truth value as None."""
+    if isinstance(value, bool):
+        return None
+    numpy = sys.modules.get("numpy")  # not imported for this: where it is missing, nothing is one of its own
+    if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
+        kind = "datetime64" if isinstance(value, numpy.datetime64) else "timedelta64"
+        found = value.item()
+        # nanoseconds come as a whole number, as Python's types do not hold them
+        found = value.astype(f"{kind}[us]").item() if isinstance(found, int) else found
+        return None if isinstance(found, int) else found
+    if isinstance(value, date | timedelta):
+        return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
+    try:
+        return value if isinstance(value, str) else operator.index(value)
+    except TypeError:
+        return None
+
+
+def _read_time(text: str) -> tuple[timedelta | int | None, datetime | date | None]:
+    """An age or a number, or else a date or datetime, or neither."""
+    digits = _DIGITS.fullmatch(text)
+    if digits and len(text) != len("20260131"):
+        return int(text), None
+    span = _read_span(re.sub(r"\s+ago$", "", text))
+    if span is not None:
+        return span, None
+    for read in (date.fromisoformat, datetime.fromisoformat):
+        try:
+            return None, read(text)
+        except ValueError:
+            continue
+    return None, None
+
+
+def _read_span(text: str) -> timedelta | None:
+    if len(text) > _LONGEST_TEXT or not re.fullmatch(f"(?:{_PART.pattern})+", _lower(text), re.ASCII):
+        return None
+    total = timedelta(0)
+    for amount, unit in _PART.findall(_lower(text)):
+        if unit not in _UNIT:
+            return None
+        try:
+            total += float(amount) * _UNIT[unit]
+        except OverflowError:
+            return timedelta.max
+    return total
+
+
+def _unit(text: str) -> timedelta | None:
+    return _UNIT.get(_lower(text))
+
+
+def _lower(text: str) -> str:
+    """In lower case, but for ``M``: months, wherever it is not minutes."""
+    return re.sub(r"[A-Z]+", lambda found: found[0] if found[0] == "M" else found[0].lower(), text)
+
+
+def _from_milliseconds(name: str, number: int) -> datetime:
+    if 0 <= number < _SECONDS_LOOK_LIKE:
+        raise InputError(
+            f"reading {name}",
+            got=f"{number}, which looks like Unix seconds",
+            expected="Unix milliseconds",
+            next_step=f"Did you mean {number * 1000}?",
+        )
+    if not 0 <= number <= _LATEST:
+        raise InputError(
+            f"reading {name}", got=str(number)[:40], expected="Unix milliseconds from 1970 to 9999"
+        )
+    return _EPOCH + number * _MILLISECOND
+
+
+def _utc(moment: datetime) -> datetime:
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+
+
+def _not_a_time(name: str, value: object, expected: str) -> InputError:
+    return InputError(f"reading {name}", got=_shown(value), expected=expected)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, str):
+        return repr(value[:_LONGEST_TEXT])
+    if value is None or isinstance(value, bool | int | float | date | timedelta):
+        return repr(value)[:_LONGEST_TEXT]
+    return type(value).__name__
