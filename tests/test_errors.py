@@ -17,6 +17,7 @@ from toolkit.errors import (
     FilterSyntaxError,
     IncompleteLoadError,
     InputError,
+    MalformedResponseError,
     NotFoundError,
     ProtocolError,
     RateLimitError,
@@ -71,7 +72,13 @@ def test_a_filter_error_knows_its_place():
 def test_whether_to_try_again_is_a_property_of_the_class():
     """What passes by itself is retriable; what does not is not, the daily limit included."""
     retriable = {kind for kind in CLASSES if kind.retriable}
-    assert retriable == {TransportError, DeadlineError, RateLimitError, ServerError}
+    assert retriable == {
+        TransportError,
+        DeadlineError,
+        RateLimitError,
+        ServerError,
+        MalformedResponseError,
+    }
     assert not DailyLimitError.retriable
 
 

@@ -10,7 +10,8 @@ What was being done, what was got, what was expected, and what to do next::
     │   ├── TransportError         no whole answer came                                  (retriable)
     │   │   └── DeadlineError      the answer took longer than the deadline              (retriable)
     │   ├── RedirectError          the service pointed elsewhere; not followed
-    │   ├── ProtocolError          the answer is not what the specification says
+    │   ├── ProtocolError          the response is not what the specification says
+    │   │   ├── MalformedResponseError   200, but HTML, empty, cut or without its fields (retriable)
     │   │   └── CursorLoopError    a cursor came back, so paging would never end
     │   └── ResponseError          the service answered with an error status
     │       ├── BadRequestError            400
@@ -155,7 +156,13 @@ class RedirectError(ServiceError):
 
 
 class ProtocolError(ServiceError):
-    """The answer is not what the specification says."""
+    """The response is not what the specification says."""
+
+
+class MalformedResponseError(ProtocolError):
+    """A success status with a body that cannot be read: HTML, empty, truncated, or without its fields."""
+
+    retriable = True
 
 
 class CursorLoopError(ProtocolError):
@@ -171,13 +178,23 @@ class ResponseError(ServiceError):
         HTTP status of the answer.
     message : str
         The service's own message, secrets masked.
+    wait : float or None
+        Seconds the service asked to wait (429 and 503); None when it did not say.
     """
 
     def __init__(
-        self, doing: str, *, status: int, message: str, request: str = "", next_step: str | None = None
+        self,
+        doing: str,
+        *,
+        status: int,
+        message: str,
+        request: str = "",
+        next_step: str | None = None,
+        wait: float | None = None,
     ) -> None:
         self.status = status
         self.message = message
+        self.wait = wait
         super().__init__(doing, request=request, got=f"{status} {message!r}", next_step=next_step)
 
 
@@ -202,8 +219,6 @@ class RateLimitError(ResponseError):
 
     Attributes
     ----------
-    wait : float or None
-        Seconds until the limit is lifted, as the service said; None when it did not say.
     limit : int or None
         Requests a second that the service allows, where it said so.
     """
@@ -221,9 +236,10 @@ class RateLimitError(ResponseError):
         wait: float | None = None,
         limit: int | None = None,
     ) -> None:
-        self.wait = wait
         self.limit = limit
-        super().__init__(doing, status=status, message=message, request=request, next_step=next_step)
+        super().__init__(
+            doing, status=status, message=message, request=request, next_step=next_step, wait=wait
+        )
 
 
 class DailyLimitError(RateLimitError):

@@ -315,11 +315,22 @@ def test_a_wrong_token_is_an_authentication_error(server):
 @pytest.mark.parametrize(
     "answer", [b"", b"{}", b"[]", b'{"messageId": 5}', b'{"messageId": ""}', b"<html>", b"[" * 9_999]
 )
-def test_an_answer_without_a_message_id_is_a_protocol_error(server, answer):
-    """Success without the id is not taken for success."""
+def test_a_response_without_a_message_id_is_retried(server, answer):
+    """Success without the id is not taken for success, but asked for again under the same id."""
     server.json(answer)
+    server.json(b'{"messageId": "msg_1", "deduplicated": true}')
+    assert publish(server.service(), DESTINATION) == Published(message_id="msg_1", deduplicated=True)
+    first, second = (asked.headers["Service-Deduplication-Id"] for asked in server.asked)
+    assert first == second
+
+
+@pytest.mark.slow
+def test_publishing_to_what_is_no_service_is_a_protocol_error(server):
+    """A web page under this address is an error in the end, never a message."""
+    server.always(b"<html>")
     with pytest.raises(ProtocolError, match="messageId"):
         publish(server.service(), DESTINATION)
+    assert len(server.asked) == 6
 
 
 def test_publishing_needs_the_queue_half():

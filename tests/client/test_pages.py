@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from toolkit.client.pages import failures_page, range_page, result_bytes, runs_page
 from toolkit.client.transport import Answer, Request
-from toolkit.errors import ProtocolError
+from toolkit.errors import MalformedResponseError, ProtocolError
 
 ASKED = Request(doing="listing", method="GET", path="/v2/workflows/dlq")
 
@@ -70,6 +70,16 @@ def test_an_end_inside_of_the_rows_is_no_end():
             (f'{{"messages": [], "cursor": "y", "n": {text}}}', "y"),
         ):
             assert failures_page(ASKED, answer(body.encode())).cursor == cursor
+
+
+def test_no_truncated_page_is_taken_for_a_whole_one():
+    """Cut anywhere, a page is refused, also behind a member that is called cursor or inside a text."""
+    within = '{"e": {"n": 1, "cursor": "x"}, "b": "]}, \\"cursor\\": \\"x\\"}", "cursor": ""}, {"dlqId": "b"}'
+    body = f'{{"messages": [{within}], "cursor": "y"}}'.encode()
+    assert failures_page(ASKED, answer(body)).cursor == "y"
+    for size in range(len(body)):
+        with pytest.raises(MalformedResponseError):
+            failures_page(ASKED, answer(body[:size]))
 
 
 @pytest.mark.parametrize("end", ["", ', "cursor": null', ', "cursor": ""'])

@@ -108,10 +108,11 @@ def test_a_passing_failure_is_retried_with_growing_waits(server):
         ({"Burst-RateLimit-Reset": "1", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
     ],
 )
-def test_what_a_rate_limit_asks_is_waited_exactly(server, headers, wait):
+@pytest.mark.parametrize("status", [429, 503])
+def test_what_the_service_asks_to_wait_is_waited_exactly(server, headers, wait, status):
     """Seconds, durations, dates and resets are followed, measured by the server's clock and not by ours."""
     server.answer = None
-    server.json(b"{}", 429, **{name.replace("-", "_"): value for name, value in headers.items()})
+    server.json(b"{}", status, **{name.replace("-", "_"): value for name, value in headers.items()})
     server.json(b"{}")
     waits = []
     with door_to(server, waits=waits, total=1000.0) as door:
@@ -119,11 +120,12 @@ def test_what_a_rate_limit_asks_is_waited_exactly(server, headers, wait):
     assert waits == [wait]
 
 
-def test_a_wait_beyond_the_total_is_an_error_and_not_slept(server):
-    """A rate limit that asks for thirty years is told at once."""
-    server.always(b'{"error": "slow down"}', 429, Retry_After="1000000000")
+@pytest.mark.parametrize(("status", "kind"), [(429, errors.RateLimitError), (503, errors.ServerError)])
+def test_a_wait_beyond_the_total_is_an_error_and_not_slept(server, status, kind):
+    """A service that asks for thirty years is told at once."""
+    server.always(b'{"error": "slow down"}', status, Retry_After="1000000000")
     waits = []
-    with door_to(server, waits=waits) as door, pytest.raises(errors.RateLimitError) as raised:
+    with door_to(server, waits=waits) as door, pytest.raises(kind) as raised:
         door.send(GET)
     assert waits == []
     assert raised.value.wait == 1e9

@@ -9,6 +9,7 @@ collect_ignore = [
     "dlq.py",
     "fault_runs.py",
     "faults.py",
+    "hostile_loads.py",
     "index.py",
     "model_service.py",
     "verdict.py",

@@ -41,6 +41,10 @@ class Turn:
         Cursor of the next page.
     accepted : str
         Codings that the client takes.
+    raw : bytes or None
+        Sent instead of the page.
+    kept : float
+        The share of the page's JSON that is sent, in a response that is whole otherwise.
     """
 
     service: ModelService
@@ -53,6 +57,7 @@ class Turn:
     accepted: str = ""
     answer: Exchange = field(default_factory=Exchange)
     raw: bytes | None = None
+    kept: float = 1.0
 
 
 @dataclass
@@ -115,13 +120,17 @@ def _status(status: int, **headers: str) -> Callable[[Turn], None]:
 
 
 def _limited(wait: float, **headers: str) -> Callable[[Random], Fault]:
+    return _asked_to_wait(429, wait, **headers)
+
+
+def _asked_to_wait(status: int, wait: float, **headers: str) -> Callable[[Random], Fault]:
     return lambda _: Fault(
         "",
-        _status(429, Date=_date(0), **headers),
+        _status(status, Date=_date(0), **headers),
         survived=wait <= 60,
         tries=1,
         wait=wait,
-        exact=headers.get("Retry_After") != "-1",
+        exact=bool(headers) and headers.get("Retry_After") != "-1",
     )
 
 
@@ -159,7 +168,16 @@ def _raw(body: bytes, **headers: str) -> Callable[[Random], Fault]:
         turn.raw = body
         turn.answer.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
 
-    return lambda _: Fault("", spoil, survived=False, tries=1)
+    return lambda _: Fault("", spoil, tries=1)
+
+
+def _truncated(random: Random) -> Fault:
+    share = random.random()
+
+    def spoil(turn: Turn) -> None:
+        turn.kept = share
+
+    return Fault("", spoil, tries=1)
 
 
 def _refused(_: Random) -> Fault:
@@ -263,6 +281,10 @@ TABLE: dict[str, Callable[[Random], Fault]] = {
     "429, Retry-After -1": _limited(1, Retry_After="-1"),
     "429, Retry-After 1e9": _limited(1e9, Retry_After="1000000000"),
     "429, Retry-After 6m5s": _limited(365, Retry_After="6m5s"),
+    "429, no time said": _limited(1),
+    "503, Retry-After 2": _asked_to_wait(503, 2, Retry_After="2"),
+    "503, Retry-After as a date": _asked_to_wait(503, 3, Retry_After=_date(3)),
+    "503, Retry-After 1e9": _asked_to_wait(503, 1e9, Retry_After="1000000000"),
     "429, burst limit": _limited(5, Burst_RateLimit_Reset=str(SERVER_TIME + 5)),
     "429, burst limit beyond a minute": _limited(60, Burst_RateLimit_Reset=str(SERVER_TIME + 7200)),
     "429, daily limit": lambda _: Fault(
@@ -300,6 +322,7 @@ TABLE: dict[str, Callable[[Random], Fault]] = {
     "an empty object": _raw(b"{}"),
     "no rows": _raw(b'{"cursor": "", "result": {"nextCursor": ""}}'),
     "a null page": _raw(b'{"messages": null, "result": {"vectors": null}}'),
+    "JSON truncated inside a right length": _truncated,
     "a byte a second": _slow,
     "a page of a megabyte": _pad(1_000_000, survived=True),
     "a decompression bomb": _pad(12_000_000, survived=False),

@@ -149,7 +149,7 @@ class ModelService:
             if turn.following is not None:
                 self.first.setdefault(turn.chain, turn.following)
         body = self.model.body(turn.rows, turn.following, self.end) if turn.raw is None else turn.raw
-        turn.answer.body = body + b" " * self.padding
+        turn.answer.body = body[: int(turn.kept * len(body))] + b" " * self.padding
         self.padding = 0
         behind = turn.following and place_of(turn.following)
         self.log.append(

@@ -32,6 +32,13 @@ def test_loads_with_faults() -> None:
     }
 
 
+def test_hostile_loads() -> None:
+    """Up to a third of all responses is spoilt in one of 17 ways: every load is whole."""
+    said = _run(_HERE / "hostile_loads.py", "--loads", "24", "--entries", "1500", "--model-clock")
+    assert "24 whole, 0 not, anything wrong 0" in said
+    assert len(re.findall(r"^ +[\d,]+  fault: ", said, re.MULTILINE)) == 17
+
+
 def test_killed_writers() -> None:
     """The old snapshot or the new one is left; the same call again ends as if nothing had happened."""
     said = _run(_HERE / "crash_points.py", "--points", "40", "--seed", "7")

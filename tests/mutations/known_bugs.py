@@ -249,6 +249,20 @@ BUGS: tuple[Bug, ...] = (
         ("tests/client/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",),
     ),
     Bug(
+        "what cannot be read is not asked for again",
+        "errors.py",
+        'or without its fields."""\n\n    retriable = True\n',
+        'or without its fields."""\n\n    retriable = False\n',
+        ("tests/client/test_malformed_responses.py", "tests/test_errors.py"),
+    ),
+    Bug(
+        "a 503 is asked again when we like",
+        "client/statuses.py",
+        "retry_after(headers) if status == 503 else None",
+        "None",
+        ("tests/client/test_transport.py",),
+    ),
+    Bug(
         "a daily limit is waited for",
         "errors.py",
         'Waiting seconds does not help."""\n\n    retriable = False\n',

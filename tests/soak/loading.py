@@ -59,6 +59,7 @@ def parts_of(options: argparse.Namespace) -> list[Part]:
     seed, every = ("--seed", options.seed), ("--every", options.every)
     return [
         part("faults", 20, "faults/fault_runs.py", "--runs", options.runs, "--processes", 2, *seed),
+        part("hostile", 10, "faults/hostile_loads.py", "--at-once", 8, *seed),
         part("crashes", 10, "faults/crash_points.py", "--points", options.points, *seed),
         part("disk", 8, "soak/full_disk.py", *every, *seed),
         part("space", 8, "soak/no_space.py", *every, *seed),
@@ -136,7 +137,9 @@ def main() -> int:
     parser.add_argument("--every", type=int, default=1, help="of the steps of 4 KB, every so many (1)")
     parser.add_argument("--races", type=int, default=200, help="of two writers (200)")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
-    parser.add_argument("--only", nargs="*", help="these parts, of: faults crashes disk space writers bugs")
+    parser.add_argument(
+        "--only", nargs="*", help="these parts, of: faults hostile crashes disk space writers bugs"
+    )
     parser.add_argument("--skip", nargs="*", default=[], help="all parts but these")
     parser.add_argument("--patience", type=float, default=1, help="times the time limits (1)")
     parser.add_argument("--out", type=Path, help="a file that the output is added to as it comes")

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolkit.client.pages import Page, failures_page, runs_page
+from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
 from toolkit.client.transport import Answer, Request, Transport, not_as_specified
 from toolkit.errors import InputError, ToolkitError
 from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
@@ -57,7 +57,7 @@ def list_page(
         path=path,
         query=(("count", str(count)), *query_of(wanted), *after),
     )
-    return failures_page(request, transport.send(request))
+    return transport.fetch(request, failures_page)
 
 
 def list_runs_page(transport: Transport, *, cursor: str | None, count: int = PAGE_LIMIT) -> Page:
@@ -69,7 +69,7 @@ def list_runs_page(transport: Transport, *, cursor: str | None, count: int = PAG
         path="/v2/workflows/logs",
         query=(("count", str(count)), *after),
     )
-    return runs_page(request, transport.send(request))
+    return transport.fetch(request, runs_page)
 
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:
@@ -77,7 +77,7 @@ def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") ->
     request = Request(
         doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=_path(kind, checked_id(dlq_id))
     )
-    return transport.send(request).body
+    return transport.fetch(request, entry_bytes)
 
 
 def delete_failures(

@@ -27,7 +27,7 @@ from toolkit.client.publish_headers import (
     refused,
     web_address,
 )
-from toolkit.client.transport import Request, Transport, not_as_specified
+from toolkit.client.transport import Answer, Request, Transport, not_as_specified
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 
@@ -246,7 +246,10 @@ def publish(
         body=content,
     )
     with Transport.to(service, "queue") as transport:
-        answer = transport.send(request)
+        return transport.fetch(request, _published)
+
+
+def _published(request: Request, answer: Answer) -> Published:
     try:
         found = _PUBLISH.decode(answer.body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

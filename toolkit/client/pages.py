@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.client.dense import CUT, cut_vectors
-from toolkit.client.members import members
+from toolkit.client.members import elements, members
 from toolkit.client.transport import Answer, Request, not_as_specified
 
 
@@ -75,7 +75,7 @@ class _Result(msgspec.Struct):
 
 
 _BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
-_END: Final = re.compile(rb',\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
+_END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
@@ -84,13 +84,17 @@ _LISTING: Final = msgspec.json.Decoder(_Listing)
 _RUNS: Final = msgspec.json.Decoder(_Runs)
 _RANGE: Final = msgspec.json.Decoder(_RangeResult)
 _RESULT: Final = msgspec.json.Decoder(_Result)
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 def failures_page(request: Request, answer: Answer) -> Page:
     """The page of a DLQ listing.
 
-    Where the answer begins with ``messages`` and ends with ``cursor`` it is handed on whole, unread: whatever
-    lies in between, if it is JSON then this is its cursor. Whoever decodes the rows sees whether it is.
+    A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is handed on
+    whole, unread: whatever lies in between, if it is JSON then this is its cursor, and the decoder sees
+    whether it is. A truncated response has no such end, except where it was cut right behind an array and a
+    ``cursor`` inside an entry. Every other response is checked as a whole.
     """
     end = _END.search(answer.body, max(0, len(answer.body) - _LONGEST_END))
     if end is not None and _BEGINNING.match(answer.body):
@@ -132,6 +136,17 @@ def range_page(request: Request, answer: Answer) -> Page:
     return replace(page, rows=inner["vectors"].encode("utf-8", "surrogateescape"))
 
 
+def entry_bytes(request: Request, answer: Answer) -> bytes:
+    """A single JSON object, undecoded: an entry by its id."""
+    try:
+        fields = _OBJECT.decode(answer.body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        fields = lenient_object(request, answer)
+    if not fields:
+        not_as_specified(request, got="an object of no fields", expected="an entry")
+    return answer.body
+
+
 def result_bytes(request: Request, answer: Answer) -> bytes:
     """The JSON under ``result``, undecoded."""
     try:
@@ -140,7 +155,27 @@ def result_bytes(request: Request, answer: Answer) -> bytes:
         whole = lenient_object(request, answer)
     if "result" not in whole:
         not_as_specified(request, got=f"an object of {_names(whole)}", expected="an object with 'result'")
-    return json.dumps(whole["result"]).encode()
+    found, _ = members(answer.body.decode("utf-8", "surrogateescape"))
+    return found["result"].encode("utf-8", "surrogateescape")
+
+
+def result_arrays(request: Request, answer: Answer, count: int | None = None) -> list[bytes]:
+    """The JSON arrays under ``result``, undecoded: `count` of them in an array, or a single one."""
+    raw = result_bytes(request, answer)
+    try:
+        found = [raw] if count is None else list(map(bytes, _ARRAY.decode(raw)))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        try:
+            found = [
+                text.encode("utf-8", "surrogateescape")
+                for text in elements(raw.decode("utf-8", "surrogateescape"))
+            ]
+        except ValueError:
+            not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
+    if len(found) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in found):
+        expected = "an array" if count is None else f"an array of {count} arrays"
+        not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
+    return found
 
 
 def lenient_object(request: Request, answer: Answer) -> dict[str, Any]:

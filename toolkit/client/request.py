@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
-from toolkit.errors import ProtocolError
+from toolkit.errors import MalformedResponseError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,8 +57,8 @@ class Answer:
 
 
 def not_as_specified(request: Request, *, got: str, expected: str, next_step: str | None = None) -> NoReturn:
-    """Raise a `ProtocolError` for an answer that is not what the specification says."""
-    raise ProtocolError(
+    """Raise a `MalformedResponseError` for a response that is not what the specification says."""
+    raise MalformedResponseError(
         request.doing,
         request=f"{request.method} {request.path.split('?', maxsplit=1)[0][:80]}",
         got=got,

@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Final
 
-from toolkit.errors import RateLimitError, ServiceError
+from toolkit.errors import ResponseError, ServiceError
 
 _DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.IGNORECASE)
 _SECONDS_OF: Final = (86_400, 3_600, 60, 1)
@@ -48,7 +48,7 @@ class RetryPolicy:
 
         What the service asked for is waited exactly; otherwise the wait doubles, with jitter.
         """
-        if isinstance(error, RateLimitError) and error.wait is not None:
+        if isinstance(error, ResponseError) and error.wait is not None:
             return error.wait
         whole = min(self.longest_wait, self.first_wait * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
         return whole * random.uniform(0.5, 1.0)

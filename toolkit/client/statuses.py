@@ -64,7 +64,8 @@ def status_error(
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit(doing, message, request, headers)
     kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004
-    return kind(doing, status=status, message=message, request=request, next_step=next_step)
+    wait = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable
+    return kind(doing, status=status, message=message, request=request, next_step=next_step, wait=wait)
 
 
 def _limit(doing: str, message: str, request: str, headers: Mapping[str, str]) -> RateLimitError:

@@ -1,9 +1,10 @@
-"""The one door to the network: sends a request, gives back the whole answer or a typed error.
+"""The one door to the network: sends a request, returns what its response says or raises a typed error.
 
-One retry policy over the whole exchange, head and body. Redirects are refused, cookies and ``~/.netrc`` are
-ignored, proxies and CA bundles from the environment work: requests finds them once, and its pool of
-connections sends. The token is put on the wire here and shows up nowhere else: errors are raised without the
-frames in which it was a local value, and not from the library's own errors, whose requests carry it.
+One retry policy over the whole exchange: head, body, and reading the body. Redirects are refused, cookies and
+``~/.netrc`` are ignored, proxies and CA bundles from the environment work: requests finds them once, and its
+pool of connections sends. The token is put on the wire here and shows up nowhere else: errors are raised
+without the frames in which it was a local value, and not from the library's own errors, whose requests carry
+it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
 from types import TracebackType
-from typing import Final, Literal, Protocol, Self, TypeAlias, cast
+from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
@@ -38,7 +39,14 @@ from toolkit.client.connections import Connections
 from toolkit.client.request import Answer, Request, not_as_specified
 from toolkit.client.retry import RetryPolicy
 from toolkit.client.statuses import MOST_SHOWN, status_error
-from toolkit.errors import DeadlineError, ProtocolError, ServiceError, SettingsError, TransportError
+from toolkit.errors import (
+    DeadlineError,
+    MalformedResponseError,
+    ProtocolError,
+    ServiceError,
+    SettingsError,
+    TransportError,
+)
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Half, Service, is_loopback
 from toolkit.version import __version__
@@ -62,6 +70,8 @@ _ALWAYS: Final = {
 
 Watch = Callable[[bytearray], object]
 """Called with the body so far; True when it has seen enough."""
+
+T = TypeVar("T")
 
 _Failure: TypeAlias = tuple[ServiceError, bool]
 """Why a try failed, and whether the request may have arrived."""
@@ -186,29 +196,45 @@ class Transport:
         return f"Transport({self._redactor.url(self.base_url)!r})"
 
     def send(self, request: Request, *, watch: Watch | None = None) -> Answer:
-        """Send a request and give back the whole answer.
+        """Send a request and return the whole response, unread. Otherwise as `fetch`."""
+        return self.fetch(request, _unread, watch=watch)
+
+    def fetch(
+        self, request: Request, read: Callable[[Request, Answer], T], *, watch: Watch | None = None
+    ) -> T:
+        """Send a request and return what `read` makes of the response.
+
+        A response that cannot be read is retried like a 503.
 
         Parameters
         ----------
         request : Request
+        read : callable
+            Given the request and a whole response with a success status. Raises `MalformedResponseError` when
+            the response is not what the specification says.
         watch : callable, optional
-            Called with the body so far, decompressed, whenever more of it has arrived. A try that is made
-            again starts again. What it is given must neither be kept nor changed. Once it returns True, it is
-            not called any more for this try, and the rest is read faster.
+            Called with the body so far, decompressed, whenever more of it has arrived. A retry starts again.
+            What it is given must neither be kept nor changed. Once it returns True, it is not called any more
+            for this try, and the rest is read faster.
 
         Raises
         ------
         ResponseError
-            The service answered with an error status; the class says which.
+            The service responded with an error status; the class says which.
+        MalformedResponseError
+            No response could be read, also after retries.
         TransportError, DeadlineError
-            No whole answer came, also after retries; or the transport was closed meanwhile.
+            No whole response came, also after retries; or the transport was closed meanwhile.
         RedirectError, ProtocolError
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
             outcome, took = self._paced(request, number, watch, self.policy.total - spent)
             if isinstance(outcome, Answer):
-                return outcome
+                try:
+                    return read(request, outcome)
+                except MalformedResponseError as unreadable:
+                    outcome = unreadable, True
             error, arrived = outcome
             last = number == self.policy.tries or self._closed.is_set()
             if last or not error.retriable or (arrived and not request.repeatable):
@@ -322,7 +348,12 @@ class Transport:
         except CorruptError as error:
             raise self._incomplete(request, f"a compressed answer that is damaged ({error})") from None
         except UnknownEncodingError as error:
-            not_as_specified(request, got=f"an answer encoded as {str(error)[:40]!r}", expected=ACCEPTED)
+            raise ProtocolError(
+                request.doing,
+                request=self._named(request),
+                got=f"a response encoded as {str(error)[:40]!r}",
+                expected=ACCEPTED,
+            ) from None
         # in one go where nobody looks on: the bytes are not copied from piece to piece
         return bytes(body) + b"".join(self._arriving(request, response, None))
 
@@ -435,6 +466,10 @@ class Transport:
             error = inner[0]
         text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
         return self._redactor.text(text)[:MOST_SHOWN]
+
+
+def _unread(_: Request, answer: Answer) -> Answer:
+    return answer
 
 
 def _cut(body: bytes) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from toolkit.client.pages import Page, range_page, result_bytes
-from toolkit.client.transport import Request, Transport, not_as_specified
+from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
+from toolkit.client.transport import Answer, Request, Transport, not_as_specified
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.settings.service import Service
@@ -18,6 +19,9 @@ from toolkit.settings.service import Service
 UPSERT_BATCH: Final = 1000
 PREFIX_LIMIT: Final = 1000
 """Vectors a fetch by prefix returns at most (the specification's limit)."""
+
+_MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by this number
+_MOST_VECTORS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,25 +82,54 @@ def index_info(service: Service) -> IndexInfo:
 def read_info(transport: Transport) -> IndexInfo:
     """`index_info` through an open transport."""
     request = Request(doing="asking what the vector index is", method="GET", path="/info")
-    value = _decoded(request, result_bytes(request, transport.send(request)))
-    if not isinstance(value, dict):
-        not_as_specified(request, got=repr(value)[:60], expected="an object under 'result'")
-    dense, sparse = value.get("denseIndex") or {}, value.get("sparseIndex") or {}
+    return transport.fetch(request, _info)
+
+
+def _info(request: Request, answer: Answer) -> IndexInfo:
+    value = _object(request, "result", _decoded(request, answer))
+    dense, sparse = (_object(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
+    spaces = _object(request, "namespaces", value.get("namespaces"))
     kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
-    spaces = value.get("namespaces") or {}
+
+    def text(name: str, *places: dict[str, Any]) -> str:
+        found = next((place[name] for place in places if place.get(name) not in (None, "")), "")
+        if not isinstance(found, str):
+            not_as_specified(request, got=f"{name!r} of {found!r}"[:80], expected="text")
+        return found
+
     return IndexInfo(
-        kind=str(value.get("indexType") or kind).upper(),
-        dimension=int(value.get("dimension") or dense.get("dimension") or 0),
-        similarity=str(value.get("similarityFunction") or dense.get("similarityFunction") or ""),
-        model=str(
-            value.get("embeddingModel") or dense.get("embeddingModel") or sparse.get("embeddingModel") or ""
-        ),
-        vector_count=int(value.get("vectorCount") or 0),
-        pending_count=int(value.get("pendingVectorCount") or 0),
+        kind=(text("indexType", value) or kind).upper(),
+        dimension=_count(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
+        similarity=text("similarityFunction", value, dense),
+        model=text("embeddingModel", value, dense, sparse),
+        vector_count=_count(request, "vectorCount", value),
+        pending_count=_count(request, "pendingVectorCount", value),
         namespaces={
-            str(name): int((counts or {}).get("vectorCount") or 0) for name, counts in spaces.items()
+            name: _count(request, "vectorCount", _object(request, f"namespace {name}", counts))
+            for name, counts in spaces.items()
         },
     )
+
+
+def _object(request: Request, name: str, value: Any) -> dict[str, Any]:
+    """The object, or an empty one for null."""
+    if value is None and name != "result":
+        return {}
+    if not isinstance(value, dict):
+        not_as_specified(request, got=f"{name!r} of {value!r}"[:80], expected="an object")
+    return value
+
+
+def _count(request: Request, name: str, *places: dict[str, Any], most: int = _MOST_VECTORS) -> int:
+    """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
+    found = next((place[name] for place in places if place.get(name) not in (None, 0)), 0)
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+        not_as_specified(
+            request, got=f"{name!r} of {found!r}"[:80], expected=f"a whole number from 0 to {most:,}"
+        )
+    return found
 
 
 def list_namespaces(service: Service) -> list[str]:
@@ -123,7 +156,11 @@ def list_namespaces(service: Service) -> list[str]:
     """
     request = Request(doing="listing namespaces", method="GET", path="/list-namespaces")
     with Transport.to(service, "vector") as transport:
-        value = _decoded(request, result_bytes(request, transport.send(request)))
+        return transport.fetch(request, _names)
+
+
+def _names(request: Request, answer: Answer) -> list[str]:
+    value = _decoded(request, answer)
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         not_as_specified(request, got=repr(value)[:60], expected="an array of names under 'result'")
     return value
@@ -153,7 +190,7 @@ def list_page(
         "includeData": include_data,
     } | ({"prefix": prefix} if prefix else {})
     request = _post(f"reading vectors of {_title(namespace)}", "range", namespace, body)
-    return range_page(request, transport.send(request, watch=watch))
+    return transport.fetch(request, range_page, watch=watch)
 
 
 def fetch_bytes(
@@ -174,7 +211,7 @@ def fetch_bytes(
         "includeData": include_data,
     }
     request = _post(f"fetching vectors of {_title(namespace)}", "fetch", namespace, body)
-    return result_bytes(request, transport.send(request))
+    return transport.fetch(request, result_arrays)[0]
 
 
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
@@ -193,8 +230,8 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
         bodies = [wire_query(queries[place]) for place in places]
         body = bodies[0] if len(bodies) == 1 else bodies
         request = _post(f"querying {_title(namespace)}", operation, namespace, body)
-        raw = result_bytes(request, transport.send(request))
-        lists = [raw] if len(places) == 1 else _split(request, raw, len(places))
+        count = None if len(places) == 1 else len(places)
+        lists = transport.fetch(request, partial(result_arrays, count=count))
         for place, hits in zip(places, lists, strict=True):
             answers[place] = hits
     return answers
@@ -256,7 +293,7 @@ def upsert_vectors(service: Service, rows: Iterable[Mapping[str, Any]], *, names
             operation = "upsert" if {"vector", "sparseVector"} & batch[0].keys() else "upsert-data"
             request = _post(f"storing vectors in {_title(namespace)}", operation, namespace, batch)
             try:
-                transport.send(request)
+                transport.fetch(request, result_bytes)
             except Exception as error:
                 error.add_note(f"Rows stored before this batch: {sent:,}.")
                 raise
@@ -311,23 +348,12 @@ def _post(doing: str, operation: str, namespace: str, body: Any) -> Request:
     )
 
 
-def _split(request: Request, raw: bytes, count: int) -> list[bytes]:
-    try:
-        lists = msgspec.json.decode(raw, type=list[msgspec.Raw])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        lists = []
-    if len(lists) != count or not all(bytes(hits).lstrip().startswith(b"[") for hits in lists):
-        not_as_specified(
-            request, got=f"{len(lists)} lists", expected=f"one list of hits for each of {count} queries"
-        )
-    return [bytes(hits) for hits in lists]
-
-
-def _decoded(request: Request, raw: bytes) -> Any:
+def _decoded(request: Request, answer: Answer) -> Any:
+    raw = result_bytes(request, answer)
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        not_as_specified(request, got=repr(raw[:60]), expected="JSON")
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        not_as_specified(request, got=f"{raw[:60]!r} under 'result'", expected="JSON")
 
 
 def _title(namespace: str) -> str:
