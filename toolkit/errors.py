@@ -32,7 +32,8 @@ What was being done, what was got, what was expected, and what to do next::
     └── LocalServiceError          the embedded service did not start, or ended
 
 `IncompleteLoadWarning` is warned, not raised, when entries moved while they were read: the result is
-there, and its receipt says why it may not be the whole.
+there, and its receipt says why it may not be the whole. `UnexpectedResultWarning` is warned when a call did
+what it was asked and that was probably a mistake: a label that no entry has, ids that are gone already.
 """
 
 from __future__ import annotations
@@ -304,3 +305,7 @@ class LocalServiceError(ToolkitError):
 
 class IncompleteLoadWarning(UserWarning):
     """Entries moved while they were read; the receipt says why the result may not be the whole."""
+
+
+class UnexpectedResultWarning(UserWarning):
+    """A call did what it was asked, but nothing came of it: a mistyped label, ids that are gone already."""

@@ -160,7 +160,7 @@ def test_a_limit_is_a_first_look(server):
     assert len(server.asked) == 2
     assert not tk.receipt(frame).complete
     assert tk.receipt(frame).limit == 130
-    with pytest.raises(InputError, match="limit=0"):
+    with pytest.raises(InputError, match="reading limit: got 0"):
         tk.load_failures(service, limit=0)
 
 

@@ -122,7 +122,7 @@ def test_prefixes_that_overlap_read_nothing_twice(server):
     assert len(frame) == 8
     assert {body["prefix"] for body in index.ranges} == {"a"}
     assert tk.receipt(frame).duplicates == 0
-    with pytest.raises(InputError, match="no prefix"):
+    with pytest.raises(InputError, match="reading prefix"):
         tk.load_vectors(service, prefix=[], progress=False)
 
 

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, Final, Literal, get_args
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 import msgspec
 
+from toolkit.arguments import choice, shown, texts, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
 from toolkit.client.transport import Answer, Request, Transport, not_as_specified
-from toolkit.errors import InputError, ToolkitError
+from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
-from toolkit.settings.service import Service
+from toolkit.settings.service import Service, half_of
 
 Kind = Literal["workflows", "messages"]
+Ids = str | Iterable[str]
+"""Exact ids, or a frame (any object with a column ``dlq_id``)."""
 
 PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
@@ -81,15 +85,16 @@ def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") ->
 
 
 def delete_failures(
-    service: Service, dlq_ids: str | Iterable[str], *, confirm: bool = False, kind: Kind = "workflows"
+    service: Service, dlq_ids: Ids, *, confirm: bool = False, kind: Kind = "workflows"
 ) -> int:
     """Delete exactly these entries from the DLQ. They cannot be read again.
 
     Parameters
     ----------
     service : Service
-    dlq_ids : str or iterable of str
-        Exact ids, such as a frame's ``dlq_id`` column. There is no deletion by filter here, on purpose.
+    dlq_ids : DataFrame, str or iterable of str
+        A frame of failures, whose ``dlq_id`` column is taken, or exact ids. There is no deletion by filter
+        here, on purpose.
     confirm : bool
         Must be True.
     kind : {"workflows", "messages"}
@@ -103,35 +108,70 @@ def delete_failures(
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, or with one that cannot be an id.
+        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
     ServiceError
-        When asking fails.
+        When asking fails; a note on the error says how many had been deleted by then.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When nothing was deleted, or when it is not known how many were, because the response to an
+        earlier try was lost.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> delete_failures(service, pd.DataFrame({"dlq_id": ["a"]}))
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: deleting 1 DLQ entries: got no confirmation; expected confirm=True. Look ...
     """
-    ids = _confirmed(dlq_ids, confirm=confirm, verb="deleting")
-    deleted = 0
+    half_of(service, "queue")
+    doing, ids = _confirmed(dlq_ids, confirm=confirm, verb="deleting")
+    path = _path(kind)
+    deleted = unknown = 0
     with Transport.to(service, "queue") as transport:
         for start in range(0, len(ids), PAGE_LIMIT):
             some = ids[start : start + PAGE_LIMIT]
             request = Request(
                 doing=f"deleting {len(some)} DLQ entries",
                 method="DELETE",
-                path=_path(kind),
+                path=path,
                 query=tuple(("dlqIds", dlq_id) for dlq_id in some),
             )
-            deleted += _count(request, transport.send(request), "deleted")
+            try:
+                answer = transport.send(request)
+                count = _count(request, answer, "deleted")
+            except (ToolkitError, KeyboardInterrupt) as error:
+                error.add_note(
+                    f"Before this, {deleted:,} of {len(ids):,} entries were deleted. Whether any of the "
+                    f"{len(some):,} of this request were is unknown: load_failure says of each."
+                )
+                raise
+            deleted += count
+            unknown += max(0, len(some) - count) if answer.tries > 1 else 0
+    if unknown:
+        _warn(
+            f"{doing}: the service counted {deleted:,}; {unknown:,} more may have been deleted by a try "
+            "whose response was lost, or were gone already. None of them is in the DLQ now."
+        )
+    elif not deleted:
+        other = "messages" if kind == "workflows" else "workflows"
+        _warn(
+            f"{doing}: the service deleted none, as none is in the DLQ of failed {_NOUNS[kind]}. They are "
+            f"gone already (expired, deleted, resumed), never were there, or are those of kind={other!r}."
+        )
     return deleted
 
 
-def resume_failures(
-    service: Service, dlq_ids: str | Iterable[str], *, confirm: bool = False
-) -> dict[str, str]:
+def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
     """Resume exactly these failed runs from the step that failed. Finished steps do not run again.
 
     Parameters
     ----------
     service : Service
-    dlq_ids : str or iterable of str
-        Exact ids, such as a frame's ``dlq_id`` column.
+    dlq_ids : DataFrame, str or iterable of str
+        A frame of failures, whose ``dlq_id`` column is taken, or exact ids.
     confirm : bool
         Must be True: real work starts.
 
@@ -143,110 +183,152 @@ def resume_failures(
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, or with one that cannot be an id.
+        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
     ServiceError
         When asking fails; a note on the error says which runs had been resumed by then.
+
+    Examples
+    --------
+    >>> resume_failures(service, ["a", "b"])
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: resuming 2 DLQ entries: got no confirmation; expected confirm=True. Look ...
     """
     return _run_again(service, dlq_ids, confirm=confirm, how="resume")
 
 
-def restart_failures(
-    service: Service, dlq_ids: str | Iterable[str], *, confirm: bool = False
-) -> dict[str, str]:
+def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
     """Restart exactly these failed runs from the beginning. Every step runs again.
 
     Parameters, result and errors are those of `resume_failures`.
+
+    Examples
+    --------
+    >>> restart_failures(service, "a")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: restarting 1 DLQ entries: got no confirmation; expected confirm=True. Look ...
     """
     return _run_again(service, dlq_ids, confirm=confirm, how="restart")
 
 
-def rerun_failure_function(service: Service, dlq_id: str, *, confirm: bool = False) -> None:
-    """Run the failure function of exactly this entry again.
+def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = False) -> None:
+    """Run the failure functions of exactly these entries again.
 
     Parameters
     ----------
     service : Service
-    dlq_id : str
+    dlq_id : str, DataFrame or iterable of str
+        An exact id, several, or a frame of failures, whose ``dlq_id`` column is taken.
     confirm : bool
         Must be True: real work starts.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``.
+        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
     ServiceError
-        When asking fails; `NotFoundError` when the entry is gone.
+        When asking fails (`NotFoundError` when an entry is gone); a note on the error says of which entries
+        the function had been started by then.
+
+    Examples
+    --------
+    >>> rerun_failure_function(service, "a")
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: running the failure functions of 1 DLQ entries: got no confirmation; ...
     """
-    (checked,) = _confirmed(dlq_id, confirm=confirm, verb="running a failure function")
-    request = Request(
-        doing=f"running the failure function of {checked!r} again",
-        method="POST",
-        path=_path("workflows", "callback", checked),
-        repeatable=False,
-    )
-    with Transport.to(service, "queue") as transport:
+    half_of(service, "queue")
+    _, ids = _confirmed(dlq_id, confirm=confirm, verb="running the failure functions of", name="dlq_id")
+
+    def run(transport: Transport, checked: str) -> str:
+        request = Request(
+            doing=f"running the failure function of {checked!r} again",
+            method="POST",
+            path=_path("workflows", "callback", checked),
+            repeatable=False,
+        )
         transport.send(request)
+        return ""
+
+    _each(service, ids, run)
 
 
 _NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
 
 
 def _run_again(
-    service: Service, dlq_ids: str | Iterable[str], *, confirm: bool, how: Literal["resume", "restart"]
+    service: Service, dlq_ids: Ids, *, confirm: bool, how: Literal["resume", "restart"]
 ) -> dict[str, str]:
-    ids = _confirmed(dlq_ids, confirm=confirm, verb=f"{how.rstrip('e')}ing")
+    half_of(service, "queue")
+    _, ids = _confirmed(dlq_ids, confirm=confirm, verb=f"{how.rstrip('e')}ing")
+
+    def run(transport: Transport, dlq_id: str) -> str:
+        request = Request(
+            doing=f"asking to {how} {dlq_id!r}",
+            method="POST",
+            path=_path("workflows", how, dlq_id),
+            repeatable=False,
+        )
+        return _run_id(request, transport.send(request))
+
+    return _each(service, ids, run)
+
+
+def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]) -> dict[str, str]:
+    """Ask for each id in turn: one request an entry, so that what has been started is always known."""
     done: dict[str, str] = {}
     with Transport.to(service, "queue") as transport:
         for dlq_id in ids:
-            # one request an entry, so that what has been started is always known
-            request = Request(
-                doing=f"asking to {how} {dlq_id!r}",
-                method="POST",
-                path=_path("workflows", how, dlq_id),
-                repeatable=False,
-            )
             try:
-                done[dlq_id] = _run_id(request, transport.send(request))
-            except ToolkitError as error:
-                if done:
-                    error.add_note(f"Before this, {len(done)} of {len(ids)} were done: {done}")
+                done[dlq_id] = run(transport, dlq_id)
+            except (ToolkitError, KeyboardInterrupt) as error:
+                told = ", ".join(f"{one} → {new}" if new else one for one, new in done.items()) or "none"
+                # a response with an error status says that it was not done
+                known = isinstance(error, ResponseError)
+                error.add_note(
+                    f"Done before this ({len(done)} of {len(ids)}): {told}."
+                    + f" Whether {dlq_id} was done is unknown: it may have been." * (not known)
+                    + f" Not asked for: {len(ids) - len(done) - 1}."
+                )
                 raise
     return done
 
 
 def _path(kind: str, *parts: str) -> str:
-    if kind not in _PATHS:
-        raise InputError(
-            "choosing a DLQ", got=f"kind={kind!r}", expected=f"one of {', '.join(get_args(Kind))}"
-        )
+    choice("kind", kind, _PATHS)
     return "/".join((_PATHS[kind], *(quote(part, safe="") for part in parts)))
 
 
-def checked_id(dlq_id: str) -> str:
+def checked_id(dlq_id: str, name: str = "dlq_id") -> str:
     """The id, or an `InputError` when it cannot be one."""
     if not isinstance(dlq_id, str) or not dlq_id or not dlq_id.isprintable() or dlq_id in {".", ".."}:
-        raise InputError(
-            "reading a DLQ id", got=repr(dlq_id)[:80], expected="an id as in a frame's dlq_id column"
-        )
+        raise wrong(name, dlq_id, "an id as in a frame's dlq_id column")
     return dlq_id
 
 
-def _confirmed(dlq_ids: str | Iterable[str], *, confirm: bool, verb: str) -> list[str]:
-    ids = list(dict.fromkeys([dlq_ids] if isinstance(dlq_ids, str) else dlq_ids))
-    if isinstance(dlq_ids, FailureFilter) or not ids:
-        raise InputError(
-            f"{verb} DLQ entries", got="no ids", expected="exact ids, such as failures['dlq_id']"
-        )
+def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:
+    """What is being done, for errors, and the ids to do it with: each once, in order."""
+    ids = list(dict.fromkeys(texts(name, dlq_ids, column="dlq_id")))
     for dlq_id in ids:
-        checked_id(dlq_id)
+        checked_id(dlq_id, name)
+    if not ids:
+        raise InputError(
+            f"reading {name}", got="no ids", expected="exact ids, or a frame with a column 'dlq_id'"
+        )
+    doing = f"{verb} {len(ids):,} DLQ entries"
     if confirm is not True:
         raise InputError(
-            f"{verb} {len(ids):,} DLQ entries",
-            got="no confirmation",
+            doing,
+            got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",
             expected="confirm=True",
             next_step="Look at the ids once more, then call again with confirm=True.",
         )
-    return ids
+    return doing, ids
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
 
 
 def _value(request: Request, answer: Answer) -> dict[str, Any]:

@@ -48,7 +48,7 @@ from toolkit.errors import (
     TransportError,
 )
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Half, Service, is_loopback
+from toolkit.settings.service import Half, Service, half_of, is_loopback
 from toolkit.version import __version__
 
 __all__ = ["CONNECTIONS", "Answer", "Pace", "Request", "Transport", "Watch", "not_as_specified"]
@@ -164,7 +164,7 @@ class Transport:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Transport:
         """A transport to one half of the service."""
-        found = service.need(half)
+        found = half_of(service, half)
         return cls(
             found.url,
             redactor=service.redactor,

@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 import pandas as pd
 
+from toolkit import arguments
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt
@@ -74,8 +75,8 @@ def load_callbacks(
       source_message_id      kind  delivered body
     0             msg_1  callback       True   ok
     """
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise InputError(_DOING, got=f"limit={limit!r}", expected="a whole number from 1, or None for all")
+    arguments.whole("limit", limit, optional="for all")
+    arguments.flag("reveal", reveal)
     started = _now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()

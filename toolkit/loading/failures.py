@@ -4,31 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from datetime import UTC, date, datetime, timedelta
+from typing import Any, Final, Unpack, cast, get_args
 
+import numpy as np
 import pandas as pd
 
+from toolkit import arguments
 from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError
 from toolkit.filters.failure import FailureFilter, milliseconds
 from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
+from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
-from toolkit.settings.service import Service
+from toolkit.settings.service import Service, half_of
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.wire_entries import WireReader
 from toolkit.times import Time, parse_time
 
-CONNECTIONS: Final = 16
-"""Requests under way at once, at most, when nothing else is said."""
-
+_TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
     "a cursor keeps its place in the listing while entries come and go",
@@ -96,7 +97,7 @@ def load_failures(
     ServiceError
         When asking fails before anything was read.
     InputError
-        For `since` or `until` beside a filter, or a limit below 1.
+        For `since` or `until` beside a filter, or an argument that cannot be used; it names the argument.
 
     Warns
     -----
@@ -118,7 +119,7 @@ def load_failures(
     """
     return open_failures(
         service,
-        _wanted(filter, since, until),
+        wanted_failures(filter, since, until),
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -147,25 +148,27 @@ def iter_failures(
 
     Parameters are those of `load_failures`.
 
-    Yields
-    ------
-    pandas.DataFrame
-        A page of entries, with the columns of `load_failures`; ids are unique across all pieces. Of an entry
+    Returns
+    -------
+    iterator of pandas.DataFrame
+        Pages of entries, with the columns of `load_failures`; ids are unique across all pieces. Of an entry
         that changed while it was read, the first version comes. Pieces carry no receipt.
 
     Raises
     ------
+    InputError
+        As in `load_failures`, at the call itself.
     ServiceError
-        When asking fails; the pieces given until then are whole.
+        When asking fails; the pieces returned until then are whole.
 
     Examples
     --------
     >>> sum(len(piece) for piece in iter_failures(service, limit=250))
     250
     """
-    for table in open_failures(
+    load = open_failures(
         service,
-        _wanted(filter, since, until),
+        wanted_failures(filter, since, until),
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -173,8 +176,9 @@ def iter_failures(
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
-    ):
-        yield to_frame(table)
+    )
+    # not a generator itself, so that a wrong argument is said when it is given
+    return (to_frame(table) for table in load)
 
 
 def load_failure(
@@ -199,6 +203,8 @@ def load_failure(
     ------
     NotFoundError
         When the entry is gone: expired, deleted, or never there.
+    InputError
+        When `dlq_id` cannot be an id.
 
     Examples
     --------
@@ -206,37 +212,39 @@ def load_failure(
     >>> load_failure(service, some["dlq_id"][0])["dlq_id"].equals(some["dlq_id"])
     True
     """
+    arguments.flag("reveal", reveal)
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)
     decoder = FailureDecoder(None if reveal else service.redactor)
     return to_frame(decoder.decode(b"[" + raw + b"]"))
 
 
-def _wanted(
+def wanted_failures(
     filter: FailureFilter | Time | None,  # noqa: A002 - as above
     since: Time | None,
     until: Time | None,
 ) -> FailureFilter:
     """The filter that the first arguments of a loader mean."""
-    if isinstance(filter, FailureFilter):
-        if since is not None or until is not None:
-            raise InputError(
-                "loading failures",
-                got="a filter, and since= or until= beside it",
-                expected="one of them",
-                next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
-            )
-        return filter
-    if filter is not None:
-        if since is not None:
-            raise InputError(
-                "loading failures",
-                got="a time as filter, and since= beside it",
-                expected="one of them",
-                next_step="Use since= and until= for the two ends.",
-            )
-        parse_time(filter, name="filter")
-    return FailureFilter(since=since if filter is None else filter, until=until)
+    if filter is None:
+        return FailureFilter(since=since, until=until)
+    as_time = isinstance(filter, _TIMES)
+    if since is not None or (until is not None and not as_time):
+        raise InputError(
+            "reading filter",
+            got="a filter, and since= or until= beside it",
+            expected="one of them",
+            next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
+        )
+    if as_time:
+        return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
+    return checked_filter(filter)
+
+
+def checked_filter(value: object) -> FailureFilter:
+    """A filter, or the error that says where one comes from."""
+    return arguments.instance(
+        "filter", value, FailureFilter, "a FailureFilter, such as FailureFilter(since='7d', label='billing')"
+    )
 
 
 def open_failures(
@@ -244,38 +252,37 @@ def open_failures(
     wanted: FailureFilter | None = None,
     *,
     kind: Kind = "workflows",
-    limit: int | None = None,
     reveal: bool = False,
-    progress: ProgressOption = None,
-    connections: int = CONNECTIONS,
-    requests_per_second: float | None = None,
-    passes: int = 1,
     checkpoint: Checkpoint | None = None,
     transport: Callable[[], Transport] | None = None,
+    **options: Unpack[LoadArguments],
 ) -> Load:
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
 
     Parameters
     ----------
-    service, wanted, kind, limit, reveal, progress, connections, requests_per_second, passes
+    service, wanted, kind, reveal
         As in `load_failures`.
     checkpoint : Checkpoint, optional
         Of an earlier load of the same service and scope; this one goes on from there.
     transport : callable, optional
         Makes the transport, with a policy and clocks of its own. It keeps its own pace, too: as many requests
         at once as there are connections.
+    **options
+        As in `LoadOptions`.
 
     Returns
     -------
     Load
     """
-    checked_limit(limit)
-    checked_pace(connections, requests_per_second, passes)
-    wanted = wanted if wanted is not None else FailureFilter()
-    half = service.need("queue")
+    half = half_of(service, "queue")
+    how = LoadOptions(**options)
+    arguments.choice("kind", kind, get_args(Kind))
+    arguments.flag("reveal", reveal)
+    wanted = FailureFilter() if wanted is None else checked_filter(wanted)
     redactor = None if reveal else service.redactor
     keep = wanted.matches if wanted.unsendable else None
-    count = PAGE_LIMIT if limit is None else min(limit, PAGE_LIMIT)
+    count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
 
     since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
 
@@ -295,8 +302,8 @@ def open_failures(
 
     def tables(work: Work) -> Iterator[Piece]:
         decoder = FailureDecoder(redactor, keep=_counting(keep, work))
-        pacing = Pacing(connections=connections, requests_per_second=requests_per_second)
-        sender = transport() if transport else _paced(service, pacing, connections)
+        pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
+        sender = transport() if transport else _paced(service, pacing, how.connections)
         return Reader(
             Listing(
                 asked=(since, until),
@@ -310,9 +317,9 @@ def open_failures(
             work,
             sender,
             pacing=None if transport else pacing,
-            connections=connections,
-            passes=passes,
-            limit=limit,
+            connections=how.connections,
+            passes=how.passes,
+            limit=how.limit,
         ).pieces()
 
     assumptions = _ASSUMPTIONS
@@ -330,13 +337,13 @@ def open_failures(
         scope={"kind": kind, "revealed": reveal, **_masked_scope(wanted, service)},
         schema=FAILURES,
         key=("dlq_id",),
-        limit=limit,
+        limit=how.limit,
         assumptions=assumptions,
     )
     return Load(
         plan,
         tables,
-        lambda: Progress(progress, title="failures", unit="entries"),
+        lambda: Progress(how.progress, title="failures", unit="entries"),
         resumed_from=checkpoint,
     )
 
@@ -362,26 +369,6 @@ def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
         else mask(value)
         for name, value in wanted.scope().items()
     }
-
-
-def checked_limit(limit: int | None) -> None:
-    """Refuse a limit that is no whole number from 1."""
-    if limit is not None and (not isinstance(limit, int) or isinstance(limit, bool) or limit < 1):
-        raise InputError("loading", got=f"limit={limit!r}", expected="a whole number from 1, or None for all")
-
-
-def checked_pace(connections: int, requests_per_second: float | None, passes: int) -> None:
-    """Refuse caps and passes that mean nothing."""
-    if not isinstance(connections, int) or isinstance(connections, bool) or connections < 1:
-        raise InputError("loading", got=f"connections={connections!r}", expected="a whole number from 1")
-    if requests_per_second is not None and not requests_per_second > 0:
-        raise InputError(
-            "loading",
-            got=f"requests_per_second={requests_per_second!r}",
-            expected="a number above 0, or None for as many as the service allows",
-        )
-    if passes not in (1, 2):
-        raise InputError("loading", got=f"passes={passes!r}", expected="1 or 2")
 
 
 def _counting(

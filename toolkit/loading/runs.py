@@ -8,14 +8,15 @@ from typing import Final
 import pandas as pd
 import pyarrow as pa
 
+from toolkit import arguments
 from toolkit.client.failures import PAGE_LIMIT, list_runs_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.loading.failures import checked_limit
 from toolkit.loading.load import Load, Plan, Work
+from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
 from toolkit.loading.progress import Progress, ProgressOption
-from toolkit.settings.service import Service
+from toolkit.settings.service import Service, half_of
 from toolkit.tables.runs import decode_runs
 from toolkit.tables.schemas import RUNS
 
@@ -52,16 +53,19 @@ def load_runs(
         When the load ends short; ``.partial`` holds what was read.
     ServiceError
         When asking fails before anything was read.
+    InputError
+        For an argument that cannot be used; it names the argument.
 
     Examples
     --------
     >>> load_runs(service, limit=50)["state"].isin(["RUN_FAILED", "RUN_SUCCESS", "RUN_STARTED"]).all()
     np.True_
     """
-    checked_limit(limit)
-    half = service.need("queue")
+    half = half_of(service, "queue")
+    how = LoadOptions(limit=limit, progress=progress)
+    arguments.flag("reveal", reveal)
     redactor = None if reveal else service.redactor
-    count = PAGE_LIMIT if limit is None else min(limit, PAGE_LIMIT)
+    count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
 
     def tables(work: Work) -> Iterator[pa.Table]:
         with Transport.to(service, "queue") as transport:
@@ -79,7 +83,7 @@ def load_runs(
         scope={"revealed": reveal},
         schema=RUNS,
         key=("workflow_run_id",),
-        limit=limit,
+        limit=how.limit,
         assumptions=_ASSUMPTIONS,
     )
     return Load(plan, tables, lambda: Progress(progress, title="runs", unit="runs")).frame()

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Unpack
 
 import pandas as pd
 import pyarrow as pa
 
+from toolkit import arguments
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
+from toolkit.client.vectors import PREFIX_LIMIT, fetch_bytes, read_info
 from toolkit.errors import InputError
-from toolkit.loading.failures import CONNECTIONS, checked_limit
 from toolkit.loading.load import Load, Plan
 from toolkit.loading.memory import available_memory, check_memory
+from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.ranges import KEY, Include, Range, RangeReader
 from toolkit.loading.work import Checkpoint, Piece, Work
-from toolkit.settings.service import Service
+from toolkit.settings.service import Service, half_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
 from toolkit.tables.vectors import decode_vectors
@@ -94,6 +95,8 @@ def load_vectors(
         When the load ends short; ``.partial`` holds what was read.
     ServiceError
         When asking fails before anything was read.
+    InputError
+        For an argument that cannot be used; it names the argument.
 
     Warns
     -----
@@ -125,7 +128,9 @@ def load_vectors(
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
-        memory_limit=available_memory() if memory_limit is None else memory_limit,
+        memory_limit=available_memory()
+        if memory_limit is None
+        else arguments.positive("memory_limit", memory_limit, finite=False),
     ).frame()
 
 
@@ -147,22 +152,24 @@ def iter_vectors(
 
     Parameters are those of `load_vectors`. Pieces of several namespaces come in turn.
 
-    Yields
-    ------
-    pandas.DataFrame
-        A page of vectors with the columns of `load_vectors`; ids are unique across all pieces.
+    Returns
+    -------
+    iterator of pandas.DataFrame
+        Pages of vectors with the columns of `load_vectors`; ids are unique across all pieces.
 
     Raises
     ------
+    InputError
+        As in `load_vectors`, at the call itself.
     ServiceError
-        When asking fails; the pieces given until then are whole.
+        When asking fails; the pieces returned until then are whole.
 
     Examples
     --------
     >>> sum(len(piece) for piece in iter_vectors(service, namespace="runbooks"))
     1000
     """
-    for table in open_vectors(
+    load = open_vectors(
         service,
         namespace=namespace,
         prefix=prefix,
@@ -174,8 +181,9 @@ def iter_vectors(
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
-    ):
-        yield to_frame(table)
+    )
+    # not a generator itself, so that a wrong argument is said when it is given
+    return (to_frame(table) for table in load)
 
 
 def fetch_vectors(
@@ -262,25 +270,19 @@ def open_vectors(
     *,
     namespace: Namespaces = "",
     prefix: Prefixes = None,
-    limit: int | None = None,
     include_vectors: bool = True,
     include_metadata: bool = True,
     include_data: bool = True,
-    progress: ProgressOption = None,
-    connections: int = CONNECTIONS,
-    requests_per_second: float | None = None,
-    passes: int = 1,
     memory_limit: float | None = None,
     checkpoint: Checkpoint | None = None,
     transport: Callable[[], Transport] | None = None,
+    **options: Unpack[LoadArguments],
 ) -> Load:
     """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
 
     Parameters
     ----------
-    service, namespace, prefix, limit, include_vectors, include_metadata, include_data, progress
-        As in `load_vectors`.
-    connections, requests_per_second, passes
+    service, namespace, prefix, include_vectors, include_metadata, include_data
         As in `load_vectors`.
     memory_limit : float, optional
         Bytes that all rows together may take. Default: any number, for readers that do not keep them.
@@ -288,20 +290,25 @@ def open_vectors(
         Of an earlier load of the same service and scope; this one goes on from there.
     transport : callable, optional
         Makes the transport, with a policy and clocks of its own.
+    **options
+        As in `LoadOptions`.
 
     Returns
     -------
     Load
     """
-    checked_limit(limit)
-    half = service.need("vector")
+    half = half_of(service, "vector")
+    how = LoadOptions(**options)
+    flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
+    include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    prefixes = _disjoint(prefix)
+    spaces = namespace if namespace == "all" else _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as asking:
         info = read_info(asking)
-    include = Include(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    names = _chosen(namespace, info)
-    ranges = [Range(name, start) for name in names for start in _disjoint(prefix)]
+    names = (tuple(sorted(info.namespaces)) or ("",)) if spaces == "all" else tuple(spaces)
+    ranges = [Range(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
-    expected = counted if limit is None else min(limit, counted or limit)
+    expected = counted if how.limit is None else min(how.limit, counted or how.limit)
 
     def has_room(row_bytes: float) -> None:
         check_memory(
@@ -314,14 +321,20 @@ def open_vectors(
 
     def pieces(work: Work) -> Iterator[Piece]:
         has_room(info.dimension * _NUMBER_BYTES if include_vectors else 0)
-        pacing = Pacing(connections=connections, requests_per_second=requests_per_second)
+        pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
         sender = (
             transport()
             if transport
-            else Transport.to(service, "vector", pace=pacing, connections=connections, sleep=pacing.sleep)
+            else Transport.to(service, "vector", pace=pacing, connections=how.connections, sleep=pacing.sleep)
         )
         reader = RangeReader(
-            sender, work, info, include=include, limit=limit, connections=connections, passes=passes
+            sender,
+            work,
+            info,
+            include=include,
+            limit=how.limit,
+            connections=how.connections,
+            passes=how.passes,
         )
         measured = False
         try:
@@ -344,30 +357,31 @@ def open_vectors(
         },
         schema=schemas.vectors(info.dimension or None),
         key=KEY,
-        limit=limit,
+        limit=how.limit,
         assumptions=_ASSUMPTIONS,
     )
     return Load(
         plan,
         pieces,
-        lambda: Progress(progress, title="vectors", unit="vectors", total=expected or None),
+        lambda: Progress(how.progress, title="vectors", unit="vectors", total=expected or None),
         resumed_from=checkpoint,
     )
 
 
-def _chosen(namespace: Namespaces, info: IndexInfo) -> tuple[str, ...]:
-    if namespace == "all":
-        return tuple(sorted(info.namespaces)) or ("",)
-    return (namespace,) if isinstance(namespace, str) else tuple(dict.fromkeys(namespace))
+def _named(namespace: Namespaces) -> list[str]:
+    names = list(dict.fromkeys(arguments.texts("namespace", namespace, empty=True)))
+    if not names:
+        raise arguments.wrong("namespace", namespace, "a namespace, several, or 'all'")
+    return names
 
 
 def _disjoint(prefix: Prefixes) -> list[str | None]:
     """The prefixes without those that another one covers, so that no row is in two ranges."""
-    if isinstance(prefix, str | None):
-        return [prefix or None]
-    found = list(dict.fromkeys(prefix))
+    if prefix is None:
+        return [None]
+    found = list(dict.fromkeys(arguments.texts("prefix", prefix, empty=True)))
     if not found:
-        raise InputError("choosing vectors", got="no prefix", expected="some, or None for all ids")
+        raise arguments.wrong("prefix", prefix, "a prefix, several, or None for all ids")
     return [
         one or None for one in found if not any(one != other and one.startswith(other) for other in found)
     ]

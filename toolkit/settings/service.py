@@ -7,12 +7,14 @@ from dataclasses import dataclass, field
 from ipaddress import ip_address
 from typing import Final, Literal, Self, get_args
 
+from toolkit.arguments import instance
 from toolkit.errors import SettingsError
 from toolkit.redaction import Redactor, Secret
 
 Region = Literal["us-east-1", "eu-central-1"]
 DialectName = Literal["service", "upstash"]
 TokenPlace = Literal["header", "query"]
+HalfName = Literal["queue", "vector"]
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 DEFAULT_REGION: Final[Region] = "eu-central-1"
@@ -64,7 +66,7 @@ class Half:
         Current and next signing key of the queue, where known.
     """
 
-    name: Literal["queue", "vector"]
+    name: HalfName
     url: str
     token: Secret
     dialect: Dialect
@@ -96,7 +98,7 @@ class Service:
     redactor: Redactor = field(compare=False)
     _close: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
-    def need(self, half: Literal["queue", "vector"]) -> Half:
+    def need(self, half: HalfName) -> Half:
         """The half asked for, or a `SettingsError` that says what to set."""
         found = self.queue if half == "queue" else self.vector
         if found is None:
@@ -123,6 +125,20 @@ class Service:
         halves = [half for half in (self.queue, self.vector) if half]
         shown = (f"{half.name}={self.redactor.url(half.url)!r} from {half.source}" for half in halves)
         return f"Service({', '.join(shown)})"
+
+
+def half_of(service: object, half: HalfName) -> Half:
+    """The half of what a public function was given as its service.
+
+    Raises
+    ------
+    InputError
+        When that is no `Service`.
+    SettingsError
+        When it has not this half.
+    """
+    hint = "connect() returns a Service: load_failures(connect(), since='7d')."
+    return instance("service", service, Service, "a Service", hint).need(half)
 
 
 TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}

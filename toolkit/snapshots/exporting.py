@@ -10,8 +10,8 @@ from collections.abc import Callable
 from pyarrow.fs import FileSystem
 
 from toolkit.errors import IncompleteLoadWarning
-from toolkit.loading.failures import CONNECTIONS
 from toolkit.loading.load import Load
+from toolkit.loading.options import CONNECTIONS
 from toolkit.loading.progress import ProgressOption
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt

@@ -12,8 +12,9 @@ from pyarrow.fs import FileSystem
 from toolkit.client.failures import Kind
 from toolkit.errors import IncompleteLoadWarning
 from toolkit.filters.failure import FailureFilter
-from toolkit.loading.failures import CONNECTIONS, open_failures
+from toolkit.loading.failures import open_failures
 from toolkit.loading.load import Load
+from toolkit.loading.options import CONNECTIONS
 from toolkit.loading.progress import ProgressOption
 from toolkit.settings.service import Service
 from toolkit.snapshots.changes import Changes

@@ -1,0 +1,161 @@
+"""What every public function asks of its arguments, and the words of the errors: ``reading NAME: got …``."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+from typing import Any, Final, TypeVar
+
+from toolkit.errors import InputError
+
+T = TypeVar("T")
+
+_LONGEST: Final = 80
+_MOST_KNOWN: Final = 12
+
+
+def wrong(name: str, value: object, expected: str, next_step: str | None = None) -> InputError:
+    """The error for an argument that cannot be used as given."""
+    return InputError(f"reading {name}", got=shown(value), expected=expected, next_step=next_step)
+
+
+def shown(value: object) -> str:
+    """A value as an error shows it: short, and never a whole frame or an unknown object's own words.
+
+    >>> shown("x" * 100)[-4:], shown([1, 2]), shown(None)
+    ("xxx'", 'list of 2', 'None')
+    """
+    if isinstance(value, str):
+        return repr(value[:_LONGEST])
+    if value is None or isinstance(value, bool | float):
+        return repr(value)
+    if isinstance(value, int):
+        return repr(value) if abs(value) < 10**_LONGEST else "an int of many digits"
+    if isinstance(value, list | tuple | dict | set | frozenset):
+        return f"{type(value).__name__} of {len(value):,}"
+    return type(value).__name__
+
+
+def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
+    """What to try instead of a value that is not known, as the next step of an error or warning.
+
+    >>> nearest("runbook", ["incidents", "runbooks"])
+    "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
+    """
+    names = list(dict.fromkeys(map(str, known)))
+    close = get_close_matches(str(value)[:200], [name[:200] for name in names[:5_000]], n=1, cutoff=0.6)
+    listed = ", ".join(repr(name[:_LONGEST]) for name in names[:_MOST_KNOWN]) or "none"
+    more = f" and {len(names) - _MOST_KNOWN:,} more" if len(names) > _MOST_KNOWN else ""
+    return f"{f'Did you mean {close[0][:_LONGEST]!r}? ' if close else ''}{what}: {listed}{more}."
+
+
+def whole(name: str, value: object, *, least: int = 1, optional: str = "") -> Any:
+    """A whole number from `least` on; with `optional`, which says what None means, None too.
+
+    >>> whole("limit", 5), whole("limit", None, optional="for all")
+    (5, None)
+    """
+    if value is None and optional:
+        return None
+    try:
+        number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = least - 1
+    if number < least:
+        raise wrong(name, value, f"a whole number from {least}" + f", or None {optional}" * bool(optional))
+    return number
+
+
+def positive(name: str, value: object, *, optional: str = "", finite: bool = True) -> Any:
+    """A number above 0; with `optional`, None too."""
+    if value is None and optional:
+        return None
+    try:
+        number = math.nan if isinstance(value, bool | str | bytes) else float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        number = math.nan
+    if not number > 0 or (finite and math.isinf(number)):
+        raise wrong(name, value, "a number above 0" + f", or None {optional}" * bool(optional))
+    return value
+
+
+def flag(name: str, value: object) -> bool:
+    """True or False, and nothing that only counts as one of them."""
+    if not isinstance(value, bool):
+        raise wrong(name, value, "True or False")
+    return value
+
+
+def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> Any:
+    """One of a few names; with `optional`, None too."""
+    names = list(allowed)
+    if value is None and optional:
+        return None
+    if not isinstance(value, str) or value not in names:
+        expected = " or ".join(filter(None, (", ".join(map(repr, names)), "None" if optional else "")))
+        close = get_close_matches(str(value)[:_LONGEST].lower(), [one.lower() for one in names], n=1)
+        meant = next((one for one in names if one.lower() in close), None)
+        raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
+    return str(value)
+
+
+def text(name: str, value: object, *, empty: bool = True) -> str:
+    """Text that can be sent as UTF-8."""
+    expected = "text" if empty else "text of at least one character"
+    if not isinstance(value, str) or not (value or empty):
+        raise wrong(name, value, expected)
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise InputError(
+            f"reading {name}", got=f"a lone surrogate in {value[:_LONGEST]!r}", expected=expected
+        ) from None
+    return str(value)
+
+
+def texts(name: str, value: object, *, column: str | None = None, empty: bool = False) -> list[str]:
+    """Texts from one text, from any iterable of them (list, Series, Index), or from a frame's column.
+
+    Parameters
+    ----------
+    name : str
+    value : object
+    column : str, optional
+        Which column of a frame. Without it, frames are refused: iterating over one gives column names.
+    empty : bool
+        Whether a text may be empty.
+
+    Returns
+    -------
+    list of str
+        In the order given, repeated ones too; those of a set are sorted.
+    """
+    expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
+    if isinstance(value, str):
+        return [text(name, value, empty=empty)]
+    if hasattr(value, "columns"):
+        if column is None:
+            raise wrong(name, value, expected)
+        if column not in value.columns:
+            raise InputError(
+                f"reading {name}",
+                got=f"a frame without the column {column!r}",
+                expected=expected,
+                next_step=nearest(column, value.columns, what="It has"),
+            )
+        value = value[column]  # type: ignore[index]
+    if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
+        raise wrong(name, value, expected)
+    found = []
+    for place, item in enumerate(value):
+        found.append(text(f"{name} at position {place:,}", item, empty=empty))
+    return sorted(found) if isinstance(value, set | frozenset) else found
+
+
+def instance(name: str, value: object, kind: type[T], expected: str, next_step: str | None = None) -> T:
+    """A value of one class."""
+    if not isinstance(value, kind):
+        raise wrong(name, value, expected, next_step)
+    return value
