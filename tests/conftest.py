@@ -16,7 +16,7 @@ import pytest
 
 import toolkit as tk
 
-_PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
+_PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 
 
 @pytest.fixture(autouse=True)

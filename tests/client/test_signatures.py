@@ -71,6 +71,31 @@ def test_either_key_verifies_and_padding_does_not_matter(key, padded):
     assert verify(token, now=datetime.fromtimestamp(NOW, UTC))["sub"] == URL
 
 
+def test_the_keys_of_the_region_that_signed_are_used():
+    """A delivery that names its region verifies with that region's keys, and with no other's."""
+    environ = {
+        "QSTASH_TOKEN": "token-of-eu",
+        "QSTASH_CURRENT_SIGNING_KEY": CURRENT,
+        "US_EAST_1_QSTASH_CURRENT_SIGNING_KEY": OTHER,
+        "US_EAST_1_QSTASH_NEXT_SIGNING_KEY": NEXT,
+    }
+    service = tk.connect(environ=environ)
+    for key, region, fine in (
+        (CURRENT, None, True),
+        (OTHER, "US_EAST_1", True),
+        (NEXT, "us-east-1", True),
+        (OTHER, None, False),
+        (CURRENT, "US_EAST_1", False),
+        (CURRENT, "EU_CENTRAL_1", True),
+        (OTHER, "EU_CENTRAL_1", False),
+    ):
+        if fine:
+            assert verify(signed(claims(), key=key), keys=service, region=region)["jti"] == "jwt_1"
+        else:
+            with pytest.raises(SignatureError, match="none of"):
+                verify(signed(claims(), key=key), keys=service, region=region)
+
+
 def test_the_keys_of_a_service_are_used():
     """A service that knows its signing keys can be given in place of them; one without says what to set."""
     options = {"queue_url": "http://127.0.0.1:1", "queue_token": "queue-token"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import logging
 import pickle
+import re
 import socket
 import threading
 import time
@@ -12,8 +13,10 @@ import traceback
 
 import pytest
 
+import toolkit as tk
 from toolkit import errors
 from toolkit.client.retry import RetryPolicy
+from toolkit.client.statuses import status_error
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 
@@ -82,6 +85,33 @@ def test_error_statuses_become_typed_errors(server, status, kind):
     assert (raised.value.status, raised.value.message) == (status, "its own words")
     assert "reading a thing" in str(raised.value)
     assert len(server.asked) == (4 if kind.retriable else 1)
+
+
+def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
+    """Each region has its own tokens: a 401 says which one was asked, and how to ask the other."""
+    for region, other in (("us-east-1", "eu-central-1"), ("eu-central-1", "us-east-1")):
+        half = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
+        error = status_error(
+            401,
+            {},
+            b'{"error": "invalid token"}',
+            doing="reading a thing",
+            request=f"GET {half.url}/thing",
+            redactor=Redactor(key=b"test"),
+            half=half,
+        )
+        said = f"{half.url}/thing.*'invalid token'.*address of {region}.*connect\\(region='{other}'\\)"
+        assert re.search(said, str(error))
+        assert TOKEN not in str(error)
+
+
+def test_a_refused_token_of_another_service_names_no_region(server):
+    """An address that is not the public service's has no region that is known; the address is named."""
+    server.json(b'{"error": "invalid token"}', 401)
+    with door_to(server) as door, pytest.raises(errors.AuthenticationError, match="connect") as raised:
+        door.send(GET)
+    assert server.url in str(raised.value)
+    assert "region" not in str(raised.value)
 
 
 def test_a_passing_failure_is_retried_with_growing_waits(server):

@@ -205,6 +205,34 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
         assert secret not in f"{shown} {receiver.last_refusal}"
 
 
+def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
+    """A receiver that knows two regions' keys takes what each signed, and nothing the other signed."""
+    regional = {
+        f"US_EAST_1_QSTASH_{which}_SIGNING_KEY": f"{which}_of_us_{'u' * 32}" for which in ("CURRENT", "NEXT")
+    }
+    known = tk.connect(
+        environ=regional | {"QSTASH_TOKEN": "token-of-eu", "QSTASH_CURRENT_SIGNING_KEY": KEYS[0]}
+    )
+    us, raw = regional["US_EAST_1_QSTASH_NEXT_SIGNING_KEY"], b"{}"
+    with CallbackReceiver(known) as receiver:
+        for number, (key, headers, status) in enumerate(
+            (
+                (us, {"Upstash-Region": "US_EAST_1"}, 200),
+                (KEYS[0], {"Upstash-Region": "EU_CENTRAL_1"}, 200),
+                (KEYS[0], {}, 200),
+                (us, {}, 401),
+                (us, {"Upstash-Region": "EU_CENTRAL_1"}, 401),
+                (KEYS[0], {"Upstash-Region": "US_EAST_1"}, 401),
+            )
+        ):
+            signed = signature(receiver.url, raw, key=key, token_id=f"jwt_{number}")
+            answer = requests.post(
+                receiver.url, data=raw, headers=headers | {"Upstash-Signature": signed}, timeout=5
+            )
+            assert answer.status_code == status, (number, answer.text)
+        assert (len(receiver), receiver.refused) == (3, 3)
+
+
 def test_the_clock_decides_about_expiry():
     """A receiver whose clock is ten minutes on refuses what was signed now."""
     with CallbackReceiver(signed_service(), clock=lambda: time.time() + 600) as receiver:

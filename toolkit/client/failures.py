@@ -11,7 +11,8 @@ import msgspec
 
 from toolkit.arguments import choice, shown, texts, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
-from toolkit.client.transport import Answer, Request, Transport, not_as_specified
+from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
 from toolkit.settings.service import Service, half_of

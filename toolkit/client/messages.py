@@ -27,7 +27,8 @@ from toolkit.client.publish_headers import (
     refused,
     web_address,
 )
-from toolkit.client.transport import Answer, Request, Transport, not_as_specified
+from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.transport import Transport
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 

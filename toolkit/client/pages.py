@@ -18,7 +18,7 @@ import msgspec
 
 from toolkit.client.dense import CUT, cut_vectors
 from toolkit.client.members import elements, members
-from toolkit.client.transport import Answer, Request, not_as_specified
+from toolkit.client.request import Answer, Request, not_as_specified
 
 
 @dataclass(frozen=True, kw_only=True)

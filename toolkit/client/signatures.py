@@ -24,6 +24,9 @@ from toolkit.errors import InputError, SettingsError, SignatureError
 from toolkit.redaction import Secret, normalise_header
 from toolkit.settings.service import MIN_SIGNING_KEY, Service
 
+REGION_HEADERS: Final = ("upstash-region", "service-region")
+"""Names of the header that says which region signed a delivery; in lower case."""
+
 SIGNATURE_HEADERS: Final = ("upstash-signature", "service-signature", "signature")
 """Names of the header that carries the signature, by dialect; in lower case."""
 
@@ -76,6 +79,7 @@ def verify_signature(
     *,
     url: str,
     keys: Sequence[Secret | str] | Service,
+    region: str | None = None,
     now: float | datetime | None = None,
     leeway: float = 5.0,
     issuer: str = "Upstash",
@@ -93,6 +97,9 @@ def verify_signature(
         The address the service was told to call, exactly as it was published.
     keys : sequence of Secret or str, or Service
         The signing keys, the current one first, each of 32 characters or more; or a service that knows them.
+    region : str, optional
+        Value of the delivery's header ``Upstash-Region``, such as ``"US_EAST_1"``: a service that knows this
+        region's keys verifies with these. It does not matter for `keys` that are a sequence.
     now : float or datetime, optional
         Unix seconds, or a datetime with a time zone. Default: now.
     leeway : float
@@ -133,7 +140,7 @@ def verify_signature(
 
     Sources: RFC 7519 (JWT), RFC 7515 (JWS); HS256 keys of 32 bytes or more: RFC 7518, section 3.2.
     """
-    keys = signing_keys(keys)  # replaced, so that a traceback with variables does not show plain ones
+    keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
     moment = _unix_seconds(now)
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InputError(
@@ -175,10 +182,10 @@ def verify_signature(
     return claims
 
 
-def signing_keys(keys: Sequence[Secret | str] | Service) -> tuple[Secret, ...]:
+def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
     """The keys as secrets, checked: there is one at least, and none that could be guessed."""
     if isinstance(keys, Service):
-        found = keys.need("queue").signing_keys
+        found = keys.need("queue").keys_of(region)
         if not found:
             raise SettingsError(
                 _DOING,
@@ -208,6 +215,16 @@ def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
     'a.b.c'
     """
     found = {value for name, value in headers if normalise_header(name) in SIGNATURE_HEADERS}
+    return found.pop() if len(found) == 1 else None
+
+
+def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
+    """The region that a delivery names as the one whose keys signed it; None when it names none, or two.
+
+    >>> region_in([("Upstash-Region", "US_EAST_1")])
+    'US_EAST_1'
+    """
+    found = {value for name, value in headers if normalise_header(name) in REGION_HEADERS}
     return found.pop() if len(found) == 1 else None
 
 

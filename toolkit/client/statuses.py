@@ -21,6 +21,7 @@ from toolkit.errors import (
     UnprocessableError,
 )
 from toolkit.redaction import Redactor
+from toolkit.settings.service import REGIONS, Half
 
 MOST_SHOWN: Final = 500
 """Characters of foreign text that an error shows at most."""
@@ -35,7 +36,14 @@ _KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
 
 
 def status_error(
-    status: int, headers: Mapping[str, str], body: bytes, *, doing: str, request: str, redactor: Redactor
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    doing: str,
+    request: str,
+    redactor: Redactor,
+    half: Half | None = None,
 ) -> ServiceError:
     """The error that an answer with this status is.
 
@@ -51,6 +59,8 @@ def status_error(
         What the error says about the request, secrets masked.
     redactor : Redactor
         Masks what the service said.
+    half : Half, optional
+        Whose token was sent.
     """
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
         return RedirectError(
@@ -64,6 +74,12 @@ def status_error(
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit(doing, message, request, headers)
     kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004
+    if status == 401 and half is not None and half.region:  # noqa: PLR2004 - no valid token
+        (other,) = (region for region in REGIONS if region != half.region)
+        next_step = (
+            f"This is the address of {half.region}, and each region has its own token: check the token, "
+            f"or, if it is one of {other}, connect(region={other!r})."
+        )
     wait = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable
     return kind(doing, status=status, message=message, request=request, next_step=next_step, wait=wait)
 

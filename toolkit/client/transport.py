@@ -36,7 +36,7 @@ from urllib3.exceptions import (
 
 from toolkit.client.compression import ACCEPTED, CorruptError, UnknownEncodingError, decoded
 from toolkit.client.connections import Connections
-from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.request import Answer, Request
 from toolkit.client.retry import RetryPolicy
 from toolkit.client.statuses import MOST_SHOWN, status_error
 from toolkit.errors import (
@@ -51,7 +51,7 @@ from toolkit.redaction import Redactor
 from toolkit.settings.service import Half, Service, half_of, is_loopback
 from toolkit.version import __version__
 
-__all__ = ["CONNECTIONS", "Answer", "Pace", "Request", "Transport", "Watch", "not_as_specified"]
+__all__ = ["CONNECTIONS", "Answer", "Pace", "Request", "Transport", "Watch"]
 
 CONNECTIONS: Final = 32
 """Connections a transport keeps open at most, unless told otherwise."""
@@ -295,9 +295,9 @@ class Transport:
             return self._incomplete(request, f"status {status} and an answer without its end"), True
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return Answer(status=status, headers=headers, body=body, tries=number)
-        named = self._named(request)
+        named, half = self._named(request), self._half
         told = status_error(
-            status, headers, body, doing=request.doing, request=named, redactor=self._redactor
+            status, headers, body, doing=request.doing, request=named, redactor=self._redactor, half=half
         )
         return told, True
 

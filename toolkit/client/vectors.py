@@ -11,7 +11,8 @@ from urllib.parse import quote
 import msgspec
 
 from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
-from toolkit.client.transport import Answer, Request, Transport, not_as_specified
+from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.transport import Transport
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.settings.service import Service

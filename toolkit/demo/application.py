@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
-from toolkit.client.signatures import signature_in, verify_signature
+from toolkit.client.signatures import region_in, signature_in, verify_signature
 from toolkit.demo.protocol import Endpoint
 from toolkit.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 from toolkit.errors import SignatureError
@@ -105,11 +105,12 @@ def application(queue: Half) -> Starlette:
 
 async def _refusal(request: Request, queue: Half) -> Response | None:
     """The answer to a request that the service did not sign; None when it did, or no keys are known."""
-    if not queue.signing_keys:
+    keys = queue.keys_of(region_in(request.headers.items()))
+    if not keys:
         return None
     signature = signature_in(request.headers.items()) or ""
     try:
-        verify_signature(signature, await request.body(), url=str(request.url), keys=queue.signing_keys)
+        verify_signature(signature, await request.body(), url=str(request.url), keys=keys)
     except SignatureError as error:
         return PlainTextResponse(str(error), 401)
     return None

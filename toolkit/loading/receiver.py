@@ -11,7 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
-from toolkit.client.signatures import ReplayGuard, signature_in, verify_signature
+from toolkit.client.signatures import ReplayGuard, region_in, signature_in, verify_signature
 from toolkit.errors import InputError, LocalServiceError, SignatureError, ToolkitError
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
@@ -27,10 +27,10 @@ _POLL: Final = 0.05  # seconds within which closing takes effect
 class CallbackReceiver:
     """Receives callbacks on this machine and keeps their bodies in memory, for `load_callbacks`.
 
-    With a service that knows its signing keys, every request must carry a signature that verifies, once;
-    others are answered 401. Without keys, whoever can reach the port can send; ``verified`` is then null.
-    A callback that was answered 200 is kept. When there is no more room, callbacks are answered 503, so that
-    the service tries again.
+    With a service that knows its signing keys, every request must carry a signature that verifies, once, with
+    the keys of the region that its ``Upstash-Region`` names, where they are known; others are answered 401.
+    Without keys, whoever can reach the port can send; ``verified`` is then null. A callback that was answered
+    200 is kept. When there is no more room, callbacks are answered 503, so that the service tries again.
 
     Parameters
     ----------
@@ -85,7 +85,7 @@ class CallbackReceiver:
         self.turned_away = 0
         self.last_refusal: str | None = None
         self._service = service
-        self._keys = service.queue.signing_keys if service and service.queue else ()
+        self._half = service.queue if service and service.queue and service.queue.secrets[1:] else None
         self._port = port
         self._keep = keep
         self._path = path
@@ -186,7 +186,7 @@ class CallbackReceiver:
             url = (self.redactor or Redactor()).url(self.url)
         else:
             url = "not started"
-        signatures = "signatures verified" if self._keys else "signatures not verified: no keys known"
+        signatures = "signatures verified" if self._half else "signatures not verified: no keys known"
         counts = [f"{len(self)} received"]
         counts += [f"{self.refused} refused"] if self.refused else []
         counts += [f"{self.turned_away} turned away"] if self.turned_away else []
@@ -199,11 +199,12 @@ class CallbackReceiver:
             return 404, f"callbacks are expected at {self._path}"
         moment = self._clock()
         try:
-            if self._keys:
+            if self._half:
                 signature = signature_in(headers)
                 if signature is None:
                     raise SignatureError("verifying a signature", got="none", expected="one signature header")
-                verify_signature(signature, body, url=self.url, keys=self._keys, now=moment, seen=self._seen)
+                keys = self._half.keys_of(region_in(headers))
+                verify_signature(signature, body, url=self.url, keys=keys, now=moment, seen=self._seen)
             callback_fields(body)
         except ToolkitError as error:
             with self._changed:
@@ -216,7 +217,7 @@ class CallbackReceiver:
                 return 503, "there is no more room"
             whole_ms = datetime.fromtimestamp(round(moment * 1000) / 1000, UTC)
             self._kept.append(
-                ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._keys else None)
+                ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._half else None)
             )
             self._size += len(body)
             self._changed.notify_all()

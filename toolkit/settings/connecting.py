@@ -10,6 +10,12 @@ another family's address:
    ``TOOLKIT_QUEUE_NEXT_SIGNING_KEY``;
 3. the public service's own: ``QSTASH_URL`` (optional), ``QSTASH_TOKEN``, ``QSTASH_CURRENT_SIGNING_KEY``,
    ``QSTASH_NEXT_SIGNING_KEY``, ``UPSTASH_VECTOR_REST_URL``, ``UPSTASH_VECTOR_REST_TOKEN``.
+
+The public service's queue has one address, token and pair of signing keys a region. With ``QSTASH_REGION``
+set (``US_EAST_1`` or ``EU_CENTRAL_1``), ``US_EAST_1_QSTASH_URL`` (optional), ``US_EAST_1_QSTASH_TOKEN``,
+``US_EAST_1_QSTASH_CURRENT_SIGNING_KEY`` and ``US_EAST_1_QSTASH_NEXT_SIGNING_KEY`` (or those of
+``EU_CENTRAL_1``) replace the variables without a region. ``region=`` and ``TOOLKIT_REGION`` take these, too,
+where they are set, and otherwise ask the region's address with ``QSTASH_TOKEN``.
 """
 
 from __future__ import annotations
@@ -17,10 +23,10 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from secrets import token_bytes
-from typing import Final, Literal, cast
+from typing import Final, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
 from toolkit.errors import SettingsError
@@ -31,6 +37,7 @@ from toolkit.settings.service import (
     DIALECTS,
     MIN_SIGNING_KEY,
     PUBLIC_QUEUE_URL,
+    PUBLIC_REGION_URLS,
     REGIONS,
     TITLES,
     WHAT_TO_SET,
@@ -72,7 +79,8 @@ def connect(
     current_signing_key, next_signing_key : str, optional
         Keys that verify callbacks. Only together with `queue_url`.
     region : {"us-east-1", "eu-central-1"}, optional
-        Default: ``TOOLKIT_REGION``, else ``eu-central-1``.
+        Fills in ``{region}`` in addresses, and chooses the public service's address, token and signing keys.
+        Default: ``TOOLKIT_REGION``, else ``QSTASH_REGION``, else ``eu-central-1``.
     dialect : {"service", "upstash"}, optional
         Header prefix and query token name. Default: ``upstash`` for a half configured by the public
         service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
@@ -88,19 +96,23 @@ def connect(
     Raises
     ------
     SettingsError
-        When nothing is configured, or half of a pair, or a value that cannot be.
+        When nothing is configured, or half of a pair, or a value that cannot be; or an address of the public
+        service that is not in the region asked for.
 
     Examples
     --------
     >>> connect(environ={"QSTASH_TOKEN": "t0ken-of-mine"})
     Service(queue='https://qstash.upstash.io' from QSTASH_TOKEN)
+    >>> connect(region="us-east-1", environ={"QSTASH_TOKEN": "t0ken-of-mine"})
+    Service(queue='https://qstash-us-east-1.upstash.io' from QSTASH_TOKEN)
     """
     if where is not None:
         if where != "local":
             raise SettingsError("connecting", got=repr(where), expected='"local", or no positional argument')
         return start_local()
     env = os.environ if environ is None else environ
-    place = _one_of("region", region or env.get("TOOLKIT_REGION") or DEFAULT_REGION, REGIONS)
+    ours = _region("region", region) or _region("TOOLKIT_REGION", env.get("TOOLKIT_REGION"))
+    theirs = _region("QSTASH_REGION", env.get("QSTASH_REGION"))
     if dialect is not None:
         _one_of("dialect", dialect, tuple(DIALECTS))
     own = _one_of("TOOLKIT_DIALECT", env.get("TOOLKIT_DIALECT") or "service", tuple(DIALECTS))
@@ -113,14 +125,26 @@ def connect(
             expected="both from the same source",
             next_step="Give queue_url= and queue_token= too, or set the keys as variables.",
         )
-    queue = _from_arguments("queue", queue_url, queue_token) or _from_environment("queue", env)
-    vector = _from_arguments("vector", vector_url, vector_token) or _from_environment("vector", env)
+    queue = _from_arguments("queue", queue_url, queue_token) or _from_environment(
+        "queue", env, (_FAMILIES["queue"], *_public_queue(ours, theirs))
+    )
+    vector = _from_arguments("vector", vector_url, vector_token) or _from_environment(
+        "vector", env, (_FAMILIES["vector"], _UPSTASH_VECTOR)
+    )
+    if queue is None and theirs and not ours and env.get("QSTASH_TOKEN"):
+        raise SettingsError(
+            "connecting to the workflow queue",
+            got=f"QSTASH_REGION={_variable(theirs)} without {_variable(theirs)}_QSTASH_TOKEN",
+            expected="that region's own token",
+            next_step=f"Set {_variable(theirs)}_QSTASH_TOKEN, or unset QSTASH_REGION to use QSTASH_TOKEN.",
+        )
     if queue is None and vector is None:
         raise SettingsError(
             "connecting",
             got="no address and no token, neither as arguments nor as variables",
             expected="at least one half of the service",
-            next_step=f'{WHAT_TO_SET["queue"]} {WHAT_TO_SET["vector"]} Or try connect("local").',
+            next_step=f"{_region_hint(env)}{WHAT_TO_SET['queue']} {WHAT_TO_SET['vector']} "
+            'Or try connect("local").',
         )
     if queue is not None:
         if keys:
@@ -130,8 +154,22 @@ def connect(
     def finished(half: Half | None) -> Half | None:
         if half is None:
             return None
-        implied = half.dialect.name if half.source.startswith(_PUBLIC) else own
-        return _finished(half, region=place, dialect=dialect or cast("DialectName", implied))
+        public = half.dialect.name == "upstash"
+        if public and half.name == "queue":
+            half = replace(half, regional_keys=half.regional_keys or _regional_keys(env))
+        implied = "upstash" if public else own
+        wanted = ours or (theirs if public else None)
+        done = _finished(
+            half, region=ours or theirs or DEFAULT_REGION, dialect=dialect or cast("DialectName", implied)
+        )
+        if done.name == "queue" and wanted and done.region and done.region != wanted:
+            raise SettingsError(
+                f"connecting to the workflow queue in {wanted}",
+                got=f"{done.url}, the address of {done.region}, from {done.source}",
+                expected="an address in the region",
+                next_step=f"Leave out the address, or connect with region={done.region!r}.",
+            )
+        return done
 
     return make_service(finished(queue), finished(vector))
 
@@ -149,49 +187,95 @@ def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: st
     return Half(name, url, Secret(token), DIALECTS["service"], "arguments")
 
 
-_PUBLIC: Final = ("QSTASH_", "UPSTASH_")
-# Each family: variable of the address, of the token, address where that is optional, dialect, signing keys.
-_FAMILIES: Final[dict[str, tuple[tuple[str, str, str | None, DialectName, tuple[str, ...]], ...]]] = {
-    "queue": (
-        (
-            "TOOLKIT_QUEUE_URL",
-            "TOOLKIT_QUEUE_TOKEN",
-            None,
-            "service",
-            ("TOOLKIT_QUEUE_CURRENT_SIGNING_KEY", "TOOLKIT_QUEUE_NEXT_SIGNING_KEY"),
-        ),
-        (
-            "QSTASH_URL",
-            "QSTASH_TOKEN",
-            PUBLIC_QUEUE_URL,
-            "upstash",
-            ("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"),
-        ),
+class _Family(NamedTuple):
+    """Variables that belong together: of an address (or what it is when unset), a token and signing keys."""
+
+    url: str
+    token: str
+    dialect: DialectName
+    default_url: str | None = None
+    keys: tuple[str, ...] = ()
+
+
+_FAMILIES: Final = {
+    "queue": _Family(
+        "TOOLKIT_QUEUE_URL",
+        "TOOLKIT_QUEUE_TOKEN",
+        "service",
+        keys=("TOOLKIT_QUEUE_CURRENT_SIGNING_KEY", "TOOLKIT_QUEUE_NEXT_SIGNING_KEY"),
     ),
-    "vector": (
-        ("TOOLKIT_VECTOR_URL", "TOOLKIT_VECTOR_TOKEN", None, "service", ()),
-        ("UPSTASH_VECTOR_REST_URL", "UPSTASH_VECTOR_REST_TOKEN", None, "upstash", ()),
-    ),
+    "vector": _Family("TOOLKIT_VECTOR_URL", "TOOLKIT_VECTOR_TOKEN", "service"),
 }
+_UPSTASH_VECTOR: Final = _Family("UPSTASH_VECTOR_REST_URL", "UPSTASH_VECTOR_REST_TOKEN", "upstash")
 
 
-def _from_environment(name: Literal["queue", "vector"], env: Mapping[str, str]) -> Half | None:
-    for url_variable, token_variable, default_url, dialect, key_variables in _FAMILIES[name]:
-        url, token = env.get(url_variable), env.get(token_variable)
+def _qstash(before: str, default_url: str) -> _Family:
+    names = (f"{before}QSTASH_{name}" for name in ("URL", "TOKEN", "CURRENT_SIGNING_KEY", "NEXT_SIGNING_KEY"))
+    url, token, *keys = names
+    return _Family(url, token, "upstash", default_url, tuple(keys))
+
+
+def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Family]:
+    """The variables of the public queue, the first that are set to be taken."""
+    if place := ours or theirs:
+        yield _qstash(f"{_variable(place)}_", PUBLIC_REGION_URLS[place])
+    if ours or not theirs:
+        yield _qstash("", PUBLIC_REGION_URLS[ours] if ours else PUBLIC_QUEUE_URL)
+
+
+def _regional_keys(env: Mapping[str, str]) -> tuple[tuple[Region, tuple[Secret, ...]], ...]:
+    """The signing keys of every region that has some: any region may deliver."""
+    found = []
+    for region in REGIONS:
+        family = _qstash(f"{_variable(region)}_", PUBLIC_REGION_URLS[region])
+        if keys := tuple(Secret(env[name]) for name in family.keys if env.get(name)):
+            found.append((region, keys))
+    return tuple(found)
+
+
+def _region_hint(env: Mapping[str, str]) -> str:
+    for region in REGIONS:
+        if env.get(f"{_variable(region)}_QSTASH_TOKEN"):
+            name = _variable(region)
+            return (
+                f"{name}_QSTASH_TOKEN is set: set QSTASH_REGION={name}, or connect with region={region!r}. "
+            )
+    return ""
+
+
+def _variable(region: Region) -> str:
+    return region.upper().replace("-", "_")
+
+
+def _region(name: str, value: str | None) -> Region | None:
+    """The region, also as variables spell it (US_EAST_1); None when it is not set."""
+    if not value:
+        return None
+    named = value.strip().lower().replace("_", "-") if isinstance(value, str) else value
+    if named not in REGIONS:
+        _one_of(name, value, REGIONS)
+    return cast("Region", named)
+
+
+def _from_environment(
+    name: Literal["queue", "vector"], env: Mapping[str, str], families: Iterable[_Family]
+) -> Half | None:
+    for family in families:
+        url, token = env.get(family.url), env.get(family.token)
         if not url and not token:
             continue
-        url = url or default_url
+        source = family.url if url else family.token
+        url = url or family.default_url
         if not url or not token:
-            missing, present = (token_variable, url_variable) if url else (url_variable, token_variable)
+            missing, present = (family.token, family.url) if url else (family.url, family.token)
             raise SettingsError(
                 f"connecting to the {TITLES[name]}",
                 got=f"{present} without {missing}",
                 expected="both from the same family of variables",
                 next_step=f"Set {missing}, or unset {present}.",
             )
-        keys = tuple(Secret(env[variable]) for variable in key_variables if env.get(variable))
-        source = url_variable if env.get(url_variable) else token_variable
-        return Half(name, url, Secret(token), DIALECTS[dialect], source, signing_keys=keys)
+        keys = tuple(Secret(env[variable]) for variable in family.keys if env.get(variable))
+        return Half(name, url, Secret(token), DIALECTS[family.dialect], source, signing_keys=keys)
     return None
 
 
@@ -217,7 +301,8 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
         raise SettingsError(
             doing, got="an address with user info", expected="none: the token is what authenticates"
         )
-    for what, secret in (("token", half.token), *(("signing key", key) for key in half.signing_keys)):
+    token, *keys = half.secrets
+    for what, secret in (("token", token), *(("signing key", key) for key in keys)):
         if not _TOKEN.fullmatch(secret.reveal()):
             raise SettingsError(
                 f"reading the {what} of the {TITLES[half.name]} from {half.source}",
@@ -225,7 +310,7 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
                 expected=f"the {what} alone",
                 next_step="Copy it again; a line end at its close is the usual cause.",
             )
-    if any(len(key.reveal()) < MIN_SIGNING_KEY for key in half.signing_keys):
+    if any(len(key.reveal()) < MIN_SIGNING_KEY for key in keys):
         raise SettingsError(
             f"reading the signing keys of the {TITLES[half.name]} from {half.source}",
             got=f"a key of fewer than {MIN_SIGNING_KEY} characters",

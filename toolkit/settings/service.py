@@ -21,6 +21,13 @@ DEFAULT_REGION: Final[Region] = "eu-central-1"
 MIN_SIGNING_KEY: Final = 32
 """Characters a signing key has at least: what HS256 asks for (RFC 7518, section 3.2)."""
 PUBLIC_QUEUE_URL: Final = "https://qstash.upstash.io"
+PUBLIC_REGION_URLS: Final[dict[Region, str]] = {
+    region: f"https://qstash-{region}.upstash.io" for region in REGIONS
+}
+_REGION_OF_URL: Final[dict[str, Region]] = {
+    PUBLIC_QUEUE_URL: DEFAULT_REGION,
+    **{url: region for region, url in PUBLIC_REGION_URLS.items()},
+}
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,8 @@ class Half:
         Whether the token goes into the ``Authorization`` header or the query string (queue only).
     signing_keys : tuple of Secret
         Current and next signing key of the queue, where known.
+    regional_keys : tuple of (region, keys)
+        Signing keys of each region, where known: any region may deliver.
     """
 
     name: HalfName
@@ -73,6 +82,22 @@ class Half:
     source: str
     token_in: TokenPlace = "header"  # noqa: S105 - a place, not a password
     signing_keys: tuple[Secret, ...] = ()
+    regional_keys: tuple[tuple[Region, tuple[Secret, ...]], ...] = ()
+
+    @property
+    def secrets(self) -> tuple[Secret, ...]:
+        """The token and all signing keys."""
+        return (self.token, *self.signing_keys, *(key for _, keys in self.regional_keys for key in keys))
+
+    @property
+    def region(self) -> Region | None:
+        """The region of the public service at this address; None for any other address."""
+        return _REGION_OF_URL.get(self.url)
+
+    def keys_of(self, region: str | None) -> tuple[Secret, ...]:
+        """The signing keys of the region that a delivery names, where known, otherwise `signing_keys`."""
+        named = (region or "").strip().lower().replace("_", "-")
+        return next((keys for known, keys in self.regional_keys if known == named), self.signing_keys)
 
 
 @dataclass(frozen=True)
@@ -144,7 +169,8 @@ def half_of(service: object, half: HalfName) -> Half:
 TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}
 WHAT_TO_SET: Final = {
     "queue": (
-        "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, or QSTASH_TOKEN."
+        "Give queue_url= and queue_token=, or set TOOLKIT_QUEUE_URL and TOOLKIT_QUEUE_TOKEN, "
+        "or QSTASH_TOKEN, or QSTASH_REGION and that region's QSTASH_TOKEN, such as US_EAST_1_QSTASH_TOKEN."
     ),
     "vector": (
         "Give vector_url= and vector_token=, or set TOOLKIT_VECTOR_URL and TOOLKIT_VECTOR_TOKEN, "
@@ -155,7 +181,7 @@ WHAT_TO_SET: Final = {
 
 def make_service(queue: Half | None, vector: Half | None, close: Callable[[], None] | None = None) -> Service:
     """The `Service` of these halves, whose redactor knows their tokens and signing keys."""
-    own = [secret for half in (queue, vector) if half for secret in (half.token, *half.signing_keys)]
+    own = [secret for half in (queue, vector) if half for secret in half.secrets]
     return Service(queue, vector, Redactor(own=own), close)
 
 
