@@ -19,28 +19,21 @@ def same(one, other):
 def matching(panel):
     return books[tk.match_metadata(books, panel.value)]
 """
-TYPED = """
-from unittest.mock import patch
-with patch("toolkit.widgets.panel.has_javascript", return_value=False):
-    plain = tk.MetadataFilterWidget(service, namespace="runbooks", frame=books)
-plain
-"""
 CELLS = [
     PREPARE,
     "by_mouse = tk.MetadataFilterWidget(service, namespace='runbooks')\nby_mouse",
     "by_keys = tk.MetadataFilterWidget(service, namespace='runbooks', frame=books)\nby_keys",
-    TYPED,
 ]
-MOUSE, KEYS, PLAIN = 1, 2, 3
+MOUSE, KEYS = 1, 2
 
 
 @pytest.fixture(scope="module")
 def notebook(chromium, lab):
-    """A notebook with a panel for the mouse, one for the keyboard, and one of text alone."""
+    """A notebook with a panel for the mouse, and one for the keyboard."""
     with lab.open(chromium, "metadata", CELLS) as opened:
         for _ in CELLS:
             opened.run_cell()
-        labelled(opened.panel(PLAIN), "Action").wait_for()
+        labelled(opened.panel(KEYS), "Filter").wait_for()
         yield opened
 
 
@@ -228,17 +221,6 @@ def test_a_quick_enter_loses_no_letter(notebook):
     expect(text).to_have_value("city = 'Oslo' AND version = 7")
 
 
-def test_without_javascript_a_filter_is_typed(notebook):
-    """Where anywidget is missing, the text is typed, and the action by its name."""
-    shown = notebook.panel(PLAIN)
-    labelled(shown, "Filter").fill("tags CONTAINS 'network' AND reviewed = false")
-    labelled(shown, "Action").fill("load")
-    labelled(shown, "Action").press("Enter")
-    notebook.until("len(plain.frame())")
-    assert notebook.asked("plain.value") == "tags CONTAINS 'network' AND reviewed = false"
-    assert notebook.asked("same(plain.frame(), matching(plain))")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     """axe-core finds nothing wrong in either theme, wide or narrow; nothing is wider than its cell."""
@@ -251,12 +233,8 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     text = labelled(shown, "Filter")
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 1900})
-        for cell in (MOUSE, PLAIN):
-            looked_at = notebook.panel(cell)
-            looked_at.scroll_into_view_if_needed()
-            assert looked_at.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
-        if (scheme, size) == ("light", "wide"):
-            notebook.picture(looked_at, "metadata-filter-without-javascript")
+        shown.scroll_into_view_if_needed()
+        assert shown.evaluate("(e) => e.scrollWidth <= e.clientWidth + 1")
         text.fill("reviewed = true AND (city IN ('Oslo', 'Zürich') OR steps[0].minutes => 3)")
         expect(shown.locator(".tk-where")).to_be_visible()
         if size == "narrow":
@@ -274,17 +252,16 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
-@pytest.mark.parametrize("cell", [MOUSE, PLAIN])
-def test_keys_pressed_in_the_panel_stay_in_it(notebook, cell):
+def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     """In every control that can have the focus, keys leave the notebook's cells alone."""
     find_fields(notebook.panel(MOUSE))
-    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
+    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(MOUSE).click()
     before = notebook.cells
-    controls = notebook.output(cell).locator(
+    controls = notebook.output(MOUSE).locator(
         "input, textarea, select, button, summary, [tabindex='0']:not([aria-hidden])"
     )
-    names = set(notebook.pressed_in(controls, cell, no_enter="Add|Remove"))  # rows would come and go
-    assert names == ({"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY"} if cell == MOUSE else {"INPUT"})
+    names = set(notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove"))  # rows would come and go
+    assert names == {"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY"}
     assert notebook.cells == before
     assert notebook.wrong() == []
 

@@ -17,25 +17,18 @@ service = tk.connect()
 vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
 vectors.attrs = {}
 """
-PLAIN_CELL = """
-from unittest.mock import patch
-with patch("toolkit.widgets.panel.has_javascript", return_value=False):
-    plain = tk.SimilarityQueryWidget(service, frame=vectors)
-plain
-"""
 CELLS = [
     PREPARE,
     "clicked = tk.SimilarityQueryWidget(service, frame=vectors)\nclicked",
     "keyed = tk.SimilarityQueryWidget(service, value=tk.VectorQuery(data='x', namespace='runbooks'))\nkeyed",
-    PLAIN_CELL,
     "'the end'",
 ]
-CLICKED, KEYED, PLAIN, END = 1, 2, 3, 4
+CLICKED, KEYED, END = 1, 2, 3
 
 
 @pytest.fixture(scope="module")
 def notebook(chromium, lab):
-    """A notebook with a panel for the mouse, one for the keyboard, and one without JavaScript."""
+    """A notebook with a panel for the mouse, and one for the keyboard."""
     with lab.open(chromium, "similarity", CELLS) as opened:
         for _ in CELLS:
             opened.run_cell()
@@ -54,8 +47,8 @@ def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
     shown = notebook.panel(CLICKED)
     commit(shown.get_by_label("Text", exact=True), "the certificate has expired")
     commit(shown.get_by_label("How many (topK)"), "6")
-    shown.get_by_role("checkbox", name="include data").click()
-    shown.get_by_label("Query mode").select_option("DENSE")
+    shown.get_by_role("checkbox", name="data", exact=True).click()
+    shown.get_by_label("Query mode", exact=True).select_option("DENSE")
     notebook.until("clicked.value is not None and clicked.value.query_mode == 'DENSE'")
     assert notebook.asked(
         "clicked.value == tk.VectorQuery(data='the certificate has expired', namespace='runbooks', top_k=6,"
@@ -75,7 +68,7 @@ def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
     rows.nth(1).locator("td").first.click()
     notebook.until("clicked.frame()['id'].iloc[0] == clicked.pinned()['id'].iloc[1]")
     assert notebook.asked("clicked.value.query_mode is None and len(clicked.value.vector) == 256")
-    expect(shown.get_by_label("Stored id")).to_have_value(second)
+    expect(shown.get_by_label("Stored id", exact=True)).to_have_value(second)
     expect(shown.get_by_text("Now: 6 hits")).to_be_visible()
     expect(shown.locator(".tk-hits").nth(1).locator("tbody tr").first).to_contain_text(
         re.compile("▲ 1 up|\\+ new")
@@ -93,7 +86,7 @@ def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
     notebook.until("keyed.value.data.startswith('the pool')")
-    notebook.tab_to("include metadata")
+    notebook.tab_to("metadata")
     press("Space")
     notebook.until("keyed.value.include_metadata")
     notebook.tab_to("Ask")
@@ -116,24 +109,6 @@ def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
     )
 
 
-def test_without_javascript_everything_is_typed(notebook):
-    """Where anywidget is missing, a query is typed, asked, pinned, and gone on from."""
-    shown = notebook.panel(PLAIN)
-    commit(shown.get_by_label("Row of the frame"), "7")
-    commit(shown.get_by_label("Include"), "metadata, data")
-    commit(shown.get_by_label("Action", exact=True), "ask")
-    notebook.until("len(plain.frame()) == 10")
-    assert notebook.asked("plain.frame()['id'].iloc[0] == vectors['id'].iloc[7]")
-    assert notebook.asked("{'metadata', 'data'} <= set(plain.frame().columns)")
-    commit(shown.get_by_label("Action", exact=True), "pin")
-    notebook.until("plain.pinned() is not None")
-    commit(shown.get_by_label("Query from hit"), "3")
-    notebook.until("plain.frame()['id'].iloc[0] == plain.pinned()['id'].iloc[2]")
-    expect(shown.locator(".tk-count")).to_have_text(re.compile("in both"))
-    commit(shown.get_by_label("Vector", exact=True), "[1, 2")
-    expect(shown.get_by_role("alert")).to_contain_text("no JSON")
-
-
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     """axe-core finds nothing wrong in either theme, wide or narrow, and nothing is wider than its cell."""
@@ -143,7 +118,7 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     )
     for size, width in (("wide", 1400), ("narrow", 700)):
         notebook.page.set_viewport_size({"width": width, "height": 2600})
-        for cell in (CLICKED, KEYED, PLAIN):
+        for cell in (CLICKED, KEYED):
             shown = notebook.panel(cell)
             shown.scroll_into_view_if_needed()
             if cell == CLICKED:
@@ -153,15 +128,14 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
-@pytest.mark.parametrize("cell", [KEYED, PLAIN])
-def test_keys_pressed_in_the_panel_stay_in_it(notebook, cell):
+def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     """In every control that can have the focus, keys leave the notebook's cells alone."""
-    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(cell).click()
+    notebook.page.locator(".jp-CodeCell .jp-InputPrompt").nth(KEYED).click()
     before = notebook.cells
-    controls = notebook.panel(cell).locator(
+    controls = notebook.panel(KEYED).locator(
         "input, textarea, select, button:not([tabindex='-1']), [tabindex='0']:not([aria-hidden])"
     )
-    assert len(notebook.pressed_in(controls, cell)) > (15 if cell == KEYED else 10)
+    assert len(notebook.pressed_in(controls, KEYED)) > 15
     assert notebook.cells == before
 
 

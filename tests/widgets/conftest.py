@@ -52,12 +52,6 @@ def failures() -> pd.DataFrame:
 
 
 @pytest.fixture
-def without_javascript(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine without anywidget."""
-    monkeypatch.setattr("toolkit.widgets.panel.has_javascript", lambda: False)
-
-
-@pytest.fixture
 def vectors() -> pd.DataFrame:
     """Three vectors of one namespace, one of them without numbers."""
     return pd.DataFrame(
@@ -69,13 +63,6 @@ def vectors() -> pd.DataFrame:
             "metadata": ['{"city": "Izmir"}', None, '{"year": 2024}'],
         }
     )
-
-
-@pytest.fixture(params=["with JavaScript", "without"])
-def both(request: pytest.FixtureRequest) -> None:
-    """Both forms of a panel."""
-    if request.param == "without":
-        request.getfixturevalue("without_javascript")
 
 
 class Markup(HTMLParser):

@@ -5,10 +5,13 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from ipywidgets import VBox
 
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
+from toolkit.widgets.javascript import hear_all
+from toolkit.widgets.texts import short_names
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
@@ -19,9 +22,20 @@ def calls():
     return []
 
 
-def enter(control):
-    """Press Enter in a text control, as the page tells it."""
-    control._handle_custom_msg({"event": "submit"}, [])
+def enter(control, text):
+    """Type a text and press Enter, as the page tells it."""
+    control.hear({"event": "submit", "seq": control.seq + 1, "text": text, "head": text})
+
+
+def tell(choices, event, text, **more):
+    """Do something in a list of choices, as the page tells it."""
+    name = "value" if event == "ticked" else "text"
+    choices.ticks.hear({"event": event, "seq": choices.ticks.seq + 1, name: text, **more})
+
+
+def lines(choices):
+    """What the list shows."""
+    return [f"{row['text']}{row['count']}" for row in choices.ticks.rows]
 
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
@@ -39,103 +53,134 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
 
 
 def test_a_value_set_from_python_calls_nobody(calls):
-    """Setting a value shows it and is no change by a person."""
-    field = TextField("Run", lambda: calls.append("changed"), entered=lambda: calls.append("entered") or True)
+    """Setting a value shows it and is no change by a person; Enter is told with its text."""
+    field = TextField("Run", lambda: calls.append("changed"))
+    field.text.entered = calls.append
     field.value = "wfr_1"
     assert (field.text.value, field.value, calls) == ("wfr_1", "wfr_1", [])
-    enter(field.text)
-    assert calls == ["entered"]
+    enter(field.text, "wfr_2")
+    assert (field.value, calls) == ("wfr_2", ["changed", None])
 
 
 def test_a_tick_chooses_and_keeps_its_place(calls):
     """Ticking adds in the order of ticking; nothing moves under the pointer; unticking takes out."""
-    choices = Choices("Label", lambda: calls.append(choices.value), javascript=True)
+    choices = Choices("Label", lambda: calls.append(choices.value))
     choices.offer([(f"label-{number}", 100 - number) for number in range(9)])
-    shown = [row.description for row in choices._rows]
+    shown = lines(choices)
     assert shown[0] == "label-0 (100)"
-    choices._rows[2].value = True
-    choices._rows[0].value = True
+    tell(choices, "ticked", "label-2", on=True)
+    tell(choices, "ticked", "label-0", on=True)
     assert choices.value == ("label-2", "label-0")
-    assert [row.description for row in choices._rows] == shown
-    choices._rows[2].value = False
+    assert lines(choices) == shown
+    assert [row["value"] for row in choices.ticks.rows if row["on"]] == ["label-0", "label-2"]
+    tell(choices, "ticked", "label-2", on=False)
     assert choices.value == ("label-0",)
     assert calls == [("label-2",), ("label-2", "label-0"), ("label-0",)]
 
 
-def test_searching_finds_what_is_not_in_sight_and_enter_adds_what_is_typed():
-    """The search looks at all values without regard to case; free entry needs no match."""
-    choices = Choices("Label", lambda: None, javascript=True)
+def test_enter_takes_the_first_that_is_found_and_the_button_what_is_typed(calls):
+    """A part of a name and Enter choose the name; the part itself is added with the button that offers it."""
+    choices = Choices("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
+    choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
+    tell(choices, "typed", "ord")
+    assert lines(choices) == ["orders/fulfil (5)", "orders/confirm (3)", "records (9)"]
+    assert choices.ticks.literal == "Add “ord” as typed"
+    assert "Enter adds the first" in choices.view.children[-1].value
+    tell(choices, "enter", "ord")
+    assert choices.value == ("orders/fulfil",)
+    assert choices.ticks.literal == ""
+    tell(choices, "literal", " ord ")
+    tell(choices, "enter", "ORDERS/FULFIL")  # chosen already: it stays chosen
+    assert calls == [("orders/fulfil",), ("orders/fulfil", "ord")]
+
+
+def test_what_is_not_in_the_list_is_added_only_where_it_can_be(calls):
+    """With nothing found, Enter adds what is typed where that can be a value, and nothing elsewhere."""
+    choices = Choices("Status", lambda: calls.append(choices.value), literal=str.isdigit)
+    tell(choices, "typed", "404")
+    assert "nothing found · Enter adds it as typed" in choices.view.children[-1].value
+    tell(choices, "enter", "404")
+    for event in ("typed", "enter", "literal"):
+        tell(choices, event, "abc")
+        assert choices.ticks.literal == ""
+        assert choices.view.children[-1].value.count("nothing found") == 1
+    assert calls == [("404",)]
+
+
+def test_searching_finds_what_is_not_in_sight():
+    """The search looks at all values without regard to case; what is chosen stays in sight."""
+    choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([(f"label-{number}", 1) for number in range(30)] + [("Special", 1)])
-    choices.search.value = "spec"
-    assert [row.description for row in choices._rows if row.layout.display != "none"] == ["Special (1)"]
-    choices._rows[0].value = True
-    choices.search.value = "something new"
-    assert "Enter adds" in choices.view.children[-1].value
-    choices.search._handle_custom_msg({"kind": "enter", "text": "something new "}, [])
-    choices.search._handle_custom_msg({"kind": "enter", "text": ["no text"]}, [])
-    choices.search.value = ""
+    tell(choices, "typed", "spec")
+    assert lines(choices) == ["Special (1)"]
+    tell(choices, "ticked", "Special", on=True)
+    assert lines(choices) == ["Special (1)"]
+    tell(choices, "enter", "something new")
     assert choices.value == ("Special", "something new")
-    assert [row.description for row in choices._rows if row.value] == ["Special (1)", "something new"]
+    assert [row["text"] for row in choices.ticks.rows if row["on"]] == ["Special", "something new"]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [[], {"seq": 1}, {"seq": 1, "event": "enter", "text": ["a"]}, {"event": "enter", "text": "a"},
+     {"seq": 1, "event": "other", "text": "a"}, {"seq": 1, "event": "ticked", "value": 7, "on": True}],
+)  # fmt: skip
+def test_odd_messages_choose_nothing(content):
+    """What the page would never send is passed over."""
+    choices = Choices("Label", lambda: None, literal=lambda _: True)
+    choices.offer([("a", 1)])
+    choices.ticks.hear(content)
+    assert (choices.value, choices.ticks.seq) == ((), 0)
 
 
 def test_addresses_are_told_apart_by_their_ends():
-    """What all addresses share is left out of the boxes, and stays in the tooltip and the value."""
-    choices = Choices("Workflow", lambda: None, javascript=True)
-    choices.offer([("https://shop.example/a/pay", 2), ("https://shop.example/a/mail", 1)])
-    assert [row.description for row in choices._rows[:2]] == ["pay (2)", "mail (1)"]
-    assert choices._rows[0].tooltip == "https://shop.example/a/pay"
-    choices._rows[0].value = True
-    assert choices.value == ("https://shop.example/a/pay",)
+    """What all share is left out, long ones are shortened in the middle; the tooltip has them whole."""
+    choices = Choices("Workflow", lambda: None)
+    start = "https://shop.example/flows/orders-of-a-very-long-name-that-no-list-has-room-for"
+    names = [f"{start}/pay", f"{start}/mail", "https://other.example/x"]
+    choices.offer([(name, 1) for name in names])
+    shown = [row["text"] for row in choices.ticks.rows]
+    assert shown[2] == "other.example/x"
+    assert shown[0].startswith("shop.example/flows/")
+    assert shown[0].endswith("/pay")
+    assert all(len(text) <= 60 for text in shown)
+    assert len(set(shown)) == 3
+    assert [row["title"] for row in choices.ticks.rows] == names
+    choices.offer([(name, 1) for name in names[:2]])
+    assert [row["text"] for row in choices.ticks.rows] == ["pay", "mail"]
 
 
-@settings(deadline=None)
-@given(
-    st.lists(
-        st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8), max_size=4, unique=True
-    )
-)
-def test_without_javascript_any_value_is_a_line_and_back(values):
-    """Values put into the text area and read from its lines are the same, whatever is in them."""
-    choices = Choices("Label", lambda: None, javascript=False)
-    choices.value = tuple(values)
-    written = choices.lines.value
-    choices.value = ()
-    choices.lines.value = written
-    assert choices.value == tuple(values)
+@given(st.lists(st.text(max_size=90), max_size=8, unique=True))
+def test_short_names_are_told_apart(names):
+    """Whatever the names are, no two are shown alike."""
+    assert len(set(short_names(names))) == len(names)
 
 
-def test_a_line_that_is_half_json_is_explained():
-    """A line that begins with a quotation mark and is no JSON text keeps the old value and says why."""
-    choices = Choices("Label", lambda: None, javascript=False)
-    choices.value = ("a",)
-    choices.lines.value = 'a\n"b'
-    assert choices.value == ("a",)
-    assert "quotation mark" in choices.problem
+def test_actions_are_buttons(calls):
+    """A press calls what it names, after the values that it was made on; other messages call nothing."""
+    actions = Actions({"Load": lambda: calls.append("load")}, calls.append)
+    actions.view.hear({"press": "Load", "fields": [["key", []]]})
+    actions.press("Load")
+    for odd in ([], {}, {"press": "Other"}, {"press": ["Load"]}):
+        actions.view.hear(odd)
+    assert calls == [[["key", []]], "load", "load"]
 
 
-def test_actions_are_buttons_or_words(calls):
-    """With JavaScript each action is a button; without, its name is typed and Enter pressed."""
-    named = {"Load": lambda: calls.append("load"), "Cancel": lambda: calls.append("cancel")}
-    buttons = Actions(named, javascript=True)
-    buttons.buttons["Cancel"].click()
-    words = Actions(named, javascript=False)
-    words._line.text.value = "load"
-    enter(words._line.text)
-    words._line.text.value = "lode"
-    enter(words._line.text)
-    words.press("Load")
-    assert calls == ["cancel", "load", "load"]
-    assert "Load, Cancel" in words._line.problem
-
-
-def test_the_text_of_an_enter_may_come_after_it(calls):
-    """Ipywidgets tells Enter at once and the text later: the action waits for the text, and runs once."""
-    words = Actions({"Load": lambda: calls.append("load")}, javascript=False)
-    enter(words._line.text)
-    words._line.text.value = "load"
-    assert calls == ["load"]
-    words._line.text.value = "load"  # left without Enter: nothing
-    assert calls == ["load"]
+def test_a_press_brings_the_values_it_was_made_on(calls):
+    """Messages that come with a press are taken before it, and change nothing when they come again later."""
+    field = TextField("Run", lambda: calls.append(field.value))
+    choices = Choices("Label", lambda: calls.append(choices.value), literal=lambda _: True)
+    root = VBox([field.view, VBox([choices.view])])
+    actions = Actions({"Load": lambda: calls.append("load")}, lambda fields: hear_all(root, fields))
+    texts = [{"event": "changed", "seq": seq, "text": text, "head": ""} for seq, text in ((1, "a"), (2, "b"))]
+    ticked = {"event": "enter", "seq": 1, "text": "prod"}
+    fields = [[field.text.key, texts], [choices.ticks.key, [ticked]], ["gone", [ticked]], 7, ["x"], [[], []]]
+    actions.view._handle_custom_msg({"press": "Load", "fields": fields}, [])
+    assert calls == ["a", "b", ("prod",), "load"]
+    field.text._handle_custom_msg(texts[0], [])
+    choices.ticks._handle_custom_msg(ticked, [])
+    assert len(calls) == 4
+    assert field.value == "b"
 
 
 def test_a_note_is_text():

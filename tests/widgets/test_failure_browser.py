@@ -49,11 +49,9 @@ def test_a_view_that_cannot_be_is_refused(parts):
         FailureView(**parts)
 
 
-@pytest.fixture(params=["with JavaScript", "without"])
-def browser(request, failures):
-    """A browser, both ways."""
-    if request.param == "without":
-        request.getfixturevalue("without_javascript")
+@pytest.fixture
+def browser(failures):
+    """A browser of a dozen failures."""
     return FailureBrowser(failures, redactor=REDACT)
 
 
@@ -167,24 +165,6 @@ def test_odd_messages_change_nothing(failures, content):
     before = (browser.value, browser.detail.value)
     grid(browser, **content)
     assert (browser.value, browser.detail.value) == before
-
-
-def test_without_javascript_the_table_is_pages_and_fields(failures, without_javascript, seen):
-    """Sorting, turning, opening and selecting by typing; mistakes are explained."""
-    browser = FailureBrowser(failures, redactor=REDACT)
-    pages = browser.table
-    assert "order 2 was declined" in seen(pages._table.value).shown
-    pages.sort.text.value = "created_at ascending"
-    assert browser.value == FailureView(sort_by="created_at", ascending=True)
-    pages.marked.text.value = "1-2, 4"
-    assert browser.frame()["dlq_id"].tolist() == ["dlq_11", "dlq_10", "dlq_8"]
-    pages.shown.text.value = "3"
-    assert "dlq_9" in browser.detail.value
-    for field, text in ((pages.marked, "4-2"), (pages.shown, "x"), (pages.sort, "body")):
-        field.text.value = text
-        assert field.problem
-    pages.number.text.value = "2"
-    assert "order" not in seen(pages._table.value).shown
 
 
 def hostile(payload):

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.tables.metadata_fields import MetadataField
-from toolkit.widgets.metadata_completion import completions, offers
+from toolkit.widgets.metadata_completion import offers
 
 FIELDS = [
     MetadataField("city", ("text",), 3, (("Izmir", 2), ("Oslo", 1))),
@@ -33,7 +33,7 @@ FIELDS = [
 )
 def test_what_is_typed_is_completed(text, expected):
     """Field names, operators, values and the words between are offered as whole texts."""
-    assert completions(text, FIELDS) == expected
+    assert [before + after for _, before, after in offers(text, text, FIELDS)] == expected
 
 
 texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), max_size=12)

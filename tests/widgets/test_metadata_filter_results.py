@@ -15,8 +15,7 @@ from toolkit.redaction import Redactor
 from toolkit.tables.matching import match_metadata
 from toolkit.tables.metadata_fields import metadata_fields
 from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
-from toolkit.widgets.choosing import choosing_list
-from toolkit.widgets.completing import completing_text
+from toolkit.widgets.controls import Choosing, Text
 from toolkit.widgets.javascript import is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
@@ -183,25 +182,23 @@ def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
     "row",
     [{"password": "hunter2-xyz"}, {"login": {"api_key": 8675309}}, {"tokens": ["hunter2-xyz"]}],
 )
-def test_values_under_secret_names_are_not_offered(row, request):
-    """Such a value is in no state of the panel and in none of its forms, with JavaScript or without."""
+def test_values_under_secret_names_are_not_offered(row):
+    """Such a value is in no state of the panel and in none of its forms."""
     frame = pd.DataFrame({"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]})
-    for fixture in ("seen", "without_javascript"):
-        request.getfixturevalue(fixture)
-        panel = MetadataFilterWidget(frame)
-        state, left = json.dumps(panel._repr_mimebundle_()), [panel]
-        while left:
-            found = left.pop()
-            state += json.dumps(found.get_state(), default=str)
-            left += list(getattr(found, "children", ()))
-        assert "hunter2-xyz" not in state
-        assert "8675309" not in state
-        assert cities(panel) == {"Oslo"}
+    panel = MetadataFilterWidget(frame)
+    state, left = json.dumps(panel._repr_mimebundle_()), [panel]
+    while left:
+        found = left.pop()
+        state += json.dumps(found.get_state(), default=str)
+        left += list(getattr(found, "children", ()))
+    assert "hunter2-xyz" not in state
+    assert "8675309" not in state
+    assert cities(panel) == {"Oslo"}
 
 
 def test_no_controls_stand_for_a_filter_that_does_not_parse():
     """A text set from code that is no filter shows no conditions of the filter before it."""
-    editor = MetadataEditor(lambda: None, javascript=True, redactor=Redactor())
+    editor = MetadataEditor(lambda: None, redactor=Redactor())
     editor.value = "city = 'Oslo'"
     editor.value = "city = "
     assert editor.rows.view.layout.display == "none"
@@ -230,9 +227,9 @@ def test_a_frame_of_another_kind_is_refused(server):
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
     """What the page would never send is passed over by every control, without an error in the log."""
-    entry = completing_text("Name", lambda *_: (), follows=True)
+    entry = Text("Name", complete=lambda *_: (), follows=True)
     line = MetadataFilterWidget(vectors).editor.text.text
-    for control in (entry, choosing_list(["a", "b"]), line):
+    for control in (entry, Choosing(["a", "b"]), line):
         control._handle_custom_msg(content, [])
         assert control.seq == 0
     assert caplog.records == []
@@ -242,7 +239,7 @@ def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
 def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
     """Only a number that both sides can hold says which message is answered."""
     assert not is_count(seq)
-    entry, chosen = completing_text("Name", lambda *_: (), follows=True), choosing_list(["a", "b"])
+    entry, chosen = Text("Name", complete=lambda *_: (), follows=True), Choosing(["a", "b"])
     entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
     assert (entry.value, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)

@@ -40,28 +40,77 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
     [False, True, False]
     """
     found = np.ones(len(frame), dtype=bool)
+    for matched in _matched(frame, wanted).values():
+        found &= matched
+    return found
+
+
+def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:
+    """Which rows each part of a filter chooses, by the part's name."""
+    found: dict[str, NDArray[np.bool_]] = {}
     if wanted.since is not None:
-        found &= (_column(frame, "created_at") >= pd.Timestamp(wanted.since)).to_numpy(bool)
+        found["since"] = (_column(frame, "created_at") >= pd.Timestamp(wanted.since)).to_numpy(bool)
     if wanted.until is not None:
-        found &= (_column(frame, "created_at") <= pd.Timestamp(wanted.until)).to_numpy(bool)
+        found["until"] = (_column(frame, "created_at") <= pd.Timestamp(wanted.until)).to_numpy(bool)
     if wanted.workflow_created_at is not None:
         created = pd.Timestamp(wanted.workflow_created_at)
-        found &= (_column(frame, "workflow_created_at") == created).to_numpy(bool)
+        found["workflow_created_at"] = (_column(frame, "workflow_created_at") == created).to_numpy(bool)
     if wanted.workflow_run_id is not None:
-        found &= _among(_column(frame, "workflow_run_id"), (wanted.workflow_run_id,))
+        run = (wanted.workflow_run_id,)
+        found["workflow_run_id"] = _among(_column(frame, "workflow_run_id"), run)
     for name in VALUES:
         values = getattr(wanted, name)
         if values:
             matched = _among(_column(frame, name), values)
-            found &= (matched | _labelled(frame, values)) if name == "label" else matched
+            found[name] = (matched | _labelled(frame, values)) if name == "label" else matched
     if wanted.response_status:
         statuses = _column(frame, "response_status")
-        found &= statuses.isin(wanted.response_status).to_numpy(bool)
+        found["response_status"] = statuses.isin(wanted.response_status).to_numpy(bool)
     if wanted.error:
         # each distinct line is looked at once: most failures share theirs with many others
         codes, lines = pd.factorize(error_lines(frame))
-        named = np.array([names_error(line, wanted.error) for line in lines] + [False])
-        found &= named[codes]
+        named = np.array([*(names_error(line, wanted.error) for line in lines), False])
+        found["error"] = named[codes]
+    return found
+
+
+def count_choices(
+    frame: pd.DataFrame, wanted: FailureFilter, names: tuple[str, ...]
+) -> dict[str, list[tuple[str, int]]]:
+    """How many rows each value would choose, with everything else that a filter says.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+    wanted : FailureFilter
+    names : tuple of str
+        Parts of the filter with several values; see `count_values`.
+
+    Returns
+    -------
+    dict of str to list of (str, int)
+        For each part all values that are in the frame, those of most rows first. A value's count does not
+        depend on the other values of its own part, which are alternatives to it.
+
+    Raises
+    ------
+    InputError
+        When a column that the filter speaks of is missing.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"caller_ip": ["a", "b", "b"], "response_status": [500, 500, 429]})
+    >>> count_choices(rows, FailureFilter(response_status=500, caller_ip="a"), ("caller_ip",))
+    {'caller_ip': [('b', 1), ('a', 1)]}
+    """
+    matched = _matched(frame, wanted)
+    found = {}
+    for name in names:
+        everywhere = count_values(frame, name)
+        others = [mask for part, mask in matched.items() if part != name]
+        here = dict(count_values(frame[np.logical_and.reduce(others)], name)) if others else None
+        pairs = everywhere if here is None else [(value, here.get(value, 0)) for value, _ in everywhere]
+        found[name] = sorted(pairs, key=lambda pair: -pair[1])
     return found
 
 
@@ -91,7 +140,8 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     ----------
     frame : pandas.DataFrame
     name : str
-        One of `VALUES`. Labels are counted in ``labels`` where that column is there.
+        One of `VALUES`, ``response_status`` or ``error``. Labels are counted in ``labels`` where that column
+        is there.
 
     Returns
     -------
@@ -105,13 +155,15 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     """
     if name == "label" and "labels" in frame.columns:
         values, _ = _lists(frame)
+    elif name == "error" and "response_body" in frame.columns:
+        values = _arrow(error_lines(frame))
     elif name in frame.columns:
         values = _arrow(frame[name])
     else:
         return []
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
-    pairs = [(value, count) for value, count in zip(names, counts, strict=True) if value]
+    pairs = [(str(value), count) for value, count in zip(names, counts, strict=True) if value]
     return sorted(pairs, key=lambda pair: (-pair[1], pair[0]))
 
 

@@ -21,12 +21,9 @@ result and gives a sentence about it. Other slow calls are started with ``self._
 ``self.say(text, "problem")`` fills the status line.
 
 Controls are in `toolkit.widgets.controls`: ``TextField``, ``TimeField``, ``Choices`` (multi-select with
-counts, search and free entry) and ``Actions`` (buttons). Each takes care of itself: ``value``, ``problem``
-beside it, a ``view``. JupyterLab takes keys pressed in anything but a text field for the notebook's (``d
-d`` deletes the cell). `toolkit.widgets.javascript` has a guard against that, drawn by anywidget where it is
-installed; where ``self._javascript`` is False a panel must consist of text fields alone, as ``Choices`` and
-``Actions`` then do. Controls that draw themselves are made by ``javascript_control(name, **traits)`` from
-``js/<name>.js``.
+counts and search), ``Choosing`` (one of a few) and ``Actions`` (buttons, given ``self.hear``). Each takes
+care of itself: ``value``, ``problem`` beside it, a ``view``. `toolkit.widgets.javascript` says how the
+messages of the page keep their order, and why a panel has a guard.
 
 Every text from data is masked by the panel's ``self._redactor`` and goes through
 `toolkit.redaction.escape_html` before it becomes markup; descriptions, placeholders and field values of

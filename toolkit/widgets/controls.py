@@ -6,8 +6,7 @@ Each has ``.value`` (set from Python without calling anybody), ``.view`` (to be 
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -17,12 +16,19 @@ import traitlets
 from toolkit.errors import InputError
 from toolkit.redaction import escape_html, visible
 from toolkit.times import parse_time
-from toolkit.widgets.javascript import javascript_control
-from toolkit.widgets.texts import shared_start
+from toolkit.widgets.javascript import Control, module, synced
+from toolkit.widgets.texts import short_names
 
 _SHOWN: Final = 6  # values of a multi-select that are seen at once
+_MOST: Final = 40  # completions at once
 
 Changed = Callable[[], None]
+Hear = Callable[[object], None]
+
+Offer = tuple[str, str, str]
+"""A completion: what is shown, and what then stands before and after the caret."""
+
+Complete = Callable[[str, str], Sequence[Offer]]
 
 
 def note(text: str, kind: str = "note") -> str:
@@ -33,8 +39,54 @@ def note(text: str, kind: str = "note") -> str:
     return f'<div class="tk-{kind}" role="{role}">{sign}{escape_html(text)}</div>'
 
 
-def _wide() -> widgets.Layout:
-    return widgets.Layout(width="auto")  # one each: they are changed later
+class Text(Control):
+    """Text that is completed while it is typed, drawn by ``js/text.js``.
+
+    Parameters
+    ----------
+    label, hint : str
+    complete : callable, optional
+        Given the whole text and the part of it before the caret; returns completions.
+    follows : bool
+        True: its value follows every letter, and long text has several lines. False: its value is the text
+        that was entered, chosen or left.
+
+    Attributes
+    ----------
+    entered : callable
+        Called after Enter, with the messages that came with it.
+    """
+
+    _esm = module("text")
+    label = synced(traitlets.Unicode())
+    hint = synced(traitlets.Unicode())
+    value = synced(traitlets.Unicode())
+    offers = synced(traitlets.List())
+    lines = synced(traitlets.Bool())
+    follows = synced(traitlets.Bool())
+    completes = synced(traitlets.Bool())
+    wanted = synced(traitlets.Bool())
+
+    def __init__(
+        self, label: str, *, hint: str = "", complete: Complete | None = None, follows: bool = False
+    ) -> None:
+        self.complete = complete
+        self.entered: Hear = lambda _: None
+        super().__init__(
+            label=label, hint=hint, lines=follows, follows=follows, completes=complete is not None
+        )
+
+    def _take(self, content: dict[str, Any]) -> bool:
+        event, text, head = (content.get(name) for name in ("event", "text", "head"))
+        if not (isinstance(text, str) and isinstance(head, str)):
+            return False
+        if self.follows or event in ("changed", "submit"):
+            self.value = text
+        offers = self.complete(text, head) if self.complete is not None and event == "typed" else ()
+        self.offers = [list(offer) for offer in offers[:_MOST]]
+        if event == "submit":
+            self.entered(content.get("fields"))
+        return True
 
 
 class TextField:
@@ -49,41 +101,25 @@ class TextField:
         Shown while it is empty.
     suggestions : sequence of str, optional
         Offered for completion, until `suggest` gives others; may be empty at first.
-    entered : callable, optional
-        Called when Enter is pressed; gives whether the text that is there was what it needs. If not, it is
-        called again when the text changes.
+
+    Attributes
+    ----------
+    several : bool
+        Whether the text is several with commas between: then the last before the caret is completed.
     """
 
     def __init__(
-        self,
-        label: str,
-        changed: Changed,
-        *,
-        hint: str = "",
-        suggestions: Sequence[str] | None = None,
-        entered: Callable[[], bool] | None = None,
+        self, label: str, changed: Changed, *, hint: str = "", suggestions: Sequence[str] | None = None
     ) -> None:
-        self._changed, self._entered = changed, entered
+        self._changed = changed
         self._quiet = False
-        self.text = self._made(label, hint, suggestions)
+        self._suggestions = tuple(suggestions or ())
+        self.several = False
+        self.text = Text(label, hint=hint, complete=None if suggestions is None else self._completed)
         self._note = widgets.HTML()
         self.view = widgets.VBox([self.text, self._note]).add_class("tk-control")
         self._value: Any = ""
         self.text.observe(self._typed, "value")
-        self.text.on_msg(self._message)
-
-    def _made(self, label: str, hint: str, suggestions: Sequence[str] | None) -> Any:
-        """The widget that is typed into."""
-        completed = suggestions is not None
-        options = {"options": tuple(suggestions or ()), "ensure_option": False} if completed else {}
-        kind = widgets.Combobox if completed else widgets.Text
-        return kind(
-            description=label,
-            placeholder=hint,
-            continuous_update=False,
-            layout=_wide(),
-            **options,
-        ).add_class("tk-field")
 
     @property
     def value(self) -> Any:
@@ -106,11 +142,10 @@ class TextField:
         self._note.value = note(text or "", "problem")
 
     _problem: str | None = None
-    _awaited = False
 
     def suggest(self, suggestions: Sequence[str]) -> None:
         """Offer these for completion, in a field that was made with suggestions."""
-        self.text.options = tuple(suggestions)
+        self._suggestions = tuple(suggestions)
 
     def _show(self, text: str) -> None:
         self._quiet = True
@@ -119,22 +154,27 @@ class TextField:
         self.problem = None
 
     def _typed(self, change: dict[str, Any]) -> None:
-        if self._quiet:
-            return
-        self._take(change["new"].strip())
-        if self._awaited and self._entered is not None:
-            self._awaited = False
-            self._entered()
+        if not self._quiet:
+            self._take(change["new"].strip())
 
     def _take(self, text: str) -> None:
         self._value = text
         self.problem = None
         self._changed()
 
-    def _message(self, _: Any, content: dict[str, Any], __: Any) -> None:
-        # Enter is told at once, the text that it ends perhaps later: then the text is waited for
-        if content.get("event") == "submit" and self._entered is not None:
-            self._awaited = not self._entered()
+    def _completed(self, text: str, head: str) -> list[Offer]:
+        """The suggestions that contain what is typed; all of them in a field that was not touched."""
+        kept, tail = "", ""
+        if self.several:
+            kept = head[: len(head.rpartition(",")[0])] + ", " if "," in head else ""
+            head, tail = head.rpartition(",")[2], text[len(head) :]
+        untouched = text == self.text.value and not kept
+        sought = "" if untouched else head.strip().casefold()
+        found = [name for name in self._suggestions if sought in name.casefold()]
+        # a name that cannot be shown as it is would be another one when it was chosen
+        found = [name for name in found if visible(name) == name and "\n" not in name]
+        found.sort(key=lambda name: not name.casefold().startswith(sought))
+        return [(name, f"{kept}{name}", tail) for name in found]
 
 
 class TimeField(TextField):
@@ -189,55 +229,97 @@ def written(value: datetime) -> str:
     return f"{value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec='milliseconds')}Z"
 
 
+class Choosing(Control):
+    """A control for one of several names, drawn by ``js/choosing.js``.
+
+    Parameters
+    ----------
+    options : sequence of str
+        All there can be; the first is chosen at first. May be set to some of them later: what is chosen
+        stays, also when it is not among these.
+    label : str
+    """
+
+    _esm = module("choosing")
+    label = synced(traitlets.Unicode())
+    options = synced(traitlets.List(traitlets.Unicode()))
+    value = synced(traitlets.Unicode())
+
+    def __init__(self, options: Sequence[str], *, label: str = "") -> None:
+        self._names = frozenset(options)
+        super().__init__(options=list(options), value=options[0], label=label)
+
+    def _take(self, content: dict[str, Any]) -> bool:
+        value = content.get("value")
+        if not isinstance(value, str) or value not in self._names:
+            return False
+        self.value = value
+        return True
+
+
+class Ticks(Control):
+    """The lines of `Choices` in the page, drawn by ``js/ticks.js``."""
+
+    _esm = module("ticks")
+    label = synced(traitlets.Unicode())
+    hint = synced(traitlets.Unicode())
+    searches = synced(traitlets.Bool())
+    rows = synced(traitlets.List(traitlets.Dict()))
+    literal = synced(traitlets.Unicode())
+
+    def __init__(self, told: Callable[[str, str, bool], None], **traits: Any) -> None:
+        self._told = told
+        super().__init__(**traits)
+
+    def _take(self, content: dict[str, Any]) -> bool:
+        event = content.get("event")
+        text = content.get("value" if event == "ticked" else "text")
+        if not isinstance(text, str) or event not in ("typed", "enter", "literal", "ticked"):
+            return False
+        self._told(event, text, content.get("on") is True)
+        return True
+
+
 class Choices:
-    """Several texts out of many: found by searching, ticked, or typed freely.
+    """Several texts out of many: found by searching, ticked, or added as they are typed.
 
     Parameters
     ----------
     label : str
     changed : callable
-    javascript : bool
-        False makes it of text controls alone: one value a line.
     offered : sequence of str
         Values offered where no counts are known.
+    literal : callable, optional
+        Whether a text that is typed can be a value although it is not in the list; it is offered then. By
+        default none can.
+    searches : bool
+        False leaves out the line to search in, for a few values.
 
     Notes
     -----
-    Only the first few values are seen; the search field finds the others. What is chosen stays in sight.
+    Only the first few values are seen; the search field finds the others, and Enter takes the first of them.
+    What is chosen stays in sight.
     """
 
     def __init__(
-        self, label: str, changed: Changed, *, javascript: bool, offered: Sequence[str] = ()
+        self,
+        label: str,
+        changed: Changed,
+        *,
+        offered: Sequence[str] = (),
+        literal: Callable[[str], bool] = lambda _: False,
+        searches: bool = True,
     ) -> None:
         self.label = label
-        self._changed = changed
+        self._changed, self._literal = changed, literal
         self._value: tuple[str, ...] = ()
         self._offered = tuple(offered)
         self._options: dict[str, int | None] = dict.fromkeys(offered)
-        self._quiet = False
+        self._sought = ""
+        self._short: dict[str, str] = {}
         self._note = widgets.HTML()
-        if javascript:
-            self._rows = [self._row() for _ in range(_SHOWN)]
-            self.search = javascript_control(
-                "entry", label=traitlets.Unicode(), hint=traitlets.Unicode(), value=traitlets.Unicode()
-            )(label=label, hint="search, or type a value and press Enter")
-            self.search.observe(lambda _: self._draw(), "value")
-            self.search.on_msg(lambda _, content, __: self._entered(content))
-            self.lines = None
-            controls = [self.search, widgets.VBox(self._rows).add_class("tk-ticks")]
-        else:
-            self._rows = []
-            self.search = None
-            self.lines = widgets.Textarea(
-                description=label,
-                placeholder="one value a line",
-                rows=2,
-                continuous_update=False,
-                layout=_wide(),
-            ).add_class("tk-field")
-            self.lines.observe(self._lines_changed, "value")
-            controls = [self.lines]
-        self.view = widgets.VBox([*controls, self._note]).add_class("tk-control")
+        self.ticks = Ticks(self._told, label=label, hint="search", searches=searches)
+        self.view = widgets.VBox([self.ticks, self._note]).add_class("tk-control")
         self._draw()
 
     @property
@@ -268,79 +350,58 @@ class Choices:
         self._options = {**known, **{name: 0 for name in self._offered if name not in known}}
         self._draw()
 
-    def _row(self) -> widgets.Checkbox:
-        row = widgets.Checkbox(indent=False, layout=_wide())
-        row.meaning = None  # the value it stands for now
-        row.observe(lambda change: self._ticked(row, ticked=change["new"]), "value")
-        return row
-
-    def _ticked(self, row: Any, *, ticked: bool) -> None:
-        if self._quiet or row.meaning is None:
-            return
-        if ticked:
-            self._value = (*self._value, row.meaning)
-        else:
-            self._value = tuple(value for value in self._value if value != row.meaning)
-        self._problem = None
-        self._draw()
-        self._changed()
-
-    def _entered(self, content: dict[str, Any]) -> None:
-        typed = content.get("text")
-        if isinstance(typed, str) and typed.strip() and typed.strip() not in self._value:
-            self._value = (*self._value, typed.strip())
+    def _told(self, event: str, text: str, on: bool) -> None:  # noqa: FBT001 - as the page says it
+        before = self._value
+        self._sought = text.strip() if event == "typed" else "" if event != "ticked" else self._sought
+        if event == "ticked":
+            rest = tuple(value for value in self._value if value != text)
+            self._value = ((*self._value, text) if text not in rest else self._value) if on else rest
+        elif event in ("enter", "literal") and text.strip():
+            found = self._found(text.strip())
+            first = found[:1] if event == "enter" else []
+            added = first or [text.strip()] * self._literal(text.strip())
+            self._value = tuple(dict.fromkeys([*self._value, *added]))
+            self._sought = "" if added else text.strip()
+        if self._value != before:
             self._problem = None
-            self._draw()
+        self._draw()
+        if self._value != before:
             self._changed()
 
-    def _lines_changed(self, change: dict[str, Any]) -> None:
-        if self._quiet:
-            return
-        try:
-            values = [_from_line(line) for line in change["new"].split("\n") if line.strip()]
-        except ValueError:
-            self.problem = "A line that begins with a quotation mark has to be one JSON text."
-            return
-        self._value = tuple(dict.fromkeys(values))
-        self._problem = None
-        self._draw()
-        self._changed()
+    def _found(self, sought: str) -> list[str]:
+        """The values that contain a text, those that begin with it first; all without one."""
+        names = [*self._options, *(value for value in self._value if value not in self._options)]
+        if names != list(self._short):
+            self._short = dict(zip(names, short_names(names), strict=True))
+        folded = sought.casefold()
+        found = [name for name in names if folded in name.casefold()]
+        return sorted(found, key=lambda name: not self._short[name].casefold().startswith(folded))
 
     def _draw(self) -> None:
-        self._quiet = True
-        try:
-            rest = self._draw_lines() if self.lines is not None else self._draw_rows()
-        finally:
-            self._quiet = False
-        self._note.value = note(self._problem or "", "problem") + note(rest)
-
-    def _draw_rows(self) -> str:
-        sought = self.search.value.strip().casefold() if self.search is not None else ""
-        names = [*self._options, *(value for value in self._value if value not in self._options)]
-        found = [name for name in names if sought in name.casefold()] if sought else names
+        sought = self._sought
+        found = self._found(sought)
         # what is chosen comes into sight; else nothing moves under the pointer when it is ticked
-        seen = found[:_SHOWN]
-        missing = [name for name in found[_SHOWN:] if name in self._value][:_SHOWN]
-        seen = [*missing, *seen[: _SHOWN - len(missing)]]
-        shared = shared_start(names)
-        for row, name in zip(self._rows, [*seen, *[None] * (_SHOWN - len(seen))], strict=True):
-            row.meaning = name
-            row.layout.display = "none" if name is None else ""
-            if name is not None:
-                row.description = f"{_one_line(name.removeprefix(shared))}{_times(self._options.get(name))}"
-                row.tooltip = visible(name)
-                row.value = name in self._value
+        missing = [name for name in found[_SHOWN:] if name in self._value][: _SHOWN - 1]
+        seen = [*found[: _SHOWN - len(missing)], *missing]
+        self.ticks.rows = [
+            {
+                "value": name,
+                "text": _one_line(self._short[name]),
+                "title": visible(name),
+                "count": _times(self._options.get(name)),
+                "on": name in self._value,
+            }
+            for name in seen
+        ]
+        fits = bool(sought) and sought not in self._short and self._literal(sought)
+        self.ticks.literal = f"Add “{visible(sought)}” as typed" if fits else ""
         hidden = len(found) - len(seen)
         parts = [f"{len(self._value)} chosen"] if self._value else []
         parts += [f"{hidden:,} more: search"] if hidden else []
-        parts += ["nothing found: Enter adds what you typed"] if sought and not found else []
-        return " · ".join(parts)
-
-    def _draw_lines(self) -> str:
-        if self.lines is not None:
-            self.lines.value = "\n".join(map(_line, self._value))
-        seen = [f"{_one_line(name)}{_times(count)}" for name, count in list(self._options.items())[:_SHOWN]]
-        return f"seen: {', '.join(seen)}" if seen else ""
+        if sought:
+            enter = "the first" if found else "it as typed" if fits else ""
+            parts += ["nothing found"] * (not found) + [f"Enter adds {enter}"] * bool(enter)
+        self._note.value = note(self._problem or "", "problem") + note(" · ".join(parts))
 
 
 def _times(count: int | None) -> str:
@@ -351,62 +412,40 @@ def _one_line(name: str) -> str:
     return visible(name).replace("\n", "⏎").replace("\t", "⇥")
 
 
-def _line(value: str) -> str:
-    """A value as a line: itself, or JSON where reading it back would give another one."""
-    odd = value != value.strip() or not value.isprintable() or value.startswith('"')
-    return json.dumps(value) if odd else value
+class Buttons(Control):
+    """The buttons of `Actions` in the page, drawn by ``js/buttons.js``."""
 
+    _esm = module("buttons")
+    names = synced(traitlets.List(traitlets.Unicode()))
+    main = synced(traitlets.Bool())
 
-def _from_line(line: str) -> str:
-    line = line.strip()
-    value = json.loads(line) if line.startswith('"') else line
-    if not isinstance(value, str):  # what starts with a quotation mark is a text, or no JSON
-        raise ValueError(line)  # noqa: TRY004 - to be explained beside the control
-    return value
+    def __init__(self, pressed: Callable[[str], None], hear: Hear, **traits: Any) -> None:
+        self._pressed, self._hear = pressed, hear
+        super().__init__(**traits)
+
+    def hear(self, content: object) -> None:
+        """Take a press, after the values it was made on."""
+        if isinstance(content, dict) and content.get("press") in list(self.names):
+            self._hear(content.get("fields"))
+            self._pressed(content["press"])
 
 
 class Actions:
-    """What a panel can do: buttons, or without JavaScript a line to type the name of an action into.
+    """What a panel can do, as buttons.
 
     Parameters
     ----------
     calls : mapping of str to callable
-    javascript : bool
+    hear : callable
+        Takes the values of the panel's fields that come with a press (`Panel.hear`).
     main : bool
         Whether the first is the main one.
     """
 
-    def __init__(
-        self, calls: dict[str, Callable[[], object]], *, javascript: bool, main: bool = True
-    ) -> None:
+    def __init__(self, calls: Mapping[str, Callable[[], object]], hear: Hear, *, main: bool = True) -> None:
         self._calls = calls
-        self.buttons: dict[str, widgets.Button] = {}
-        if javascript:
-            for number, (name, call) in enumerate(calls.items()):
-                button = widgets.Button(description=name, layout=_wide())
-                button.add_class("tk-button" if number or not main else "tk-main-button")
-                button.on_click(lambda _, call=call: call())
-                self.buttons[name] = button
-            self.view = widgets.HBox([*self.buttons.values()]).add_class("tk-actions")
-            return
-        names = ", ".join(calls)
-        self._line = TextField(
-            "Action", lambda: None, hint=f"{names}: type one, press Enter", suggestions=list(calls),
-            entered=self._entered,
-        )  # fmt: skip
-        self.view = self._line.view
+        self.view = Buttons(self.press, hear, names=list(calls), main=main)
 
     def press(self, name: str) -> None:
         """What pressing the button of this name does."""
         self._calls[name]()
-
-    def _entered(self) -> bool:
-        typed = self._line.text.value.strip().casefold()
-        for name, call in self._calls.items():
-            if name.casefold() == typed:
-                self._line.value = ""
-                call()
-                return True
-        if typed:
-            self._line.problem = f"Type one of {', '.join(self._calls)}."
-        return False

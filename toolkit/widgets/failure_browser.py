@@ -16,7 +16,7 @@ from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.controls import Actions, TextField, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_rows import FailureRows
-from toolkit.widgets.failure_table import Grid, Pages
+from toolkit.widgets.failure_table import Grid
 from toolkit.widgets.failure_view import FailureView
 from toolkit.widgets.panel import Panel, must_be
 from toolkit.widgets.work import Job
@@ -92,8 +92,8 @@ class FailureBrowser(Panel):
             "Select all found": self.select_found,
             "Clear selection": self.clear_selection,
         }
-        self.actions = Actions(calls, javascript=self._javascript, main=False)
-        self.table: Grid | Pages = Grid(self) if self._javascript else Pages(self)
+        self.actions = Actions(calls, self.hear, main=False)
+        self.table = Grid(self)
         both = widgets.Box([self.table.view.add_class("tk-table"), self.detail]).add_class("tk-browser")
         head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
         self._compose(head, self.search.view, self._said, both, self.actions.view)
@@ -145,9 +145,7 @@ class FailureBrowser(Panel):
             raise InputError("showing a failure", got=repr(dlq_id), expected="the id of a row of the frame")
         self._active = places[0]
         row = {str(name): value for name, value in self._rows.frame.iloc[places[0]].items()}
-        markup = detail_markup(row, self._redactor)
-        # what cannot be guarded must not have the focus; in data, quotation marks are escaped
-        self.detail.value = markup if self._javascript else markup.replace(' tabindex="0"', "")
+        self.detail.value = detail_markup(row, self._redactor)
 
     def _call(self, job: Job, value: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
         return self.frame()

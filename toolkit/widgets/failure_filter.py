@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
@@ -14,20 +15,20 @@ from toolkit.analysis.trend import failure_trend
 from toolkit.analysis.wording import counted
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, VALUES, FailureFilter, milliseconds
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
 from toolkit.loading.failures import open_failures
 from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
-from toolkit.tables.failure_matching import count_values, match_failures
+from toolkit.tables.failure_matching import count_choices, match_failures
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
-from toolkit.widgets.javascript import javascript_control
+from toolkit.widgets.javascript import Control, is_count, module, synced
 from toolkit.widgets.panel import Panel, must_be
 from toolkit.widgets.work import Job
 
-_EARLIER: Final = "The failures loaded last are those of an earlier choice."
+_CHANGED: Final = "The choice has changed since: Load again to follow it."
 LOOKED_AT: Final = 1_000
 """How many entries `look` reads to learn which values there are."""
 
@@ -35,11 +36,39 @@ _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days":
 _LABELS: Final = {
     "workflow_url": "Workflow",
     "label": "Label",
+    "response_status": "Status",
+    "error": "Error",
     "failure_function_state": "Failure function's state",
     "caller_ip": "Caller",
     "flow_control_key": "Flow-control key",
 }
 _MASKED: Final = "[masked len="
+
+
+def _literal(name: str) -> Callable[[str], bool]:
+    """Whether a text that is typed can be chosen although no failure known here has it."""
+    if name == "failure_function_state":
+        return lambda _: False
+    if name == "response_status":
+        return lambda text: re.fullmatch("[1-9][0-9]{2}", text) is not None
+    return lambda _: True
+
+
+class Brush(Control):
+    """A histogram over time with a range on it, drawn by ``js/brush.js``."""
+
+    _esm = module("brush")
+    starts = synced(traitlets.List(traitlets.Int()))
+    counts = synced(traitlets.List(traitlets.Int()))
+    width = synced(traitlets.Int(1))
+    selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
+
+    def _take(self, content: dict[str, Any]) -> bool:
+        ends = content.get("selection")
+        if not isinstance(ends, list) or len(ends) not in (0, 2) or not all(map(is_count, ends)):
+            return False
+        self.selection = ends
+        return True
 
 
 class FailureFilterWidget(Panel):
@@ -125,34 +154,26 @@ class FailureFilterWidget(Panel):
         )
         self.choices = {
             name: Choices(
-                label,
-                changed,
-                javascript=self._javascript,
+                label, changed, literal=_literal(name),
                 offered=FAILURE_STATES if name == "failure_function_state" else (),
             )
             for name, label in _LABELS.items()
-        }
-        self.actions = Actions(self._named_actions(), javascript=self._javascript)
+        }  # fmt: skip
+        self.actions = Actions(self._named_actions(), self.hear)
         self._count = widgets.HTML()
         self._code = widgets.HTML()
-        self.brush = self._made_brush()
-        times: list[widgets.Widget] = [self.since.view, self.until.view]
-        if self._javascript:
-            self.presets = Actions(
-                {name: lambda age=age: self._preset(age) for name, age in _PRESETS.items()}
-                | {"all": lambda: self._preset(None)},
-                javascript=True,
-                main=False,
-            )
-            self.presets.view.add_class("tk-presets")
-            times.append(self.presets.view)
+        self.brush = Brush()
+        self.brush.observe(self._brushed, "selection")
+        presets = {name: lambda age=age: self._preset(age) for name, age in _PRESETS.items()}
+        self.presets = Actions(presets | {"all": lambda: self._preset(None)}, self.hear, main=False)
+        times = [self.since.view, self.until.view, self.presets.view.add_class("tk-presets")]
         fields = [choice.view for choice in self.choices.values()]
         fields += [widgets.VBox([self.run_id.view, self.created.view]).add_class("tk-control")]
         head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
         self._fill()
         self._compose(
             head,
-            *([self.brush] if self.brush is not None else []),
+            self.brush,
             widgets.Box(times).add_class("tk-columns"),
             widgets.Box(fields).add_class("tk-columns"),
             self._count,
@@ -171,27 +192,13 @@ class FailureFilterWidget(Panel):
             "Clear": self.clear,
         }
 
-    def _made_brush(self) -> Any:
-        if not self._javascript:
-            return None
-        numbers = traitlets.List(traitlets.Int())
-        chosen = traitlets.List(traitlets.Int(allow_none=True))
-        brush = javascript_control(
-            "brush",
-            starts=numbers,
-            counts=traitlets.List(traitlets.Int()),
-            width=traitlets.Int(1),
-            selection=chosen,
-        )()
-        brush.observe(self._brushed, "selection")
-        return brush
-
     # from controls to the value
 
     def _read(self) -> None:
         """Make the value anew from the controls; where they do not fit together, say so and keep the old."""
         try:
             parts: dict[str, Any] = {name: choice.value for name, choice in self.choices.items()}
+            parts["response_status"] = [int(status) for status in parts["response_status"]]
             value = FailureFilter(
                 since=self.since.value,
                 until=self.until.value,
@@ -236,25 +243,25 @@ class FailureFilterWidget(Panel):
         self.since.value, self.until.value = value.since, value.until
         self.run_id.value, self.created.value = value.workflow_run_id or "", value.workflow_created_at
         for name, choice in self.choices.items():
-            choice.value = getattr(value, name)
+            choice.value = [str(item) for item in getattr(value, name)]
         self._reflect()
 
     def _reflect(self) -> None:
-        """Everything that follows from the value: the range on the histogram, the count, the code."""
+        """Everything that follows from the value: the range on the histogram, the counts, the code."""
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
-            self.say(_EARLIER)
+            self.say(f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}")
         self._showing = True
         try:
-            if self.brush is not None:
-                ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
-                self.brush.selection = [] if ends == [None, None] else ends
+            ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+            self.brush.selection = [] if ends == [None, None] else ends
         finally:
             self._showing = False
+        self._offer()
         self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
         self._count.value = note(self.matching(), "count")
-        for name, choice in self.choices.items():
-            masked = self._service is not None and any(_MASKED in text for text in getattr(value, name))
+        for choice in self.choices.values():
+            masked = self._service is not None and any(_MASKED in text for text in choice.value)
             choice.problem = (
                 "A masked value: the service cannot find it. Load with reveal=True." if masked else None
             )
@@ -269,17 +276,28 @@ class FailureFilterWidget(Panel):
             return str(error)
         return f"{found:,} of {len(self._known):,} loaded failures match"
 
-    def _fill(self) -> None:
+    def _offer(self) -> None:
+        """Count the values of each list among the failures that everything else chosen leaves."""
         if self._known is None:
             return
-        for name in VALUES:
-            self.choices[name].offer(count_values(self._known, name))
-        if self.brush is not None and "created_at" in self._known.columns and len(self._known):
+        try:
+            counts = count_choices(self._known, self.value, tuple(self.choices))
+        except InputError:  # a frame without a column that is chosen by, which `matching` says
+            counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
+        for name, choice in self.choices.items():
+            found = counts[name]
+            if name == "error":  # a line with a secret in it would be offered masked, and find nothing
+                found = [pair for pair in found if self._redactor.text(pair[0]) == pair[0]]
+            choice.offer(found)
+
+    def _fill(self) -> None:
+        if self._known is not None and "created_at" in self._known.columns and len(self._known):
             # on created_at, with which the filter's times are compared
             trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
-            self.brush.starts = [round(start.timestamp() * 1000) for start in trend.starts]
-            self.brush.width = round(trend.step.total_seconds() * 1000)
-            self.brush.counts = trend.counts.sum(axis=0).tolist()
+            with self.brush.hold_sync():
+                self.brush.starts = [round(start.timestamp() * 1000) for start in trend.starts]
+                self.brush.width = round(trend.step.total_seconds() * 1000)
+                self.brush.counts = trend.counts.sum(axis=0).tolist()
 
     # asking
 
@@ -343,8 +361,10 @@ class FailureFilterWidget(Panel):
             self._learn(frame)
         if "receipt" not in frame.attrs:
             return f"{counted(len(frame), 'failure')} chosen"
-        said = f"{counted(len(frame), 'failure')} loaded. {receipt(frame).verdict}"
-        return said if self._asked == self.value else f"{said} {_EARLIER}"
+        found = counted(len(frame), "failure")
+        if self._asked != self.value:
+            return f"{found} of the choice that Load was pressed on. {_CHANGED}"
+        return f"{found} loaded. {receipt(frame).verdict}"
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

@@ -1,23 +1,18 @@
-"""The table of a `FailureBrowser`: rows in sight alone are in the page; or pages of plain markup."""
+"""The table of a `FailureBrowser`: rows in sight alone are in the page."""
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final, Protocol
 
-import ipywidgets as widgets
+import anywidget
 import traitlets
 
-from toolkit.redaction import escape_html
-from toolkit.widgets.controls import TextField
 from toolkit.widgets.failure_rows import COLUMNS
 from toolkit.widgets.failure_view import SORTABLE, FailureView
-from toolkit.widgets.javascript import javascript_control
+from toolkit.widgets.javascript import module, synced
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows sent at once
-_LINES: Final = 15  # rows of a page without JavaScript
-_RANGE: Final = re.compile(r"(\d{1,9})(?:\s*-\s*(\d{1,9}))?")
 
 
 class Browsed(Protocol):
@@ -45,8 +40,21 @@ class Browsed(Protocol):
         """Select all."""
 
 
+class Table(anywidget.AnyWidget):
+    """The table in the page, drawn by ``js/grid.js``."""
+
+    _esm = module("grid")
+    columns = synced(traitlets.List(traitlets.Dict()))
+    total = synced(traitlets.Int())
+    order = synced(traitlets.Int())
+    version = synced(traitlets.Int())
+    page = synced(traitlets.Dict())
+    sort_by = synced(traitlets.Unicode())
+    ascending = synced(traitlets.Bool())
+
+
 class Grid:
-    """The table drawn by JavaScript, which asks for the rows that are scrolled to.
+    """The table, which asks for the rows that are scrolled to.
 
     Parameters
     ----------
@@ -55,16 +63,7 @@ class Grid:
 
     def __init__(self, browser: Browsed) -> None:
         self._browser = browser
-        self.view = javascript_control(
-            "grid",
-            columns=traitlets.List(traitlets.Dict()),
-            total=traitlets.Int(),
-            order=traitlets.Int(),
-            version=traitlets.Int(),
-            page=traitlets.Dict(),
-            sort_by=traitlets.Unicode(),
-            ascending=traitlets.Bool(),
-        )()
+        self.view = Table()
         self.view.columns = [
             {"name": name, "label": label, "sortable": name in SORTABLE} for name, label in COLUMNS.items()
         ]
@@ -104,68 +103,3 @@ class Grid:
             browser.sort(content["name"])
         elif kind == "all":
             browser.select_found()
-
-
-class Pages:
-    """The table where there is no JavaScript: a page of plain markup, and text fields to move in it."""
-
-    def __init__(self, browser: Browsed) -> None:
-        self._browser = browser
-        self._page = 1
-        self._table = widgets.HTML()
-        orders = [*SORTABLE, *(f"{name} ascending" for name in SORTABLE)]
-        self.sort = TextField("Sort by", self._sorted, suggestions=orders)
-        self.number = TextField("Page", self._turned, hint="1")
-        self.shown = TextField("Show row", self._opened, hint="1")
-        self.marked = TextField("Select rows", self._marked, hint="1-5, 9")
-        fields = [self.sort.view, self.number.view, self.shown.view, self.marked.view]
-        self.view = widgets.VBox([self._table, widgets.Box(fields).add_class("tk-columns")])
-
-    def draw(self, *, renewed: bool) -> None:
-        """Draw the page that is looked at, the first one of a new order."""
-        browser = self._browser
-        if renewed:
-            self._page = 1
-        start = (self._page - 1) * _LINES
-        rows = browser.page(start, start + _LINES)
-        heads = "".join(f"<th>{escape_html(label)}</th>" for label in ("Row", "✓", *COLUMNS.values()))
-        lines = "".join(
-            f"<tr><td>{start + number}</td><td>{'☑' if mark else '☐'}</td>"
-            f"{''.join(f'<td>{escape_html(cell)}</td>' for cell in cells)}</tr>"
-            for number, (mark, *cells) in enumerate(rows, start=1)
-        )
-        self._table.value = f"<table><thead><tr>{heads}</tr></thead><tbody>{lines}</tbody></table>"
-
-    def _sorted(self) -> None:
-        name, _, way = self.sort.value.partition(" ")
-        if name not in SORTABLE or way not in ("", "ascending"):
-            self.sort.problem = f"Type one of {', '.join(SORTABLE)}, perhaps with ascending after it."
-            return
-        browser = self._browser
-        browser.value = browser.value.but(sort_by=name, ascending=bool(way))
-
-    def _turned(self) -> None:
-        spans = self._spans(self.number)
-        if spans:
-            self._page = spans[0][0]
-            self.draw(renewed=False)
-
-    def _opened(self) -> None:
-        spans = self._spans(self.shown)
-        if spans and spans[0][0] <= self._browser.total:
-            self._browser.show_failure(self._browser.id_at(spans[0][0] - 1))
-
-    def _marked(self) -> None:
-        for first, last in self._spans(self.marked):
-            self._browser.mark(first - 1, last, on=True)
-        self.draw(renewed=False)
-
-    def _spans(self, field: TextField) -> list[tuple[int, int]]:
-        """Ranges of row numbers out of a text such as ``1-5, 9``."""
-        parts = [part.strip() for part in field.value.split(",") if part.strip()]
-        found = [_RANGE.fullmatch(part) for part in parts]
-        spans = [(int(match[1]), int(match[2] or match[1])) for match in found if match]
-        if len(spans) < len(parts) or any(not 1 <= first <= last for first, last in spans):
-            field.problem = "Type numbers from 1, such as 9 or 1-5."
-            return []
-        return spans

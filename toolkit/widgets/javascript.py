@@ -1,50 +1,37 @@
-"""The few controls that need JavaScript, where anywidget is installed (`pip install '….[app]'`).
+"""Controls drawn by JavaScript: what a person does comes in numbered messages, in the order it was done in.
 
 JupyterLab takes a key pressed in a focused button, checkbox, list or slider for a shortcut of the notebook:
-``d d`` deletes the cell, arrows walk away (ipywidgets issue 3912). Only controls that text is typed into are
-safe. A guard keeps keys inside a panel, and needs JavaScript; without it panels use text controls alone.
+``d d`` deletes the cell, arrows walk away (ipywidgets issue 3912). Every panel has a `Guard` against that.
+Controls of ipywidgets send a value when the kernel is free and the press of a button at once, so that a press
+overtakes what was typed before it: those that matter are drawn here, and each press carries the messages that
+the kernel has not confirmed.
 """
 
 from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from importlib.util import find_spec
 from typing import Any
+from uuid import uuid4
 
+import anywidget
 import traitlets
-
-
-def has_javascript() -> bool:
-    """Whether controls with JavaScript can be made."""
-    return find_spec("anywidget") is not None
 
 
 @cache
 def script(name: str) -> str:
-    """The text of a file of this room's ``js`` folder."""
+    """The text of a file of this package's ``js`` folder."""
     return resources.files("toolkit.widgets").joinpath("js", name).read_text("utf-8")
 
 
-def javascript_control(name: str, **state: traitlets.TraitType[Any, Any]) -> type[Any]:
-    """The class of a control drawn by ``js/<name>.js``.
+def module(name: str) -> str:
+    """The JavaScript module ``js/<name>.js``, with what all modules share."""
+    return f"{script('shared.js')}{script(f'{name}.js')}"
 
-    Parameters
-    ----------
-    name : str
-        Of the module.
-    **state : traitlets.TraitType
-        What kernel and page share, by name.
 
-    Returns
-    -------
-    type
-        A subclass of ``anywidget.AnyWidget``, imported now.
-    """
-    import anywidget  # noqa: PLC0415 - optional
-
-    shared = {trait: kind.tag(sync=True) for trait, kind in state.items()}
-    return type(name.capitalize(), (anywidget.AnyWidget,), {"_esm": script(f"{name}.js"), **shared})
+def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
+    """A trait that kernel and page share."""
+    return kind.tag(sync=True)
 
 
 def is_count(value: object) -> bool:
@@ -56,7 +43,63 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**53
 
 
-@cache
-def guard_class() -> type[Any]:
-    """The class of the control that keeps keys pressed in a panel from the notebook's shortcuts."""
-    return javascript_control("guard")
+class Guard(anywidget.AnyWidget):
+    """Keeps keys pressed in a panel from the notebook's shortcuts."""
+
+    _esm = module("guard")
+
+
+class Control(anywidget.AnyWidget):
+    """A control whose page tells of changes in numbered messages.
+
+    Attributes
+    ----------
+    key : str
+        What the page calls it by, when a press carries its messages.
+    seq : int
+        Number of the last message that was taken. Older ones are ignored: they have come with a press.
+    """
+
+    key = synced(traitlets.Unicode())
+    seq = synced(traitlets.Int())
+
+    def __init__(self, **traits: Any) -> None:
+        super().__init__(key=uuid4().hex, **traits)
+        self.on_msg(lambda _, content, __: self.hear(content))
+
+    def hear(self, content: object) -> None:
+        """Take a message of the page, unless it is an older one, or none that the page would send."""
+        if isinstance(content, dict) and is_count(content.get("seq")) and content["seq"] > self.seq:
+            # the number goes with what it brings about: the page passes over what is older than its own
+            with self.hold_sync():
+                if self._take(content):
+                    self.seq = content["seq"]
+
+    def _take(self, content: dict[str, Any]) -> bool:
+        """Take a message; False for one that the page would never send."""
+        raise NotImplementedError
+
+
+def hear_all(root: Any, fields: object) -> None:
+    """Take the messages that came with a press, for the controls inside a widget.
+
+    Parameters
+    ----------
+    root : ipywidgets.Widget
+    fields : object
+        As the page sent them: pairs of a control's key and its unconfirmed messages.
+    """
+    if not isinstance(fields, list) or not fields:
+        return
+    known: dict[str, Control] = {}
+    left = [root]
+    while left:
+        found = left.pop()
+        left += getattr(found, "children", ())
+        if isinstance(found, Control):
+            known[found.key] = found
+    for pair in fields:
+        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], list):  # noqa: PLR2004 - a pair
+            for control in (known[pair[0]],) if pair[0] in list(known) else ():
+                for message in pair[1]:
+                    control.hear(message)

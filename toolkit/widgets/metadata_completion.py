@@ -36,33 +36,6 @@ def known_as(fields: Iterable[MetadataField], name: str) -> MetadataField | None
     return named.get(name) or named.get(_PLACE.sub("[0]", name))
 
 
-def completions(text: str, fields: Sequence[MetadataField]) -> list[str]:
-    """The whole texts that a filter could become next.
-
-    Parameters
-    ----------
-    text : str
-        What is typed so far, its end being where the person is.
-    fields : sequence of MetadataField
-
-    Returns
-    -------
-    list of str
-        Each begins with `text`, perhaps with the word at its end in another case.
-
-    Examples
-    --------
-    >>> fields = [MetadataField("city", ("text",), 2, (("Izmir", 2),))]
-    >>> completions("year > 3 AND ci", fields)
-    ['year > 3 AND city ']
-    >>> completions("city = ", fields)
-    ["city = 'Izmir'"]
-    """
-    begun, endings = _continued(text, fields)
-    kept = text[: len(text) - len(begun)]
-    return [f"{kept}{ending}" for ending in endings]
-
-
 def offers(text: str, head: str, fields: Sequence[MetadataField]) -> list[tuple[str, str, str]]:
     """What can follow at the caret of a text: the word, and the text before and after the caret with it.
 

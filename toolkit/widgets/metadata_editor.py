@@ -31,30 +31,22 @@ class MetadataEditor:
     ----------
     changed : callable
         Called after a person made another filter.
-    javascript : bool
-        False leaves the line of text alone, which completes fields, operators and values.
     redactor : Redactor
         Values that it would mask are not offered, nor any below a name that says it holds a secret.
     label : str
         Of the line of text.
     """
 
-    def __init__(
-        self, changed: Callable[[], None], *, javascript: bool, redactor: Redactor, label: str = "Filter"
-    ) -> None:
+    def __init__(self, changed: Callable[[], None], *, redactor: Redactor, label: str = "Filter") -> None:
         self._changed, self._redactor = changed, redactor
-        self._javascript = javascript
         self._value = ""
         self._fields: Sequence[MetadataField] = ()
-        self.text = FilterText(self._text_changed, label=label, javascript=javascript)
+        self.text = FilterText(self._text_changed, label=label)
         self._found = widgets.HTML()
         self._many = widgets.HTML()
-        self.rows: Group | None = None
-        controls: list[widgets.Widget] = [self.text.view]
-        if javascript:
-            self.rows = Group(self._rows_changed, None, lambda: self._fields)
-            controls += [self.rows.view, self._many]
-        self.view = widgets.VBox([*controls, self._found]).add_class("tk-control")
+        self.rows = Group(self._rows_changed, None, lambda: self._fields)
+        controls = [self.text.view, self.rows.view, self._many, self._found]
+        self.view = widgets.VBox(controls).add_class("tk-control")
 
     @property
     def value(self) -> str:
@@ -84,10 +76,9 @@ class MetadataEditor:
             for found in metadata_fields(frame)
             if mask(found.name) == found.name
         ]
-        self._found.value = _described(self._fields, len(frame), folded=self._javascript)
+        self._found.value = _described(self._fields, len(frame))
         self.text.offer(self._fields)
-        if self.rows is not None:
-            self.rows.learn()
+        self.rows.learn()
 
     def _text_changed(self, text: str) -> None:
         if text != self._value:
@@ -96,8 +87,6 @@ class MetadataEditor:
             self._changed()
 
     def _rows_changed(self) -> None:
-        if self.rows is None:
-            return
         try:
             made = self.rows.read()
         except InputError:
@@ -109,8 +98,6 @@ class MetadataEditor:
             self._changed()
 
     def _show_rows(self, text: str) -> None:
-        if self.rows is None:
-            return
         try:
             tree = parse(text) if text.strip() else None
         except FilterSyntaxError:
@@ -142,8 +129,8 @@ def _leaves(tree: MetadataFilter) -> Iterator[MetadataFilter]:
         yield tree
 
 
-def _described(fields: Sequence[MetadataField], rows: int, *, folded: bool) -> str:
-    """The fields with their kinds and frequent values, as a table; folded away where that is safe."""
+def _described(fields: Sequence[MetadataField], rows: int) -> str:
+    """The fields with their kinds and frequent values, as a table, folded away."""
     head = f"{len(fields):,} fields in the metadata of {rows:,} vectors"
     if not fields:
         return note(head)
@@ -165,6 +152,4 @@ def _described(fields: Sequence[MetadataField], rows: int, *, folded: bool) -> s
         f'<th scope="col">{name}</th>' for name in ("Field", "Kind", "Vectors", "Frequent values")
     )
     table = f'<table class="tk-fields"><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>'
-    if not folded:
-        return f"{note(head)}{table}"
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"

@@ -123,8 +123,8 @@ class MetadataFilterWidget(Panel):
         self._namespace = namespace
         redactor = self._service.redactor if self._service is not None else None
         super().__init__("Vectors to choose by metadata", value=checked(value), key=key, redactor=redactor)
-        self.editor = MetadataEditor(self._read, javascript=self._javascript, redactor=self._redactor)
-        self.actions = Actions(self._named_actions(), javascript=self._javascript)
+        self.editor = MetadataEditor(self._read, redactor=self._redactor)
+        self.actions = Actions(self._named_actions(), self.hear)
         self._count, self._code = widgets.HTML(), widgets.HTML()
         if self._known is None and isinstance(self._kept.origin, Load):
             self._known = self._kept.origin.read
@@ -228,7 +228,8 @@ class MetadataFilterWidget(Panel):
         return load.chosen
 
     def _start_run(self) -> None:
-        self._start(lambda job: self._load(job, self._value_pressed(job)), self._settle)
+        value = self.value
+        self._start(lambda job: self._load(job, value), self._settle)
 
     def _load(self, job: Job, value: str) -> tuple[Load, IncompleteLoadError | None]:
         """What a run reads, and why that is not all."""

@@ -13,9 +13,7 @@ from toolkit.filters.metadata import And, MetadataFilter, Or
 from toolkit.filters.metadata.paths import parse_path
 from toolkit.filters.metadata.tree import Condition
 from toolkit.tables.metadata_fields import MetadataField
-from toolkit.widgets.choosing import choosing_list
-from toolkit.widgets.completing import CompletingField
-from toolkit.widgets.controls import note
+from toolkit.widgets.controls import Choosing, TextField, note
 from toolkit.widgets.metadata_completion import known_as
 from toolkit.widgets.metadata_condition import OPERATORS, WITHOUT_VALUE, condition, fitting, offered, texts
 
@@ -43,10 +41,10 @@ class ConditionRow:
         self._changed, self._known = changed, known
         self._made: Condition | None = None  # what the controls show, until a person touches them
         self._quiet = False
-        self.field = CompletingField("Field", self._field_changed)
-        self.operator = choosing_list(OPERATORS)
+        self.field = TextField("Field", self._field_changed, suggestions=())
+        self.operator = Choosing(OPERATORS)
         self.operator.observe(lambda _: self._operator_changed(), "value")
-        self.value = CompletingField("Value", self._touched)
+        self.value = TextField("Value", self._touched, suggestions=())
         self.remove = widgets.Button(tooltip="Remove this condition", layout=widgets.Layout(width="auto"))
         self.remove.on_click(lambda _: removed(self))
         self._note = widgets.HTML()
@@ -177,7 +175,7 @@ class Group:
         self._redrawn = redrawn or (lambda: self.number(Counter()))
         self._quiet = False
         self.parts: list[Part] = []
-        self.kind = choosing_list([*_JOINED.values()]).add_class("tk-joined")
+        self.kind = Choosing([*_JOINED.values()]).add_class("tk-joined")
         self.kind.value = _JOINED[kind]
         self.kind.observe(lambda _: None if self._quiet else changed(), "value")
         self.add = self._button("Add condition", lambda: self._grow(self._row()))

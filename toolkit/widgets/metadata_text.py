@@ -11,9 +11,8 @@ from toolkit.errors import FilterSyntaxError
 from toolkit.filters.metadata import parse
 from toolkit.redaction import escape_html, visible
 from toolkit.tables.metadata_fields import MetadataField
-from toolkit.widgets.completing import completing_text
-from toolkit.widgets.controls import note
-from toolkit.widgets.metadata_completion import completions, offers
+from toolkit.widgets.controls import Text, note
+from toolkit.widgets.metadata_completion import offers
 
 _EXAMPLE: Final = "city = 'Izmir' AND (year >= 2024 OR tags CONTAINS 'new')"
 _STAYS: Final = "Until this is mended, the filter stays as it was."
@@ -28,8 +27,6 @@ class FilterText:
     changed : callable
         Called with every text that a person types and that is a filter, or is empty.
     label : str
-    javascript : bool
-        False makes it a Combobox of ipywidgets, which offers whole texts.
 
     Notes
     -----
@@ -37,34 +34,22 @@ class FilterText:
     can follow. Enter asks for a verdict.
     """
 
-    def __init__(
-        self, changed: Callable[[str], None], *, label: str = "Filter", javascript: bool = False
-    ) -> None:
+    def __init__(self, changed: Callable[[str], None], *, label: str = "Filter") -> None:
         self._changed = changed
         self._fields: Sequence[MetadataField] = ()
         self._quiet = False
-        self._awaited = False
-        self._javascript = javascript
-        self.text = self._made(label)
+        self.text = Text(
+            label, complete=lambda text, head: offers(text, head, self._fields), hint=_EXAMPLE, follows=True
+        )
+        self.text.entered = lambda _: self._judge(self.text.value.strip(), whole=True)
         self._note = widgets.HTML()
         self.view = widgets.VBox([self.text, self._note]).add_class("tk-control")
         self.problem: FilterSyntaxError | None = None
         self.text.observe(self._typed, "value")
-        self.text.on_msg(self._message)
-
-    def _made(self, label: str) -> Any:
-        if self._javascript:
-            return completing_text(
-                label, lambda text, head: offers(text, head, self._fields), hint=_EXAMPLE, follows=True
-            )
-        return widgets.Combobox(
-            description=label, placeholder=_EXAMPLE, ensure_option=False, layout=widgets.Layout(width="auto")
-        ).add_class("tk-field")
 
     def offer(self, fields: Sequence[MetadataField]) -> None:
         """Complete the names and values of these fields."""
         self._fields = fields
-        self._complete()
 
     def show(self, text: str) -> None:
         """Show a filter, whether it parses or not."""
@@ -72,27 +57,14 @@ class FilterText:
         self.text.value = visible(text)
         self._quiet = False
         self._judge(text, whole=True, shown=True)
-        self._complete()
-
-    def _complete(self) -> None:
-        if not self._javascript:
-            self.text.options = tuple(completions(self.text.value, self._fields))
 
     def _typed(self, change: dict[str, Any]) -> None:
         if self._quiet:
             return
-        self._complete()
         text = change["new"].strip()
-        self._judge(text, whole=self._awaited)
-        self._awaited = False
+        self._judge(text, whole=False)
         if self.problem is None:
             self._changed(text)
-
-    def _message(self, _: Any, content: Any, __: Any) -> None:
-        if isinstance(content, dict) and content.get("event") == "submit":
-            # of a Combobox, Enter is told at once and its text perhaps later
-            self._awaited = not self._javascript
-            self._judge(self.text.value.strip(), whole=True)
 
     def _judge(self, text: str, *, whole: bool, shown: bool = False) -> None:
         self.problem = None

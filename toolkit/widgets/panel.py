@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 import ipywidgets as widgets
 import pandas as pd
@@ -14,14 +14,12 @@ from toolkit.analysis.wording import counted
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import guard_class, has_javascript, script
+from toolkit.widgets.javascript import Guard, hear_all, script
 from toolkit.widgets.kept import kept
 from toolkit.widgets.static import static_table
 from toolkit.widgets.work import Job, Progress, Stopped, on_loop, start
 
 T = TypeVar("T")
-
-_OVERTAKEN: Final = 0.15  # seconds in which what was typed before a press arrives
 
 
 class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
@@ -50,26 +48,20 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
     ) -> None:
         self._title = title
-        self._javascript = has_javascript()
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
         self._status = widgets.HTML()
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
-        if not self._javascript:
-            self.add_class("tk-plain")
         self.set_trait("value", value)  # checked before what is kept gives way to it
         self._kept = kept(type(self).__name__, key, value)
         self.set_trait("value", self._kept.value)
 
     def _compose(self, *children: widgets.Widget) -> None:
         """Put the controls into the panel, the status line below them, and show the value."""
-        inside = [widgets.HTML(f"<style>{script('style.css')}</style>").add_class("tk-style"), *children]
-        inside.append(self._status)
-        if self._javascript:
-            inside.append(guard_class()())
-        self.children = inside
+        style = widgets.HTML(f"<style>{script('style.css')}</style>").add_class("tk-style")
+        self.children = [style, *children, self._status, Guard()]
         self._show(self.value)
         self.observe(self._value_set, "value")
 
@@ -145,17 +137,13 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.message = text
         self._status.value = note(text, kind)
 
+    def hear(self, fields: object) -> None:
+        """Take the values that came with the press of a button: those it was clicked on."""
+        hear_all(self, fields)
+
     def _start_run(self) -> None:
-        self._start(lambda job: self._call(job, self._value_pressed(job)), self._take)
-
-    def _value_pressed(self, job: Job) -> Any:
-        """The value that was there when a button was pressed; on the job's thread.
-
-        The press may have overtaken what was typed before it: a control that is new to the page may speak to
-        the kernel's main thread while the others speak to another one.
-        """
-        job.stopping.wait(_OVERTAKEN)
-        return self.value
+        value = self.value
+        self._start(lambda job: self._call(job, value), self._take)
 
     def _start(self, call: Callable[[Job], T], then: Callable[[T], None]) -> None:
         """Start a slow call on a thread of its own, unless one is under way."""

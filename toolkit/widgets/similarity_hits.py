@@ -6,17 +6,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-import ipywidgets as widgets
+import anywidget
 import numpy as np
 import pandas as pd
 import traitlets
 
 from toolkit.analysis.wording import counted, shorten
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.redaction import Redactor, visible
 from toolkit.widgets.colouring import masked_text
-from toolkit.widgets.controls import TextField
-from toolkit.widgets.javascript import javascript_control
-from toolkit.widgets.texts import whole_number
+from toolkit.widgets.controls import Hear
+from toolkit.widgets.javascript import module, synced
 
 SHOWN: Final = 200
 """Hits of a result that are in the table; the frame has all."""
@@ -96,6 +95,16 @@ def _shown(text: str, redactor: Redactor) -> str:
     return visible(shorten(masked_text(text, redactor), _LONGEST)).replace("\n", " ")
 
 
+class Hits(anywidget.AnyWidget):
+    """The table in the page, drawn by ``js/hits.js``."""
+
+    _esm = module("hits")
+    rows = synced(traitlets.List(traitlets.Dict()))
+    caption = synced(traitlets.Unicode("No hits yet"))
+    moves = synced(traitlets.Bool())
+    version = synced(traitlets.Int())
+
+
 class HitTable:
     """The table, and a way to query from a hit.
 
@@ -103,46 +112,23 @@ class HitTable:
     ----------
     asked : callable
         Called with the place of a hit, from 0.
-    javascript : bool
-        False makes it plain markup and a line to type a rank into.
-    label : str
-        Of that line.
+    hear : callable
+        Takes the values of the panel's fields that come with a click.
     """
 
-    def __init__(self, asked: Callable[[int], None], *, javascript: bool, label: str) -> None:
-        self._asked = asked
+    def __init__(self, asked: Callable[[int], None], hear: Hear) -> None:
+        self._asked, self._hear = asked, hear
         self.rows: list[Hit] = []
-        self.table: Any = None
-        self.field: TextField | None = None
-        if javascript:
-            self.table = javascript_control(
-                "hits",
-                rows=traitlets.List(traitlets.Dict()),
-                caption=traitlets.Unicode("No hits yet"),
-                moves=traitlets.Bool(),
-                version=traitlets.Int(),
-            )()
-            self.table.on_msg(lambda _, content, __: self._message(content))
-            self.view = self.table
-        else:
-            self._markup = widgets.HTML()
-            # only Enter asks: leaving the field, which ends an edit as well, does not
-            self.field = TextField(
-                label, lambda: None, hint="number of its row, from 1; Enter asks", entered=self._entered
-            )
-            self.view = widgets.VBox([self._markup, self.field.view])
+        self.view = Hits()
+        self.view.on_msg(lambda _, content, __: self._message(content))
 
     def show(self, rows: list[Hit], caption: str) -> None:
         """Show these hits."""
         self.rows = rows
-        moves = any(row.moved for row in rows)
-        if self.table is None:
-            self._markup.value = table_markup(rows, caption)
-            return
-        with self.table.hold_sync():
-            self.table.rows, self.table.caption = [asdict(row) for row in rows], caption
-            self.table.moves = moves
-            self.table.version += 1
+        with self.view.hold_sync():
+            self.view.rows, self.view.caption = [asdict(row) for row in rows], caption
+            self.view.moves = any(row.moved for row in rows)
+            self.view.version += 1
 
     def _message(self, content: Any) -> None:
         """A message of the page: it is checked before it is used."""
@@ -150,44 +136,5 @@ class HitTable:
             return
         place = content.get("place")
         if content.get("kind") == "ask" and type(place) is int and 0 <= place < len(self.rows):
+            self._hear(content.get("fields"))
             self._asked(place)
-
-    def _entered(self) -> bool:
-        typed = "" if self.field is None else self.field.text.value.strip()
-        if self.field is None or not typed:
-            return False
-        place = (whole_number(typed) or 0) - 1
-        if not 0 <= place < len(self.rows):
-            self.field.problem = (
-                f"Type a number, 1 to {len(self.rows)}." if self.rows else "There are no hits."
-            )
-            return False
-        self.field.value = ""
-        self._asked(place)
-        return True
-
-
-def table_markup(rows: list[Hit], caption: str) -> str:
-    """The table as plain markup, every text escaped.
-
-    >>> "<td>&lt;b&gt;</td>" in table_markup([Hit("1", "<b>", "0.5", 0.5)], "1 hit")
-    True
-    """
-    moves = any(row.moved for row in rows)
-    names = ["Rank", "Id", "Score", *(["Moved"] if moves else [])]
-    head = "".join(f'<th scope="col">{name}</th>' for name in names)
-    lines = "".join(
-        f"<tr><td>{escape_html(row.rank)}</td><td>{escape_html(row.id)}{_more(row.more)}</td>"
-        f'<td class="tk-score"><span>{escape_html(row.score)}</span>'
-        f'<span class="tk-length" aria-hidden="true"><i style="width:{row.share * 100:.1f}%"></i></span></td>'
-        f"{f'<td>{escape_html(row.moved)}</td>' if moves else ''}</tr>"
-        for row in rows
-    )
-    return (
-        f'<table class="tk-hits"><caption>{escape_html(caption)}</caption><thead><tr>{head}</tr></thead>'
-        f"<tbody>{lines}</tbody></table>"
-    )
-
-
-def _more(text: str) -> str:
-    return f'<div class="tk-more">{escape_html(text)}</div>' if text else ""

@@ -11,8 +11,7 @@ from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, VectorQuery, WeightingStrategy
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets.choosing import choosing_list
-from toolkit.widgets.controls import TextField, note
+from toolkit.widgets.controls import Choices, Choosing, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.texts import whole_number
 
@@ -37,136 +36,37 @@ def described(info: IndexInfo) -> str:
 
 
 class OneOf:
-    """One of a few words, or none: a list to choose from, or without JavaScript a line to type it into.
+    """One of a few words, or none.
 
     Parameters
     ----------
     label : str
     changed : callable
     words : sequence of str
-    javascript : bool
     """
 
-    def __init__(self, label: str, changed: Changed, words: Sequence[str], *, javascript: bool) -> None:
-        self._changed, self._words = changed, tuple(words)
+    def __init__(self, label: str, changed: Changed, words: Sequence[str]) -> None:
+        self._changed = changed
         self._quiet = False
-        self._value: str | None = None
-        self._field: TextField | None = None
+        self.list = Choosing([_UNSAID, *words], label=label)
+        self.list.observe(lambda _: None if self._quiet else changed(), "value")
         self._note = widgets.HTML()
-        if javascript:
-            self.list = choosing_list([_UNSAID, *words], label=label)
-            self.list.observe(lambda change: self._chosen(change["new"]), "value")
-            controls = [self.list, self._note]
-        else:
-            self._field = TextField(
-                label, self._typed, hint=f"{', '.join(words)}; empty: {_UNSAID}", suggestions=words
-            )
-            controls = [self._field.view, self._note]
-        self.view = widgets.VBox(controls).add_class("tk-control")
+        self.view = widgets.VBox([self.list, self._note]).add_class("tk-control")
 
     @property
     def value(self) -> Any:
         """The word, or None."""
-        return self._value
+        return None if self.list.value == _UNSAID else self.list.value
 
     @value.setter
     def value(self, value: str | None) -> None:
-        self._value = value
         self._quiet = True
-        if self._field is not None:
-            self._field.value = value or ""
-        else:
-            self.list.value = value or _UNSAID
+        self.list.value = value or _UNSAID
         self._quiet = False
-
-    @property
-    def mistaken(self) -> bool:
-        """Whether another word was typed."""
-        return self._field is not None and self._field.problem is not None
 
     def remark(self, text: str) -> None:
         """Say something below it."""
         self._note.value = note(text)
-
-    def _chosen(self, value: str) -> None:
-        if not self._quiet:
-            self._value = None if value == _UNSAID else value
-            self._changed()
-
-    def _typed(self) -> None:
-        if self._field is None:
-            return
-        typed = str(self._field.value).upper()
-        if typed and typed not in self._words:
-            self._field.problem = f"Type one of {', '.join(self._words)}, or nothing."
-            return
-        self._value = typed or None
-        self._changed()
-
-
-class Included:
-    """What comes with a hit: ticks, or without JavaScript a line of words.
-
-    Parameters
-    ----------
-    changed : callable
-    javascript : bool
-    """
-
-    def __init__(self, changed: Changed, *, javascript: bool) -> None:
-        self._changed = changed
-        self._quiet = False
-        self._value: frozenset[str] = frozenset()
-        self.ticks: dict[str, Any] = {}
-        self._field: TextField | None = None
-        if javascript:
-            for name in _INCLUDED:
-                tick = widgets.Checkbox(
-                    description=f"include {name}", indent=False, layout=widgets.Layout(width="auto")
-                )
-                tick.observe(lambda _: self._ticked(), "value")
-                self.ticks[name] = tick
-            self.view = widgets.VBox([*self.ticks.values()]).add_class("tk-ticks")
-        else:
-            self._field = TextField(
-                "Include", self._typed, hint=", ".join(_INCLUDED), suggestions=[", ".join(_INCLUDED)]
-            )
-            self.view = self._field.view
-
-    @property
-    def value(self) -> frozenset[str]:
-        """Names out of metadata, data and vectors."""
-        return self._value
-
-    @value.setter
-    def value(self, value: frozenset[str]) -> None:
-        self._value = value
-        self._quiet = True
-        for name, tick in self.ticks.items():
-            tick.value = name in value
-        self._quiet = False
-        if self._field is not None:
-            self._field.value = ", ".join(name for name in _INCLUDED if name in value)
-
-    @property
-    def mistaken(self) -> bool:
-        """Whether other words were typed."""
-        return self._field is not None and self._field.problem is not None
-
-    def _ticked(self) -> None:
-        if not self._quiet:
-            self._value = frozenset(name for name, tick in self.ticks.items() if tick.value)
-            self._changed()
-
-    def _typed(self) -> None:
-        if self._field is None:
-            return
-        names = {name.strip().casefold() for name in str(self._field.value).split(",")} - {""}
-        if not names <= set(_INCLUDED):
-            self._field.problem = f"Type some of {', '.join(_INCLUDED)}, with commas."
-            return
-        self._value = frozenset(names)
-        self._changed()
 
 
 class Options:
@@ -176,24 +76,20 @@ class Options:
     ----------
     changed : callable
         Called after a person changed one, whether it can be used or not.
-    javascript : bool
     redactor : Redactor
     """
 
-    def __init__(self, changed: Changed, *, javascript: bool, redactor: Redactor) -> None:
+    def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self.top_k = TextField("How many (topK)", changed, hint=str(_DEFAULT))
         self.namespace = TextField("Namespace", changed, hint="the default one", suggestions=())
-        self.included = Included(changed, javascript=javascript)
-        self.filter = MetadataEditor(changed, javascript=javascript, redactor=redactor)
+        self.included = Choices("With each hit", changed, offered=_INCLUDED, searches=False)
+        self.filter = MetadataEditor(changed, redactor=redactor)
         words: dict[str, tuple[str, tuple[str, ...]]] = {
             "query_mode": ("Query mode", get_args(QueryMode)),
             "fusion_algorithm": ("Fusion", get_args(FusionAlgorithm)),
             "weighting_strategy": ("Weighting", get_args(WeightingStrategy)),
         }
-        self.scoring = {
-            name: OneOf(label, changed, options, javascript=javascript)
-            for name, (label, options) in words.items()
-        }
+        self.scoring = {name: OneOf(label, changed, options) for name, (label, options) in words.items()}
         self._redactor = redactor
         self._kind: str | None = None
         fields = [self.top_k.view, self.namespace.view, self.included.view]
@@ -228,8 +124,7 @@ class Options:
         """Whether a control shows what cannot be read, and so is no part of the options."""
         text = self.filter.text  # a filter that was set from Python is part of them, right or wrong
         older = text.problem is not None and text.text.value.strip() != visible(self.filter.value).strip()
-        choices: list[OneOf | Included] = [self.included, *self.scoring.values()]
-        return older or self.top_k.problem is not None or any(choice.mistaken for choice in choices)
+        return older or self.top_k.problem is not None
 
     def begin_in(self, names: Sequence[str]) -> None:
         """Offer these namespaces of a frame, and begin in it where there is one."""
@@ -245,7 +140,7 @@ class Options:
     def show(self, query: VectorQuery) -> None:
         """Show the options of a query."""
         self.top_k.value, self.namespace.value = str(query.top_k), query.namespace
-        self.included.value = frozenset(name for name in _INCLUDED if getattr(query, f"include_{name}"))
+        self.included.value = [name for name in _INCLUDED if getattr(query, f"include_{name}")]
         self.filter.value = query.filter
         for name, choice in self.scoring.items():
             choice.value = getattr(query, name)

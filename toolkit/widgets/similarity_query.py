@@ -95,17 +95,16 @@ class SimilarityQueryWidget(Panel):
             raise InputError(doing, got="a frame without ids", expected="a frame of vectors")
         self._pending: tuple[Question, dict[str, Any]] | None = None
         super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
-        script_on = self._javascript
         self.source = Source(self._touched, frame=frame, redactor=self._redactor)
-        self.options = Options(self._touched, javascript=script_on, redactor=self._redactor)
+        self.options = Options(self._touched, redactor=self._redactor)
         self._fields_known = frame is not None and "metadata" in frame.columns
         if frame is not None and self._fields_known:
             self.options.filter.learn(frame)
         if frame is not None and "namespace" in frame.columns:
             self.options.begin_in([str(name) for name in frame["namespace"].unique()])
-        self.actions = Actions(self._named_actions(), javascript=script_on)
+        self.actions = Actions(self._named_actions(), self.hear)
         self.results = Results(
-            self._ask_from, javascript=script_on, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
+            self._ask_from, self.hear, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
         )
         self._code = widgets.HTML()
         self._build()
@@ -210,11 +209,8 @@ class SimilarityQueryWidget(Panel):
         return found.frame
 
     def _start_run(self) -> None:
-        def ask(job: Job) -> Answer:
-            value = self._value_pressed(job)
-            return answer(self._service, job, value, self._pending)
-
-        self._start(ask, self._settle)
+        value, pending = self.value, self._pending
+        self._start(lambda job: answer(self._service, job, value, pending), self._settle)
 
     def _settle(self, found: Answer) -> None:
         self._remember(found)
@@ -252,7 +248,7 @@ class SimilarityQueryWidget(Panel):
         self.options.learn(info)
         self.source.learn_index(info)
         if not info.model:
-            self.source.text.text.placeholder = "this index has no model to embed a text with"
+            self.source.text.text.hint = "this index has no model to embed a text with"
         self._reflect(self._pending[0] if self._pending else self.value and asked_by(self.value))
         self.say(self._redactor.text(described(info)))
 

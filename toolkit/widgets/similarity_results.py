@@ -11,7 +11,7 @@ import pandas as pd
 from toolkit.analysis.rankings import score_moves
 from toolkit.analysis.wording import counted
 from toolkit.redaction import Redactor
-from toolkit.widgets.controls import note
+from toolkit.widgets.controls import Hear, note
 from toolkit.widgets.similarity_comparison import (
     comparison_svg,
     distribution_svg,
@@ -29,7 +29,8 @@ class Results:
     ----------
     asked : callable
         Called with a result and the place of the hit in it that is to be asked by.
-    javascript : bool
+    hear : callable
+        Takes the values of the panel's fields that come with a click.
     redactor : Redactor
     prefix : str
         Begins the ids of the figure, so that several stand on one page.
@@ -38,22 +39,18 @@ class Results:
     def __init__(
         self,
         asked: Callable[[pd.DataFrame, int], None],
+        hear: Hear,
         *,
-        javascript: bool,
         redactor: Redactor,
         prefix: str,
     ) -> None:
         self._redactor, self._prefix = redactor, prefix
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
-        self.table = HitTable(
-            lambda place: None if self.frame is None else asked(self.frame, place),
-            javascript=javascript, label="Query from hit",
-        )  # fmt: skip
+        self.table = HitTable(lambda place: None if self.frame is None else asked(self.frame, place), hear)
         self.pinned_table = HitTable(
-            lambda place: None if self.pinned is None else asked(self.pinned, place),
-            javascript=javascript, label="Query from pinned hit",
-        )  # fmt: skip
+            lambda place: None if self.pinned is None else asked(self.pinned, place), hear
+        )
         self.said, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._side_by_side = widgets.Box().add_class("tk-results")
         self.view = widgets.VBox([self.said, self._side_by_side]).add_class("tk-control")

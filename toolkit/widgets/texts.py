@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 
 
 def shared_start(names: Iterable[str]) -> str:
@@ -35,3 +36,19 @@ def whole_number(text: str) -> int | None:
     """
     found = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,3}(?:,[0-9]{3}){1,2}", text)
     return int(text.replace(",", "")) if found else None
+
+
+def short_names(names: Sequence[str], longest: int = 60) -> list[str]:
+    """Names for small places: without what all addresses share, shortened in the middle, still told apart.
+
+    >>> short_names(["https://shop.example/a/pay", "https://shop.example/a/mail", "x"])
+    ['pay', 'mail', 'x']
+    >>> short_names(["https://a.example/pay", "http://b.example/pay", "x"], longest=12)
+    ['a.exa…le/pay', 'http:…le/pay', 'x']
+    """
+    shared = shared_start(name for name in names if "://" in name)
+    rest = [name.removeprefix(shared).removeprefix("https://") or name for name in names]
+    end = longest // 2
+    short = [name if len(name) <= longest else f"{name[: longest - end - 1]}…{name[-end:]}" for name in rest]
+    seen = Counter(short)
+    return [whole if seen[name] > 1 else name for name, whole in zip(short, names, strict=True)]

@@ -36,6 +36,7 @@ export default {
     el.append(root);
 
     let range = null; // first and last bin, both included
+    const kernel = messenger(model, root);
     const bins = () => model.get("counts").length;
     const clamp = (bin) => Math.max(0, Math.min(bins() - 1, bin));
 
@@ -85,8 +86,7 @@ export default {
     const commit = () => {
       const starts = model.get("starts");
       const chosen = range ? [starts[range[0]], starts[range[1]] + model.get("width") - 1] : [];
-      model.set("selection", chosen);
-      model.save_changes();
+      kernel.send({ selection: chosen });
       draw();
     };
 
@@ -136,12 +136,11 @@ export default {
     });
 
     const changed = () => {
+      if (begun !== null || !kernel.confirmed()) return; // of a range that is no more
       read();
       draw();
     };
-    const names = ["counts", "selection"];
-    for (const name of names) model.on(`change:${name}`, changed);
     changed();
-    return () => names.forEach((name) => model.off(`change:${name}`, changed));
+    return listening(model, { "change:counts": changed, "change:selection": changed, "change:seq": changed });
   },
 };

@@ -3,16 +3,9 @@
 const ROW = 28;
 const SPARE = 12; // rows drawn above and below what is seen
 
-const element = (name, attributes = {}, text = null) => {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== null) made.textContent = text;
-  return made;
-};
-
 export default {
   render({ model, el }) {
-    const id = `tk-grid-${Math.random().toString(36).slice(2)}`;
+    const id = uniqueId();
     const root = element("div", {
       class: "tk-grid", role: "grid", tabindex: "0", "aria-multiselectable": "true", "aria-label": "Failures",
     });

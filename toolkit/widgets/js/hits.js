@@ -1,19 +1,12 @@
 // A table of hits. Each has a button that queries from it; arrows go from one to the next, so that Tab comes by
 // but once. Every text is put in as text.
-const element = (name, attributes = {}, text = null) => {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  if (text !== null) made.textContent = text;
-  return made;
-};
-
 export default {
   render({ model, el }) {
     const table = element("table", { class: "tk-hits" });
     el.append(table);
     let active = 0;
 
-    const ask = (place) => model.send({ kind: "ask", place });
+    const ask = (place) => model.send({ kind: "ask", place, fields: unconfirmed(el) });
     const buttons = () => [...table.querySelectorAll("button")];
 
     const activate = (place, focus) => {

@@ -1,29 +1,26 @@
-// A line of text that is completed while it is typed. Text goes to the kernel in messages, which keep their order:
-// no letter comes after its Enter. They are numbered, so that an answer to an older text changes nothing.
+// Text that is completed while it is typed. No letter comes after its Enter, and an answer to an older text changes
+// nothing.
 const PAUSE = 60; // milliseconds
 const ROOM = 190; // pixels below the field that are enough for the list
 
-const element = (name, attributes) => {
-  const made = document.createElement(name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  return made;
-};
-
 export default {
   render({ model, el }) {
-    const id = `tk-completing-${Math.random().toString(36).slice(2)}`;
+    const id = uniqueId();
     const lines = model.get("lines");
+    const follows = model.get("follows");
+    const completes = model.get("completes");
     const label = element("label", { for: id, class: "widget-label" });
     const input = element(lines ? "textarea" : "input", {
-      id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", "aria-autocomplete": "list",
-      "aria-controls": `${id}-list`, ...(lines ? { rows: 1, "aria-haspopup": "listbox" } : { type: "text", role: "combobox", "aria-expanded": "false" }),
+      id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", ...(lines ? { rows: 1 } : { type: "text" }),
+      ...(completes ? { "aria-autocomplete": "list", "aria-controls": `${id}-list` } : {}),
+      ...(!completes ? {} : lines ? { "aria-haspopup": "listbox" } : { role: "combobox", "aria-expanded": "false" }),
     });
     const list = element("div", { id: `${id}-list`, role: "listbox", class: "tk-offers", popover: "manual" });
     const field = element("div", { class: "tk-field tk-entry" });
-    field.append(label, input, list);
+    field.append(label, input, ...(completes ? [list] : []));
     el.append(field);
 
-    let seq = model.get("seq");
+    let last = model.get("value"); // what the kernel was told last, or has set
     let wanted = false; // whether somebody waits for offers
     let untold = false; // letters that the kernel does not know of yet
     let offers = [];
@@ -46,10 +43,12 @@ export default {
     const tell = (event) => {
       clearTimeout(pause);
       untold = false;
-      seq += 1;
+      if (follows || event !== "typed") last = input.value;
       const head = input.value.slice(0, input.selectionStart);
-      model.send({ event, seq, text: input.value, head });
+      const fields = event === "submit" ? { fields: unconfirmed(el) } : {};
+      kernel.send({ event, text: input.value, head, ...fields });
     };
+    const kernel = messenger(model, field, () => input.value !== last && tell("changed"));
 
     const mark = (chosen) => {
       active = chosen;
@@ -82,7 +81,7 @@ export default {
       }));
       mark(-1);
       list.classList.toggle("tk-open", offers.length > 0);
-      if (!lines) input.setAttribute("aria-expanded", String(offers.length > 0));
+      if (completes && !lines) input.setAttribute("aria-expanded", String(offers.length > 0));
       if (!list.showPopover || !list.isConnected) return; // then it is drawn below the field
       if (list.matches(":popover-open") !== offers.length > 0) list.togglePopover();
       if (offers.length) place();
@@ -92,6 +91,7 @@ export default {
       if (list.children.length) show([]);
     };
     const ask = () => {
+      if (!completes) return;
       wanted = true;
       tell("typed");
     };
@@ -110,12 +110,12 @@ export default {
       fit();
       wanted = untold = true;
       clearTimeout(pause);
-      pause = setTimeout(() => tell("typed"), PAUSE);
+      if (completes || follows) pause = setTimeout(() => tell("typed"), PAUSE);
     });
     input.addEventListener("click", ask);
     input.addEventListener("blur", () => {
       close();
-      tell("changed");
+      if (untold || input.value !== last) tell("changed");
     });
     input.addEventListener("keydown", (event) => {
       if (event.isComposing || event.ctrlKey || event.metaKey) return;
@@ -148,15 +148,15 @@ export default {
     sized.observe(field);
 
     const changed = () => {
-      if (untold || model.get("seq") < seq) return; // of a text that is no more
-      seq = model.get("seq");
-      if (input.value !== model.get("value")) {
-        input.value = model.get("value");
+      if (untold || !kernel.confirmed()) return; // of a text that is no more
+      last = model.get("value");
+      if (input.value !== last) {
+        input.value = last;
         fit();
       }
     };
     const answered = () => {
-      if (!untold && model.get("seq") === seq) show(wanted && document.activeElement === input ? model.get("offers") : []);
+      if (!untold && kernel.confirmed()) show(wanted && document.activeElement === input ? model.get("offers") : []);
     };
     const attend = () => {
       if (!model.get("wanted")) return;
@@ -168,9 +168,9 @@ export default {
       model.set("wanted", false);
       model.save_changes();
     };
-    const handlers = { "change:value": changed, "change:seq": answered, "change:wanted": attend };
-    handlers["change:label"] = handlers["change:hint"] = named;
-    for (const [event, handler] of Object.entries(handlers)) model.on(event, handler);
+    const stop = listening(model, {
+      "change:value": changed, "change:seq": answered, "change:wanted": attend, "change:label": named, "change:hint": named,
+    });
     named();
     input.value = model.get("value");
     attend();
@@ -179,7 +179,7 @@ export default {
       cancelAnimationFrame(frame);
       sized.disconnect();
       window.removeEventListener("scroll", scrolled, { capture: true });
-      for (const [event, handler] of Object.entries(handlers)) model.off(event, handler);
+      stop();
     };
   },
 };

@@ -1,0 +1,97 @@
+// Several values out of many: a line to search in, and a box to tick for each value in sight. Enter takes the first that
+// is found; what is typed itself is taken with the button that offers it.
+const PAUSE = 100; // milliseconds
+
+export default {
+  render({ model, el }) {
+    const id = uniqueId();
+    const field = element("div", { class: "tk-field tk-choices" });
+    const head = element(model.get("searches") ? "label" : "div", { class: "widget-label" });
+    const input = element("input", { id, type: "text", autocomplete: "off", spellcheck: "false" });
+    const rows = element("div", { class: "tk-ticks", role: "group" });
+    const literal = element("button", { type: "button", class: "jupyter-button tk-literal" });
+    if (model.get("searches")) head.htmlFor = id;
+    field.append(head, ...(model.get("searches") ? [input] : []), rows, literal);
+    el.append(field);
+    const kernel = messenger(model, field);
+    let pause = 0;
+
+    const search = () => {
+      clearTimeout(pause);
+      kernel.send({ event: "typed", text: input.value });
+    };
+    const boxes = () => [...rows.querySelectorAll("input")].filter((box) => !box.closest("label").hidden);
+    const stops = () => [input, ...boxes(), ...(literal.hidden ? [] : [literal])];
+
+    const added = () => {
+      const label = element("label");
+      const box = element("input", { type: "checkbox" });
+      box.addEventListener("change", () => kernel.send({ event: "ticked", value: label.value, on: box.checked }));
+      const name = element("span");
+      name.append("", element("small"));
+      label.append(box, name);
+      rows.append(label);
+      return label;
+    };
+    const draw = () => {
+      head.textContent = model.get("label");
+      rows.setAttribute("aria-label", `${model.get("label")}: values`);
+      input.placeholder = model.get("hint");
+      if (!kernel.confirmed()) return;
+      const found = model.get("rows");
+      const labels = [...rows.children];
+      while (labels.length < found.length) labels.push(added());
+      const sought = Boolean(input.value.trim());
+      labels.forEach((label, place) => { // the same boxes again: the focus stays
+        label.hidden = place >= found.length;
+        if (label.hidden) return;
+        const { value, text, title, count, on } = found[place];
+        const [box, name] = label.children;
+        label.value = value;
+        label.title = title;
+        label.classList.toggle("tk-first", sought && place === 0);
+        box.checked = on;
+        name.firstChild.data = text;
+        name.lastChild.textContent = count;
+      });
+      const offered = model.get("literal");
+      literal.hidden = !offered;
+      literal.textContent = offered;
+      if (document.activeElement?.closest("[hidden]") && field.contains(document.activeElement)) input.focus();
+    };
+    const take = (event) => {
+      clearTimeout(pause);
+      kernel.send({ event, text: input.value });
+      input.value = "";
+      input.focus();
+    };
+
+    input.addEventListener("input", () => {
+      clearTimeout(pause);
+      pause = setTimeout(search, PAUSE);
+    });
+    literal.addEventListener("click", () => take("literal"));
+    field.addEventListener("keydown", (event) => {
+      const stop = stops();
+      const at = stop.indexOf(event.target);
+      const moves = { ArrowDown: at + 1, ArrowUp: at - 1 };
+      if (event.key === "Enter" && event.target === input && !event.shiftKey && !event.isComposing) {
+        if (input.value.trim()) take("enter");
+      } else if (event.key === "Escape" && input.value) {
+        input.value = "";
+        input.focus();
+        search();
+      } else if (event.key in moves && at >= 0) stop[Math.max(0, Math.min(stop.length - 1, moves[event.key]))].focus();
+      else return;
+      event.preventDefault();
+    });
+    draw();
+    const end = listening(model, {
+      "change:rows": draw, "change:literal": draw, "change:label": draw, "change:seq": draw,
+    });
+    return () => {
+      clearTimeout(pause);
+      end();
+    };
+  },
+};
