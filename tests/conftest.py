@@ -15,6 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 import pytest
 
 import toolkit as tk
+from toolkit.local.service import LocalService
 
 _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 
@@ -142,3 +143,27 @@ def server() -> Iterator[ScriptedServer]:
     http.shutdown()
     http.server_close()
     thread.join()
+
+
+@pytest.fixture(scope="session")
+def local_indexes() -> Iterator[dict[str, tk.Service]]:
+    """An embedded service to write to, by its indexes: dense (2 dimensions), sparse, hybrid; no models.
+
+    Every test of the session shares it: write to a namespace of the test's own.
+    """
+    specs = {
+        "dense": "dense:dense:2:EUCLIDEAN",
+        "sparse": "sparse:sparse",
+        "hybrid": "hybrid:hybrid:2:COSINE",
+    }
+    with LocalService(indexes=list(specs.values())) as running:
+        yield {
+            name: tk.connect(
+                queue_url=running.url,
+                queue_token=running.token,
+                vector_url=f"{running.url}/vector/{name}",
+                vector_token=running.token,
+                environ={},
+            )
+            for name in specs
+        }

@@ -97,13 +97,19 @@ def test_pieces_and_limits(server):
     assert json.loads(server.asked[-1].body)["limit"] == 1
 
 
-def test_fetch_keeps_the_order_and_leaves_out_what_is_not_there(server):
-    """Ids come in the order asked for; missing ones have no row; a prefix that hits the limit is refused."""
+def test_fetch_has_a_row_for_each_id_in_the_order_asked_for(server):
+    """Missing and repeated ids are seen in rows and receipt; a prefix that hits the limit is refused."""
     service = index(server)
     server.json(json.dumps(INFO).encode())
     server.json(result([row("z", 1, 2), None, row("a", 3, 4)]))
-    frame = tk.fetch_vectors(service, ["z", "nope", "a"])
-    assert frame["id"].tolist() == ["z", "a"]
+    frame = tk.fetch_vectors(service, ["z", "nope", "a", "z"])
+    assert frame["id"].tolist() == ["z", "nope", "a", "z"]
+    assert json.loads(server.asked[-1].body)["ids"] == ["z", "nope", "a"]
+    assert frame["vector_problem"].dropna().to_dict() == {1: "no such id"}
+    assert frame["vector"].isna().tolist() == [False, True, False, False]
+    assert tk.receipt(frame).notes == ("1 of 3 ids is not there", "1 id was asked for more than once")
+    usable = tk.as_matrix(frame[frame["vector_problem"].isna()])
+    assert usable.tolist() == [[1, 2], [3, 4], [1, 2]]
     server.json(json.dumps(INFO).encode())
     server.json(result([row(str(i), 1, 2) for i in range(1000)]))
     with pytest.raises(InputError, match="load_vectors"):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -10,12 +11,13 @@ from urllib.parse import quote
 
 import msgspec
 
+from toolkit.arguments import nearest, text, wrong
 from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
 from toolkit.client.request import Answer, Request, not_as_specified
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError
-from toolkit.filters.query import VectorQuery
-from toolkit.settings.service import Service
+from toolkit.filters.query import VectorQuery, numbers, sparse_vector
+from toolkit.settings.service import Service, half_of
 
 UPSERT_BATCH: Final = 1000
 PREFIX_LIMIT: Final = 1000
@@ -263,18 +265,25 @@ def wire_query(query: VectorQuery) -> dict[str, Any]:
     return body | {name: value for name, value in options.items() if value is not None}
 
 
-def upsert_vectors(service: Service, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> int:
+def upsert_vectors(
+    service: Service,
+    rows: Mapping[str, Any] | Iterable[Mapping[str, Any]],
+    *,
+    namespace: str | None = None,
+) -> int:
     """Insert or replace vectors, or texts for the index's own model to embed.
 
     Parameters
     ----------
     service : Service
-    rows : iterable of mapping
-        Each with ``id`` and one of: ``vector`` (d numbers), ``sparse`` (indices and values), both (hybrid
-        indexes), or ``data`` alone (text that the index embeds). Optional ``metadata`` (a mapping) and,
-        with a vector, ``data``.
-    namespace : str
-        Made when it does not exist.
+    rows : mapping, iterable of mapping, or DataFrame
+        Each with ``id`` and one of: ``vector`` (d finite numbers), ``sparse``
+        (``{"indices": …, "values": …}`` or a pair of them), both (hybrid indexes), or ``data`` alone (text
+        that the index embeds). Optional: ``metadata`` (a mapping, or its JSON text), with a vector ``data``,
+        and ``namespace``. A frame of `load_vectors` is fine as it is: ``sparse_indices`` and
+        ``sparse_values`` are read too. Missing values (None, NaN, NA) count as not given.
+    namespace : str, optional
+        Where all rows go. Made when it does not exist. Default: the row's own ``namespace``, else ``""``.
 
     Returns
     -------
@@ -284,58 +293,150 @@ def upsert_vectors(service: Service, rows: Iterable[Mapping[str, Any]], *, names
     Raises
     ------
     InputError
-        A row without an id, or without anything to store; rows before it may have been sent.
+        A row without an id or without anything to store, with a name that is not known, or with numbers that
+        are not finite; it says which row. A note says how many rows before it have been stored.
     ServiceError
         When asking fails; a note on the error says how many rows had been stored by then.
+
+    Examples
+    --------
+    >>> upsert_vectors(service, [{"id": "a", "vectr": [0.1, 0.2]}])
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.InputError: reading row 0 of rows: got the name 'vectr'; ... Did you mean 'vector'? ...
     """
+    half_of(service, "vector")
+    if namespace is not None:
+        text("namespace", namespace)
     sent = 0
     with Transport.to(service, "vector") as transport:
-        for batch in _batches(rows):
-            operation = "upsert" if {"vector", "sparseVector"} & batch[0].keys() else "upsert-data"
-            request = _post(f"storing vectors in {_title(namespace)}", operation, namespace, batch)
-            try:
+        try:
+            for space, operation, batch in _batches(_rows(rows), namespace):
+                request = _post(f"storing vectors in {_title(space)}", operation, space, batch)
                 transport.fetch(request, result_bytes)
-            except Exception as error:
-                error.add_note(f"Rows stored before this batch: {sent:,}.")
-                raise
-            sent += len(batch)
+                sent += len(batch)
+        except BaseException as error:
+            error.add_note(f"Rows stored before this: {sent:,}.")
+            raise
     return sent
 
 
-def _batches(rows: Iterable[Mapping[str, Any]]) -> Iterable[list[dict[str, Any]]]:
-    """Batches of at most 1,000 rows, of vectors only or of texts only, in the order given."""
+_NAMES: Final = (
+    "id", "vector", "sparse", "metadata", "data", "namespace", "sparse_indices", "sparse_values",
+    "vector_problem",
+)  # fmt: skip
+"""What a row may have; the last four are columns of `load_vectors`."""
+
+
+def _rows(rows: Any) -> Iterator[Mapping[str, Any]]:
+    """Rows of whatever holds them; a frame a batch at a time, as its rows as mappings take much memory."""
+    if isinstance(rows, Mapping):
+        yield rows
+    elif hasattr(rows, "columns") and hasattr(rows, "iloc"):
+        for start in range(0, len(rows), UPSERT_BATCH):
+            yield from rows.iloc[start : start + UPSERT_BATCH].to_dict("records")
+    elif isinstance(rows, str | bytes) or not isinstance(rows, Iterable):
+        raise wrong("rows", rows, "a mapping, several, or a DataFrame")
+    else:
+        yield from rows
+
+
+def _batches(
+    rows: Iterator[Mapping[str, Any]], namespace: str | None
+) -> Iterator[tuple[str, str, list[dict[str, Any]]]]:
+    """Batches of at most 1,000 rows of one namespace and one operation, in the order given."""
     batch: list[dict[str, Any]] = []
-    for row in rows:
-        wire = _wire_row(row)
-        mixed = batch and ({"vector", "sparseVector"} & batch[0].keys() == set()) != (
-            {"vector", "sparseVector"} & wire.keys() == set()
-        )
-        if len(batch) == UPSERT_BATCH or mixed:
-            yield batch
+    last = ("", "")
+    for place, row in enumerate(rows):
+        space, wire = _wire_row(f"row {place:,} of rows", row)
+        operation = "upsert" if {"vector", "sparseVector"} & wire.keys() else "upsert-data"
+        there = (space if namespace is None else namespace, operation)
+        if batch and (len(batch) == UPSERT_BATCH or there != last):
+            yield (*last, batch)
             batch = []
+        last = there
         batch.append(wire)
     if batch:
-        yield batch
+        yield (*last, batch)
 
 
-def _wire_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    identity = row.get("id")
-    if not isinstance(identity, str) or not identity:
-        raise InputError("storing a vector", got=f"id={identity!r}", expected="text that is not empty")
+def _wire_row(name: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The namespace of a row, and the row as the service's JSON object."""
+    if not isinstance(row, Mapping):
+        raise wrong(name, row, "a mapping with an id and a vector, sparse vector or data")
+    for key in row:
+        if key not in _NAMES:
+            raise InputError(
+                f"reading {name}",
+                got=f"the name {str(key)[:80]!r}",
+                expected="names that a row may have",
+                next_step=nearest(key, _NAMES),
+            )
+    given = {key: value for key, value in row.items() if not _missing(value)}
+    identity = text(f"the id of {name}", row.get("id"), empty=False)
+    if "vector_problem" in given:
+        raise InputError(
+            f"reading {name}",
+            got=f"{identity!r}, whose vector_problem is {str(given['vector_problem'])[:80]!r}",
+            expected="a vector that can be stored",
+            next_step="Leave such rows out: rows[rows['vector_problem'].isna()].",
+        )
     wire: dict[str, Any] = {"id": identity}
-    if row.get("vector") is not None:
-        wire["vector"] = [float(value) for value in row["vector"]]
-    if row.get("sparse") is not None:
-        indices, values = row["sparse"]
-        wire["sparseVector"] = {"indices": [int(i) for i in indices], "values": [float(v) for v in values]}
-    for name in ("metadata", "data"):
-        if row.get(name) is not None:
-            wire[name] = row[name]
+    if "vector" in given:
+        wire["vector"] = numbers(f"the vector of {name}", given["vector"])
+    sparse = given.get("sparse")
+    if sparse is None and {"sparse_indices", "sparse_values"} & given.keys():
+        sparse = (given.get("sparse_indices", ()), given.get("sparse_values", ()))
+    if sparse is not None:
+        found = sparse_vector(f"the sparse vector of {name}", sparse)
+        wire["sparseVector"] = {"indices": found.indices, "values": found.values}
+    if "metadata" in given:
+        wire["metadata"] = _metadata(f"the metadata of {name}", given["metadata"])
+    if "data" in given:
+        wire["data"] = text(f"the data of {name}", given["data"])
     if not {"vector", "sparseVector", "data"} & wire.keys():
         raise InputError(
-            f"storing {identity!r}", got="no vector, no sparse vector, no data", expected="one of them"
+            f"reading {name}",
+            got=f"{identity!r} with no vector, no sparse vector, no data",
+            expected="one of them",
         )
-    return wire
+    if "vector" in row and not {"vector", "sparseVector"} & wire.keys():
+        raise InputError(
+            f"reading {name}",
+            got=f"{identity!r} with data and an empty vector",
+            expected="a vector, or data alone, which the index then embeds itself",
+            next_step="Leave the name 'vector' out to let the index embed the data.",
+        )
+    return text(f"the namespace of {name}", given.get("namespace", "")), wire
+
+
+def _missing(value: Any) -> bool:
+    """Whether a value stands for nothing: None, what is not equal to itself (NaN), or does not say (NA)."""
+    if value is None:
+        return True
+    if hasattr(value, "__len__"):
+        return False
+    try:
+        return bool(value != value)  # noqa: PLR0124 - the very thing that is asked
+    except (TypeError, ValueError):
+        return True
+
+
+def _metadata(name: str, given: Any) -> Any:
+    """Metadata as JSON, from a mapping or from its text; what JSON has no number for is refused."""
+    expected = "a mapping of JSON values, or its JSON text"
+    if isinstance(given, str):
+        try:
+            given = json.loads(given)
+        except (ValueError, RecursionError):
+            raise InputError(f"reading {name}", got="text that is not JSON", expected=expected) from None
+    if not isinstance(given, Mapping):
+        raise wrong(name, given, expected)
+    try:
+        # not msgspec, which writes NaN as null
+        return msgspec.Raw(json.dumps(dict(given), allow_nan=False).encode())
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InputError(f"reading {name}", got=str(error)[:80], expected=expected) from None
 
 
 def _post(doing: str, operation: str, namespace: str, body: Any) -> Request:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+import numpy as np
+
+from toolkit.arguments import choice, flag, nearest, shown, text, whole, wrong
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter
 
@@ -21,6 +23,8 @@ _DEFAULTS: Final[dict[str, object]] = {
     "vector": None,
     "data": None,
     "sparse": None,
+    "id": None,
+    "exclude_self": False,
     "top_k": 10,
     "include_metadata": False,
     "include_vectors": False,
@@ -39,7 +43,7 @@ class SparseVector(NamedTuple):
     Attributes
     ----------
     indices : tuple of int
-        Distinct, at least 0.
+        At least 0; the service adds up the values of repeated ones.
     values : tuple of float
         One for each index.
     """
@@ -50,7 +54,7 @@ class SparseVector(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VectorQuery:
-    """What to ask a vector index: by vector, by text, by sparse vector, or by dense and sparse together.
+    """What to ask a vector index: by vector, text, sparse vector, dense and sparse together, or stored id.
 
     Parameters
     ----------
@@ -62,6 +66,10 @@ class VectorQuery:
     sparse : mapping or pair, optional
         Sparse vector: ``{"indices": …, "values": …}`` or ``(indices, values)``. Together with `vector` on
         hybrid indexes.
+    id : str, optional
+        Id of a vector in the index: what is similar to it. The vector is fetched first.
+    exclude_self : bool, default False
+        Whether the vector asked for by `id` is left out of its own results.
     top_k : int, default 10
         At most this many results, at least 1.
     include_metadata, include_vectors, include_data : bool, default False
@@ -93,6 +101,8 @@ class VectorQuery:
     vector: tuple[float, ...] | None
     data: str | None
     sparse: SparseVector | None
+    id: str | None
+    exclude_self: bool
     top_k: int
     include_metadata: bool
     include_vectors: bool
@@ -109,6 +119,8 @@ class VectorQuery:
         vector: Iterable[float] | None = None,
         data: str | None = None,
         sparse: Mapping[str, Iterable[float]] | tuple[Iterable[int], Iterable[float]] | None = None,
+        id: str | None = None,  # noqa: A002 - the service's own name
+        exclude_self: bool = False,
         top_k: int = 10,
         include_metadata: bool = False,
         include_vectors: bool = False,
@@ -120,32 +132,37 @@ class VectorQuery:
         query_mode: QueryMode | None = None,
     ) -> None:
         values: dict[str, object] = {
-            "vector": None if vector is None else _numbers("vector", vector),
-            "data": None if data is None else _text("data", data),
-            "sparse": None if sparse is None else _sparse(sparse),
-            "top_k": _count(top_k),
-            "include_metadata": _flag("include_metadata", include_metadata),
-            "include_vectors": _flag("include_vectors", include_vectors),
-            "include_data": _flag("include_data", include_data),
-            "filter": filter.text() if isinstance(filter, MetadataFilter) else _text("filter", filter),
-            "namespace": _text("namespace", namespace),
-            "weighting_strategy": _choice(
-                "weighting_strategy", weighting_strategy, get_args(WeightingStrategy)
+            "vector": None if vector is None else tuple(numbers("vector", vector)),
+            "data": None if data is None else text("data", data, empty=False),
+            "sparse": None if sparse is None else sparse_vector("sparse", sparse),
+            "id": None if id is None else text("id", id, empty=False),
+            "exclude_self": flag("exclude_self", exclude_self),
+            "top_k": whole("top_k", top_k),
+            "include_metadata": flag("include_metadata", include_metadata),
+            "include_vectors": flag("include_vectors", include_vectors),
+            "include_data": flag("include_data", include_data),
+            "filter": filter.text() if isinstance(filter, MetadataFilter) else text("filter", filter),
+            "namespace": text("namespace", namespace),
+            "weighting_strategy": choice(
+                "weighting_strategy", weighting_strategy, get_args(WeightingStrategy), optional=True
             ),
-            "fusion_algorithm": _choice("fusion_algorithm", fusion_algorithm, get_args(FusionAlgorithm)),
-            "query_mode": _choice("query_mode", query_mode, get_args(QueryMode)),
+            "fusion_algorithm": choice(
+                "fusion_algorithm", fusion_algorithm, get_args(FusionAlgorithm), optional=True
+            ),
+            "query_mode": choice("query_mode", query_mode, get_args(QueryMode), optional=True),
         }
         for name, value in values.items():
             object.__setattr__(self, name, value)
-        given = [name for name in ("vector", "data", "sparse") if values[name] is not None]
-        if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"]):
+        given = [name for name in ("vector", "data", "sparse", "id") if values[name] is not None]
+        if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"], ["id"]):
             raise _refusal(
-                " and ".join(given) or "no question", "one of vector, data, sparse, or vector and sparse"
+                " and ".join(given) or "no question",
+                "one of vector, data, sparse, id, or vector and sparse",
             )
-        if self.data == "":
-            raise _refusal("an empty text for data", "at least one character")
         if self.query_mode is not None and self.data is None:
             raise _refusal(f"query_mode={self.query_mode!r} without data", "query_mode only for text queries")
+        if self.exclude_self and self.id is None:
+            raise _refusal("exclude_self=True without id", "exclude_self only for queries by id")
 
     def scope(self) -> dict[str, Any]:
         """What is asked, as JSON-able values: for receipts. A vector is named by its size and SHA-256."""
@@ -180,75 +197,78 @@ class VectorQuery:
         return {name: value for name, value in found if value != _DEFAULTS[name]}
 
 
-def _numbers(name: str, values: Iterable[float]) -> tuple[float, ...]:
+def numbers(name: str, values: object) -> list[float]:
+    """Finite numbers of one axis, at least one.
+
+    >>> numbers("vector", (1, 0.5))
+    [1.0, 0.5]
+    """
+    expected = "a sequence of finite numbers"
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
-        raise _refusal(f"{type(values).__name__} for {name}", "a sequence of finite numbers")
-    numbers = tuple(_number(name, place, value) for place, value in enumerate(values))
-    if not numbers:
-        raise _refusal(f"no numbers for {name}", "at least one")
-    return numbers
+        raise wrong(name, values, expected)
+    given = values if isinstance(values, np.ndarray) else list(values)
+    try:
+        found = np.asarray(given)
+    except (ValueError, TypeError, OverflowError):
+        found = np.empty(len(given), dtype=object)
+        found[:] = given
+    if found.ndim != 1 or not found.size:
+        shape = f"shape {found.shape}" if found.size else "nothing"
+        raise InputError(f"reading {name}", got=shape, expected=f"{expected} with one axis, at least one")
+    if found.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
+        # truth values, texts, fractions, whatever: one by one, as only some of them are numbers
+        return [_number(name, place, value) for place, value in enumerate(given)]
+    finite = np.isfinite(found)
+    if not finite.all():
+        place = int(finite.argmin())
+        raise InputError(
+            f"reading {name}", got=f"{found[place]} at position {place}", expected="finite numbers"
+        )
+    return [float(value) for value in found.tolist()]
 
 
 def _number(name: str, place: int, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise _refusal(f"{type(value).__name__} at position {place} of {name}", "a finite number")
+        raise InputError(
+            f"reading {name}", got=f"{shown(value)} at position {place}", expected="finite numbers"
+        )
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise _refusal(f"{number} at position {place} of {name}", "a finite number")
+        raise InputError(f"reading {name}", got=f"{number} at position {place}", expected="finite numbers")
     return number
 
 
-def _sparse(given: Mapping[str, Iterable[float]] | tuple[Iterable[float], Iterable[float]]) -> SparseVector:
+def sparse_vector(name: str, given: object) -> SparseVector:
+    """A sparse vector from ``{"indices": …, "values": …}`` or ``(indices, values)``."""
+    expected = "{'indices': …, 'values': …}, or a pair of them"
     if isinstance(given, Mapping):
         if set(given) != {"indices", "values"}:
-            raise _refusal(f"names {', '.join(map(str, given))} in sparse", "indices and values")
+            odd = next((key for key in given if key not in ("indices", "values")), None)
+            raise InputError(
+                f"reading {name}",
+                got=f"the names {', '.join(map(repr, given)) or 'none'}"[:120],
+                expected=expected,
+                next_step=nearest(odd, ("indices", "values")) if odd is not None else None,
+            )
         given = (given["indices"], given["values"])
     if not isinstance(given, tuple | list) or len(given) != 2:  # noqa: PLR2004 - a pair
-        raise _refusal(f"{type(given).__name__} for sparse", "indices and values")
-    indices, values = _numbers("sparse indices", given[0]), _numbers("sparse values", given[1])
-    whole = tuple(int(index) for index in indices)
-    if whole != indices or min(whole) < 0 or len(set(whole)) != len(whole):
-        raise _refusal(
-            "sparse indices that are negative, fractional or repeated", "distinct whole numbers from 0"
+        raise wrong(name, given, expected)
+    indices, values = numbers(f"{name} indices", given[0]), numbers(f"{name} values", given[1])
+    whole_ones = tuple(int(index) for index in indices)
+    if list(whole_ones) != indices or min(whole_ones) < 0:
+        raise InputError(
+            f"reading {name}", got="indices that are negative or fractional", expected="whole numbers from 0"
         )
-    if len(whole) != len(values):
-        raise _refusal(f"{len(whole)} sparse indices and {len(values)} values", "as many of each")
-    return SparseVector(whole, values)
-
-
-def _count(value: object) -> int:
-    try:
-        count = 0 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        count = 0
-    if count < 1:
-        raise _refusal(f"top_k={value!r}", "a whole number from 1")
-    return count
-
-
-def _flag(name: str, value: object) -> bool:
-    if not isinstance(value, bool):
-        raise _refusal(f"{name}={value!r}", "True or False")
-    return value
-
-
-def _text(name: str, value: object) -> str:
-    if not isinstance(value, str):
-        raise _refusal(f"{type(value).__name__} for {name}", "text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise _refusal(f"a lone surrogate in {name}", "text that can be sent as UTF-8") from None
-    return str(value)
-
-
-def _choice(name: str, value: object, allowed: tuple[str, ...]) -> object:
-    if value is not None and value not in allowed:
-        raise _refusal(f"{name}={value!r}", f"None or one of {', '.join(allowed)}")
-    return value
+    if len(indices) != len(values):
+        raise InputError(
+            f"reading {name}",
+            got=f"{len(indices)} indices and {len(values)} values",
+            expected="as many of each",
+        )
+    return SparseVector(whole_ones, tuple(values))
 
 
 def _refusal(got: str, expected: str) -> InputError:

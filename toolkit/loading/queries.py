@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
+import pyarrow as pa
 
+from toolkit.arguments import texts, wrong
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import query_bytes
+from toolkit.client.vectors import fetch_bytes, query_bytes
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.filters.query import FusionAlgorithm, QueryMode, VectorQuery, WeightingStrategy
-from toolkit.settings.service import Service
+from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
+from toolkit.settings.service import Service, half_of
 from toolkit.tables.frames import to_frame
-from toolkit.tables.vectors import decode_hits
+from toolkit.tables.vectors import decode_hits, decode_vectors
+
+_BATCH = 1000  # ids a fetch takes
 
 
 def query(
@@ -25,14 +30,17 @@ def query(
     *,
     vector: npt.ArrayLike | None = None,
     sparse: Mapping[str, Iterable[float]] | tuple[Iterable[int], Iterable[float]] | None = None,
-    top_k: int = 10,
-    filter: str | MetadataFilter = "",  # noqa: A002 - the service's own name
-    namespace: str = "",
-    include_metadata: bool = False,
-    include_vectors: bool = False,
-    include_data: bool = False,
+    id: str | Iterable[str] | None = None,  # noqa: A002 - the service's own name
+    exclude_self: bool | None = None,
+    top_k: int | None = None,
+    filter: str | MetadataFilter | None = None,  # noqa: A002 - the service's own name
+    namespace: str | None = None,
+    include_metadata: bool | None = None,
+    include_vectors: bool | None = None,
+    include_data: bool | None = None,
     weighting_strategy: WeightingStrategy | None = None,
     fusion_algorithm: FusionAlgorithm | None = None,
+    query_mode: QueryMode | None = None,
 ) -> pd.DataFrame:
     """Find the vectors most similar to one vector, or to each of several.
 
@@ -41,20 +49,28 @@ def query(
     service : Service
         From `connect`.
     queries : VectorQuery or iterable of VectorQuery, optional
-        Ready-made queries, by vector or by text, mixed as you like. Everything else is then in them.
+        Ready-made queries, by vector, text or id, mixed as you like. Every option below that is given beside
+        them overrides theirs. Exactly one of `queries`, `vector` (perhaps with `sparse`), `sparse`, `id`.
     vector : array_like, optional
         Shape (d,) for one query or (m, d) for a batch of m; finite numbers.
     sparse : mapping or pair, optional
         Sparse vector: ``{"indices": …, "values": …}``. With `vector` on a hybrid index.
-    top_k : int
+    id : str or iterable of str, optional
+        Ids of vectors in the index, one query each: what is similar to them. They are fetched first.
+    exclude_self : bool, default False
+        Whether a vector asked for by `id` is left out of its own results. It is the first of them otherwise,
+        as nothing is more similar to it.
+    top_k : int, default 10
         At most this many hits a query. A selective filter can give fewer.
-    filter : str or MetadataFilter
+    filter : str or MetadataFilter, default ""
         Metadata filter in the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
-    namespace : str
-    include_metadata, include_vectors, include_data : bool
+    namespace : str, default ""
+    include_metadata, include_vectors, include_data : bool, default False
         What comes with each hit.
     weighting_strategy : {"IDF"}, optional
     fusion_algorithm : {"RRF", "DBSF"}, optional
+    query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
+        Which halves of a hybrid index a text query uses.
 
     Returns
     -------
@@ -67,7 +83,7 @@ def query(
     Raises
     ------
     InputError
-        When it is not clear what is asked.
+        When it is not clear what is asked, an option cannot be used, or the index has no such id.
     UnprocessableError
         When the index cannot answer it: another dimension, another kind.
     ServiceError
@@ -84,27 +100,38 @@ def query(
     >>> hits = query(service, vector=tk.as_matrix(vectors), top_k=5)
     >>> hits.groupby("query")["rank"].max().tolist()
     [5, 5, 5]
+    >>> similar = query(service, id=vectors["id"][0], exclude_self=True, top_k=5)
+    >>> len(similar), vectors["id"][0] in set(similar["id"])
+    (5, False)
     """
+    half_of(service, "vector")
+    options = {
+        "exclude_self": exclude_self,
+        "top_k": top_k,
+        "filter": filter,
+        "namespace": namespace,
+        "include_metadata": include_metadata,
+        "include_vectors": include_vectors,
+        "include_data": include_data,
+        "weighting_strategy": weighting_strategy,
+        "fusion_algorithm": fusion_algorithm,
+        "query_mode": query_mode,
+    }
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    asked = {"queries": queries, "vector": vector, "sparse": sparse, "id": id}
+    kinds = [name for name, value in asked.items() if value is not None]
+    if kinds not in (["queries"], ["vector"], ["sparse"], ["vector", "sparse"], ["id"]):
+        raise InputError(
+            "reading what to query",
+            got=" and ".join(kinds) or "none of queries, vector, sparse and id",
+            expected="one of queries, vector, sparse, id, or vector and sparse",
+            next_step="To search by text, use query_text.",
+        )
     if queries is not None:
-        if vector is not None or sparse is not None:
-            raise InputError(
-                "querying", got="queries, and vector= or sparse= beside them", expected="one of them"
-            )
-        asked = [queries] if isinstance(queries, VectorQuery) else list(queries)
-    else:
-        options: dict[str, Any] = {
-            "sparse": sparse,
-            "top_k": top_k,
-            "filter": filter,
-            "namespace": namespace,
-            "include_metadata": include_metadata,
-            "include_vectors": include_vectors,
-            "include_data": include_data,
-            "weighting_strategy": weighting_strategy,
-            "fusion_algorithm": fusion_algorithm,
-        }
-        asked = [VectorQuery(vector=one, **options) for one in _several(vector)]
-    return _hits(service, asked)
+        return _hits(service, [replace(one, **given) for one in _ready(queries)])
+    if id is not None:
+        return _hits(service, [VectorQuery(id=one, **given) for one in texts("id", id, column="id")])
+    return _hits(service, [VectorQuery(vector=one, sparse=sparse, **given) for one in _several(vector)])
 
 
 def query_text(
@@ -141,6 +168,8 @@ def query_text(
 
     Raises
     ------
+    InputError
+        When a text is empty or an option cannot be used.
     UnprocessableError
         When the index has no embedding model.
     ServiceError
@@ -152,7 +181,7 @@ def query_text(
     >>> list(hits.columns), len(hits)
     (['query', 'rank', 'id', 'score'], 3)
     """
-    texts = [text] if isinstance(text, str) else list(text)
+    half_of(service, "vector")
     asked = [
         VectorQuery(
             data=one,
@@ -166,32 +195,123 @@ def query_text(
             fusion_algorithm=fusion_algorithm,
             query_mode=query_mode,
         )
-        for one in texts
+        for one in texts("text", text)
     ]
     return _hits(service, asked)
 
 
 def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
     if not asked:
-        raise InputError("querying", got="no query", expected="at least one")
+        raise InputError("reading what to query", got="no query", expected="at least one")
     with Transport.to(service, "vector") as transport:
-        answers = query_bytes(transport, asked)
+        answers = query_bytes(transport, _with_vectors(transport, asked))
     table = decode_hits(
         answers,
         vectors=any(one.include_vectors for one in asked),
         metadata=any(one.include_metadata for one in asked),
         data=any(one.include_data for one in asked),
     )
+    if any(one.exclude_self for one in asked):
+        table = _without_selves(table, asked)
     frame = to_frame(table)
     frame.attrs["queries"] = [one.scope() for one in asked]
     return frame
+
+
+def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[VectorQuery]:
+    """The queries, those by id with the vectors of these ids instead."""
+    wanted: dict[str, list[str]] = {}
+    for one in asked:
+        if one.id is not None:
+            wanted.setdefault(one.namespace, []).append(one.id)
+    if not wanted:
+        return asked
+    stored: dict[tuple[str, str], dict[str, Any]] = {}
+    for namespace, ids in wanted.items():
+        unique = list(dict.fromkeys(ids))
+        for start in range(0, len(unique), _BATCH):
+            raw = fetch_bytes(
+                transport,
+                namespace=namespace,
+                ids=unique[start : start + _BATCH],
+                include_metadata=False,
+                include_data=False,
+            )
+            for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
+                stored[namespace, row["id"]] = row
+    return [one if one.id is None else _by_vector(one, stored.get((one.namespace, one.id))) for one in asked]
+
+
+def _by_vector(one: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
+    where = f"namespace {one.namespace!r}" if one.namespace else "the default namespace"
+    doing = f"querying by id in {where}"
+    if row is None:
+        raise InputError(
+            doing,
+            got=f"the id {one.id!r}, which is not there",
+            expected="the id of a vector in the index",
+            next_step="load_vectors lists the ids; list_namespaces the other namespaces.",
+        )
+    if row["vector_problem"] is not None:
+        raise InputError(doing, got=f"{one.id!r}: {row['vector_problem']}", expected="a usable vector")
+    sparse = None
+    if row["sparse_indices"]:
+        sparse = SparseVector(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
+    return replace(
+        one,
+        id=None,
+        exclude_self=False,
+        vector=row["vector"],
+        sparse=sparse,
+        # one more, as the vector itself is taken out
+        top_k=one.top_k + one.exclude_self,
+    )
+
+
+def _without_selves(table: pa.Table, asked: list[VectorQuery]) -> pa.Table:
+    """The hits without those that a query by id has of itself, ranks counted anew, at most `top_k` each."""
+    queries, ids = table["query"].to_pylist(), table["id"].to_pylist()
+    ranks, keep = [], []
+    last, rank = -1, 0
+    for number, identity in zip(queries, ids, strict=True):
+        one = asked[number]
+        rank = rank if number == last else 0
+        last = number
+        kept = not (one.exclude_self and identity == one.id) and rank < one.top_k
+        rank += kept
+        keep.append(kept)
+        ranks.append(rank)
+    place = table.schema.get_field_index("rank")
+    table = table.set_column(place, table.schema.field("rank"), pa.array(ranks, pa.int64()))
+    return table.filter(pa.array(keep, pa.bool_()))
+
+
+def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
+    expected = "a VectorQuery, or several"
+    hint = "For vectors use vector=, for stored ids id=, for text query_text."
+    if isinstance(queries, VectorQuery):
+        return [queries]
+    if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(queries, Iterable):
+        raise wrong("queries", queries, expected, hint)
+    found = list(queries)
+    for place, one in enumerate(found):
+        if not isinstance(one, VectorQuery):
+            raise wrong(f"queries at position {place}", one, expected, hint)
+    return found
 
 
 def _several(vector: npt.ArrayLike | None) -> list[Any]:
     """One vector or the rows of a matrix; None (a sparse query) as it is."""
     if vector is None:
         return [None]
-    matrix = np.asarray(vector)
+    try:
+        matrix = np.asarray(vector)
+    except (ValueError, TypeError):
+        raise InputError(
+            "reading vector", got="rows of different lengths", expected="shape (d,) or (m, d)"
+        ) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
-        raise InputError("querying", got=f"vectors of shape {matrix.shape}", expected="shape (d,) or (m, d)")
+        raise InputError(
+            "reading vector", got=f"shape {matrix.shape}", expected="finite numbers of shape (d,) or (m, d)"
+        )
     return [matrix] if matrix.ndim == 1 else list(matrix)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final, Unpack
 
 import pandas as pd
@@ -19,6 +21,7 @@ from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.ranges import KEY, Include, Range, RangeReader
 from toolkit.loading.work import Checkpoint, Piece, Work
+from toolkit.receipt import Receipt
 from toolkit.settings.service import Service, half_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
@@ -32,6 +35,8 @@ Prefixes = str | Sequence[str] | None
 
 _NUMBER_BYTES: Final = 4
 _FETCH_BATCH: Final = 1000
+ABSENT: Final = "no such id"
+"""The `vector_problem` of an id that was fetched and is not there."""
 _ASSUMPTIONS: Final = ("a cursor keeps its place in the range while vectors come and go",)
 
 
@@ -188,7 +193,7 @@ def iter_vectors(
 
 def fetch_vectors(
     service: Service,
-    ids: Iterable[str] | None = None,
+    ids: str | Iterable[str] | None = None,
     *,
     prefix: str | None = None,
     namespace: str = "",
@@ -201,8 +206,8 @@ def fetch_vectors(
     Parameters
     ----------
     service : Service
-    ids : iterable of str, optional
-        Exact ids. Those that are not there have no row. Either `ids` or `prefix`.
+    ids : str, iterable of str, or DataFrame, optional
+        Exact ids, or a frame whose ``id`` column is taken. Either `ids` or `prefix`.
     prefix : str, optional
         The vectors whose ids start with it: at most 1,000 (the service's limit); `load_vectors` with a prefix
         has none.
@@ -213,32 +218,49 @@ def fetch_vectors(
     Returns
     -------
     pandas.DataFrame
-        The columns of `load_vectors`, in the order of `ids`.
+        The columns of `load_vectors`. For `ids` one row an id, in the order given, as often as it is given.
+        The row of an id that is not there has nothing else, and its ``vector_problem`` is ``"no such id"``.
+        The receipt in ``attrs`` says in its notes how many are not there and how many were repeated.
 
     Raises
     ------
     InputError
-        For neither or both of `ids` and `prefix`, and for a prefix that matches 1,000 vectors or more.
+        For neither or both of `ids` and `prefix`, for a prefix that matches 1,000 vectors or more, and for
+        an argument that cannot be used.
     ServiceError
         When asking fails.
 
     Examples
     --------
     >>> some = load_vectors(service, namespace="runbooks", limit=2)["id"].tolist()
-    >>> fetch_vectors(service, [*some, "not there"], namespace="runbooks")["id"].tolist() == some
+    >>> fetched = fetch_vectors(service, [some[1], "nope", *some], namespace="runbooks")
+    >>> fetched["id"].tolist() == [some[1], "nope", *some]
     True
+    >>> fetched["vector_problem"].dropna().to_dict()
+    {1: 'no such id'}
+    >>> tk.receipt(fetched).notes
+    ('1 of 3 ids is not there', '1 id was asked for more than once')
     """
-    wanted = None if ids is None else list(dict.fromkeys([ids] if isinstance(ids, str) else ids))
-    if (wanted is None) == (not prefix):
+    half = half_of(service, "vector")
+    arguments.text("namespace", namespace)
+    flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
+    include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    asked = None if ids is None else arguments.texts("ids", ids, column="id")
+    if prefix is not None:
+        arguments.text("prefix", prefix, empty=False)
+    if (asked is None) == (prefix is None):
         raise InputError(
-            "fetching vectors",
-            got="neither ids nor a prefix" if wanted is None else "ids and a prefix",
-            expected="one",
+            "reading ids and prefix",
+            got="neither" if asked is None else "both",
+            expected="one of them",
+            next_step="load_vectors loads all ids.",
         )
+    wanted = list(dict.fromkeys(asked or ()))
+    started = datetime.now(UTC)
     with Transport.to(service, "vector") as transport:
         dimension = read_info(transport).dimension or None
         batches: list[list[str] | None] = [None]
-        if wanted is not None:
+        if asked is not None:
             batches = [wanted[start : start + _FETCH_BATCH] for start in range(0, len(wanted), _FETCH_BATCH)]
         tables = [schemas.vectors(dimension).empty_table()]
         for some in batches:
@@ -255,14 +277,52 @@ def fetch_vectors(
                 decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
             )
     table = pa.concat_tables(tables)
-    if wanted is None and table.num_rows >= PREFIX_LIMIT:
+    if asked is None and table.num_rows >= PREFIX_LIMIT:
         raise InputError(
             f"fetching the vectors with prefix {prefix!r}",
             got=f"{table.num_rows:,}, the most a fetch returns, so there may be more",
             expected="fewer",
             next_step=f"Use load_vectors(service, prefix={prefix!r}), which has no limit.",
         )
-    return to_frame(table)
+    notes: list[str] = []
+    if asked is not None:
+        table, missing = _as_asked(table, asked, namespace)
+        repeated = sum(count > 1 for count in Counter(asked).values())
+        if missing:
+            notes.append(f"{missing:,} of {len(wanted):,} ids {'is' if missing == 1 else 'are'} not there")
+        if repeated:
+            notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} asked for more than once")
+    receipt = Receipt(
+        what="vectors",
+        source=service.redactor.url(half.url),
+        scope={
+            "namespaces": [namespace],
+            "prefix": prefix,
+            "ids": None if asked is None else len(wanted),
+            "include": include.names,
+        },
+        started_at=started.isoformat(timespec="milliseconds"),
+        ended_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        pages=len(batches),
+        requests=len(batches) + 1,
+        rows=table.num_rows,
+        notes=tuple(notes),
+        complete=True,
+    )
+    return to_frame(table, receipt)
+
+
+def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Table, int]:
+    """A row for each id asked for, in that order; how many of them are not there."""
+    found = {identity: place for place, identity in enumerate(table["id"].to_pylist())}
+    missing = list(dict.fromkeys(identity for identity in asked if identity not in found))
+    absent = pa.Table.from_pylist(
+        [{"namespace": namespace, "id": one, "vector_problem": ABSENT} for one in missing],
+        schema=table.schema,
+    )
+    found |= {identity: table.num_rows + place for place, identity in enumerate(missing)}
+    both = pa.concat_tables([table, absent])
+    return both.take(pa.array([found[identity] for identity in asked], pa.int64())), len(missing)
 
 
 def open_vectors(

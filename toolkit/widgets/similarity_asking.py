@@ -12,7 +12,7 @@ import pandas as pd
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.loading.queries import query
-from toolkit.loading.vectors import fetch_vectors
+from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.settings.service import Service
 from toolkit.widgets.similarity_question import Question, vectors_of
 from toolkit.widgets.work import Job
@@ -83,7 +83,7 @@ def _fetched(service: Service, identity: str, namespace: str) -> Question:
     found = fetch_vectors(
         service, [identity], namespace=namespace, include_metadata=False, include_data=False
     )
-    if not len(found):
+    if found["vector_problem"].iloc[0] == ABSENT:
         raise InputError(
             f"asking by the vector of {identity!r}",
             got=f"no such id in {f'namespace {namespace!r}' if namespace else 'the default namespace'}",

@@ -1,0 +1,125 @@
+"""Upserts: every form of rows that is documented, and nothing reported stored that was not."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError
+
+
+def stored(service: tk.Service, namespace: str = "") -> pd.DataFrame:
+    """What the index holds, by id."""
+    return tk.load_vectors(service, namespace=namespace, progress=False).set_index("id")
+
+
+@pytest.mark.parametrize("namespace", ["documented"])
+def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namespace):
+    """A mapping of indices and values, a pair, and numpy arrays, come back as they were given."""
+    service = local_indexes["sparse"]
+    rows = [
+        {"id": "mapping", "sparse": {"indices": [3, 9], "values": [0.5, 0.25]}},
+        {"id": "pair", "sparse": ([3, 9], [0.5, 0.25])},
+        {"id": "arrays", "sparse": {"indices": np.array([3, 9]), "values": np.array([0.5, 0.25])}},
+    ]
+    assert tk.upsert_vectors(service, rows, namespace=namespace) == 3
+    found = stored(service, namespace)
+    assert {tuple(one) for one in found["sparse_indices"]} == {(3, 9)}
+    assert {tuple(one) for one in found["sparse_values"]} == {(0.5, 0.25)}
+
+
+def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
+    """A dict is one row; a generator and a frame are many, metadata given as a mapping or as JSON text."""
+    service = local_indexes["dense"]
+    assert tk.upsert_vectors(service, {"id": "one", "vector": [1, 0]}, namespace="forms") == 1
+    rows = ({"id": f"g{n}", "vector": np.array([n, 1.0])} for n in range(3))
+    assert tk.upsert_vectors(service, rows, namespace="forms") == 3
+    frame = pd.DataFrame(
+        {
+            "id": ["f0", "f1"],
+            "vector": [[1.0, 2.0], [3.0, 4.0]],
+            "metadata": [{"a": 1}, None],
+            "data": ["x", np.nan],
+        }
+    )
+    assert tk.upsert_vectors(service, frame, namespace="forms") == 2
+    found = stored(service, "forms")
+    assert sorted(found.index) == ["f0", "f1", "g0", "g1", "g2", "one"]
+    assert json.loads(found["metadata"]["f0"]) == {"a": 1}
+    assert found["metadata"].isna()["f1"]
+    assert (found["data"]["f0"], found["data"].isna()["f1"]) == ("x", True)
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "hybrid"])
+def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
+    """load_vectors, then upsert_vectors: into the rows' own namespaces, or into another one."""
+    service = local_indexes[kind]
+    half = {"vector": [0.5, 0.25]} if kind != "sparse" else {}
+    half |= {"sparse": ([1], [2.0])} if kind != "dense" else {}
+    for namespace in ("from", "also"):
+        rows = [{"id": f"{namespace}-{n}", **half, "metadata": {"n": n}, "data": "text"} for n in range(2)]
+        tk.upsert_vectors(service, rows, namespace=namespace)
+    frame = tk.load_vectors(service, namespace=["from", "also"], progress=False)
+    assert tk.upsert_vectors(service, frame, namespace="to") == 4
+    copied = stored(service, "to")
+    original = frame.set_index("id").assign(namespace="to")
+    pd.testing.assert_frame_equal(copied.loc[original.index], original, check_like=True)
+    assert tk.upsert_vectors(service, frame) == 4
+    assert len(stored(service, "from")) == len(stored(service, "also")) == 2
+    assert tk.upsert_vectors(service, frame.to_dict("records"), namespace="to") == 4
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"id": "a", "vectr": [1.0, 2.0]}, "row 1 of rows: got the name 'vectr'.*Did you mean 'vector'"),
+        ({"id": "a", "vector": [1.0, 2.0], "meta": {}}, "row 1.*'meta'.*metadata"),
+        ({"id": "a", "vector": [1.0, float("nan")]}, "the vector of row 1 of rows: got nan at position 1"),
+        ({"id": "a", "vector": np.array([np.inf, 1])}, "the vector of row 1 of rows: got inf at position 0"),
+        ({"id": "a", "sparse": ([1], [float("-inf")])}, "the sparse vector of row 1.*-inf at position 0"),
+        ({"id": "a", "sparse": {"indices": [1], "vals": [1]}}, "row 1.*Did you mean 'values'"),
+        ({"id": "a", "sparse": ([-1], [1])}, "row 1.*negative"),
+        ({"id": "a", "vector": [1.0], "metadata": {"a": float("nan")}}, "the metadata of row 1"),
+        ({"id": "a", "vector": [1.0], "metadata": {"a": {1, 2}}}, "the metadata of row 1"),
+        ({"id": "a", "vector": [1.0], "metadata": "{"}, "the metadata of row 1.*not JSON"),
+        ({"id": "a", "vector": [1.0], "metadata": [1]}, "the metadata of row 1 of rows: got list of 1"),
+        ({"id": "a", "vector": [1.0], "data": 5}, "the data of row 1 of rows: got 5"),
+        ({"id": 5, "vector": [1.0]}, "the id of row 1 of rows: got 5"),
+        ({"vector": [1.0]}, "the id of row 1 of rows: got None"),
+        ({"id": "a", "vector": []}, "the vector of row 1 of rows: got nothing"),
+        ({"id": "a", "vector": None, "data": "text"}, "row 1 of rows.*an empty vector"),
+        ({"id": "a", "vector_problem": "no vector", "data": "text"}, "row 1 of rows.*no vector"),
+        ({"id": "a"}, "row 1 of rows.*no vector, no sparse vector, no data"),
+        ({"id": "a", "vector": [1.0], "namespace": 5}, "the namespace of row 1 of rows"),
+        (5, "row 1 of rows: got 5"),
+        ("id", "row 1 of rows: got 'id'"),
+    ],
+)
+def test_a_row_that_cannot_be_stored_is_named(server, row, says):
+    """The error names the row by its place, and a note says what was stored before it: nothing was sent."""
+    server.always(b'{"result": "Success"}')
+    with pytest.raises(InputError, match=says) as raised:
+        tk.upsert_vectors(server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row])
+    assert raised.value.__notes__ == ["Rows stored before this: 0."]
+    assert server.asked == []
+
+
+def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
+    """1,000 rows have gone when row 1,200 turns out to be bad: the note says so."""
+    server.always(b'{"result": "Success"}')
+    frame = pd.DataFrame({"id": [str(n) for n in range(1500)], "vector": [[1.0]] * 1200 + [[np.nan]] * 300})
+    with pytest.raises(InputError, match="row 1,200 of rows: got nan at position 0") as raised:
+        tk.upsert_vectors(server.service(), frame)
+    assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize("rows", [None, 5, "text", b"bytes"])
+def test_what_holds_no_rows_is_refused(server, rows):
+    """The error says what is expected."""
+    with pytest.raises(InputError, match=r"reading rows.*a mapping, several, or a DataFrame"):
+        tk.upsert_vectors(server.service(), rows)
