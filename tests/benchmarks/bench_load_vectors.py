@@ -3,10 +3,13 @@
     .venv/bin/python tests/benchmarks/bench_load_vectors.py [--entries 20000] [--rounds 5] [--quick]
 
 768 dimensions, metadata and text. At 50 ms a request the pages are asked for ahead: what latency costs is
-compared with what it costs who asks for one page after the other.
+compared with what it costs who asks for one page after the other. pysimdjson has no wheel for every Python:
+the load without it is measured, too.
 """
 
 from __future__ import annotations
+
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,6 +19,7 @@ from replay import Range, replaying
 from upstash_vector import Index
 
 import toolkit as tk
+from toolkit.tables import floats
 
 TOKEN = "token-of-the-benchmark"
 LATENCY = 0.05
@@ -28,7 +32,10 @@ def main() -> None:
     site = Range(chosen.entries)
     print(f"load_vectors: {chosen.entries:,} x {site.dimension}, {chosen.rounds} rounds")
     with replaying(site) as near, replaying(site, latency=LATENCY) as far:
-        same(sdk_loop(near.url), load(near.url))
+        theirs = sdk_loop(near.url)
+        same(theirs, load(near.url))
+        same(theirs, load_without_pysimdjson(near.url))
+        del theirs
         near.counts(), far.counts()
         load(far.url)
         pages, _ = far.counts()
@@ -37,6 +44,7 @@ def main() -> None:
                 "bare reading": lambda: bare(near.url),
                 "upstash-vector range loop": lambda: len(sdk_loop(near.url)),
                 "load_vectors": lambda: len(load(near.url)),
+                "load_vectors without pysimdjson": lambda: len(load_without_pysimdjson(near.url)),
                 "bare reading, 50 ms": lambda: bare(far.url),
                 "load_vectors, 50 ms": lambda: len(load(far.url)),
             },
@@ -45,6 +53,8 @@ def main() -> None:
         )
     ours = medians["load_vectors"]
     against("load_vectors / SDK loop", ours / medians["upstash-vector range loop"], at_most=1 / 3)
+    without = medians["load_vectors without pysimdjson"]
+    against("without pysimdjson / SDK loop", without / medians["upstash-vector range loop"], at_most=1 / 3)
     against("load_vectors / bare reading", ours / medians["bare reading"], at_most=2)
     waited = medians["load_vectors, 50 ms"] - ours
     one_after_another = pages * LATENCY
@@ -61,6 +71,12 @@ def load(address: str) -> pd.DataFrame:
     if not tk.receipt(frame).complete:
         raise SystemExit(f"not complete: {tk.receipt(frame)}")
     return frame
+
+
+def load_without_pysimdjson(address: str) -> pd.DataFrame:
+    """The same as on a Python that pysimdjson has no wheel for."""
+    with patch.object(floats, "READERS", (floats.msgspec_block,)):
+        return load(address)
 
 
 def sdk_loop(address: str) -> pd.DataFrame:

@@ -15,7 +15,7 @@ from toolkit.client.dense import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata
-from toolkit.tables.floats import READERS, as_singles, as_value, dense_column, orjson_block, simdjson_block
+from toolkit.tables.floats import READERS, as_singles, as_value, dense_column, msgspec_block, simdjson_block
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
 
@@ -174,10 +174,10 @@ vector_texts = st.one_of(
 
 @given(st.lists(vector_texts, max_size=6), st.sampled_from([3, None]))
 def test_every_reader_of_numbers_gives_the_same(found, dimension):
-    """pysimdjson, orjson and the lenient reader agree bit by bit, and on what is wrong with the others."""
+    """pysimdjson, msgspec and the lenient reader agree bit by bit, and on what is wrong with the others."""
     encoded = [text.encode() for text in found]
     one_by_one = [as_singles(as_value(text), dimension) for text in encoded]
-    for reader in (simdjson_block, orjson_block):
+    for reader in (simdjson_block, msgspec_block):
         column, problems = dense_column(encoded, dimension, reader=reader)
         assert problems == [problem for _, problem in one_by_one]
         for item, (singles, _) in zip(column, one_by_one, strict=True):
@@ -210,12 +210,12 @@ def test_a_bad_vector_leaves_its_block_as_it_is():
     assert np.array_equal(kept, np.array(block[:50] + block[51:], dtype=np.float32))
 
 
-def test_an_interpreter_without_pysimdjson_reads_with_orjson():
+def test_an_interpreter_without_pysimdjson_reads_with_msgspec():
     """Where the quickest reader cannot be imported, the next one is used, and the numbers are the same."""
     code = (
         "import sys; sys.modules['simdjson'] = None\n"
-        "from toolkit.tables.floats import READERS, dense_column, orjson_block\n"
-        "assert READERS == (orjson_block,)\n"
+        "from toolkit.tables.floats import READERS, dense_column, msgspec_block\n"
+        "assert READERS == (msgspec_block,)\n"
         "print(dense_column([b'[0.1, 1]', b'[NaN, 1]'], 2)[0].to_pylist())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
