@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toolkit.analysis import callback_states, count_by, count_labels, failure_overview, new_and_gone
+from toolkit.analysis import count_by, count_labels, count_states, failure_overview, new_and_gone
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
@@ -37,7 +37,7 @@ def test_counting_nothing():
     """An empty frame gives no rows, with columns."""
     assert list(count_by(frame(), "workflow_url")) == ["workflow_url", "count", "share"]
     assert list(count_labels(frame())) == ["label", "count", "share"]
-    assert list(callback_states(frame())) == ["state", "count", "share", "meaning"]
+    assert list(count_states(frame())) == ["state", "count", "share", "meaning"]
 
 
 def test_labels_count_under_each():
@@ -53,7 +53,7 @@ def test_labels_count_under_each():
 def test_callback_states_need_first():
     """States that need a person come first, unknown ones are kept as they came, none is last."""
     states = ["CALLBACK_SUCCESS", "CALLBACK_SUCCESS", None, "CALLBACK_FAIL", "CALLBACK_ASLEEP"]
-    counted = callback_states(frame(*({"failure_function_state": state} for state in states)))
+    counted = count_states(frame(*({"failure_function_state": state} for state in states)))
     assert counted["state"].fillna("-").tolist() == [
         "CALLBACK_FAIL",
         "CALLBACK_SUCCESS",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.analysis import error_text, error_texts, mask_text
+from toolkit.analysis import count_errors, error_text, mask_text
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
@@ -113,19 +113,19 @@ def test_equal_failures_stand_together():
         {"dlq_id": "bin", "response_body_bytes": b"\xff" * 2048},
         {"dlq_id": "none"},
     ]
-    found = error_texts(frame_from_rows(rows, FAILURES))
+    found = count_errors(frame_from_rows(rows, FAILURES))
     assert found["text"].tolist() == ["no user <n>", "binary, <n> bytes", "empty body"]
     assert found["count"].tolist() == [3, 1, 1]
     assert found["workflows"].tolist() == [2, 1, 1]
     assert found["dlq_id"].tolist() == ["new", "bin", "none"]
     assert found["example"].tolist() == ["no user 22", "binary, 2,048 bytes", "empty body"]
     assert found["share"].tolist() == [0.6, 0.2, 0.2]
-    assert len(error_texts(frame_from_rows(rows, FAILURES), top=1)) == 1
+    assert len(count_errors(frame_from_rows(rows, FAILURES), top=1)) == 1
 
 
 def test_no_rows():
     """An empty frame gives no rows, with types."""
-    found = error_texts(frame_from_rows([], FAILURES))
+    found = count_errors(frame_from_rows([], FAILURES))
     assert len(found) == 0
     assert str(found["last_at"].dtype) == "datetime64[ms, UTC]"
 
@@ -143,8 +143,8 @@ def test_secrets_are_cleaned_before_and_after_reading():
         [{"dlq_id": str(n), "response_body": body} for n, body in enumerate(bodies)], FAILURES
     )
     redactor = Redactor(key=b"k", own=[Secret(secret)])
-    assert "canary" in error_texts(rows)["example"].str.cat()
-    assert "canary" not in error_texts(rows, clean=redactor.text)[["text", "example"]].to_csv()
+    assert "canary" in count_errors(rows)["example"].str.cat()
+    assert "canary" not in count_errors(rows, clean=redactor.text)[["text", "example"]].to_csv()
 
 
 @pytest.mark.parametrize(

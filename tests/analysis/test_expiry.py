@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from toolkit.analysis import expiring, expiry_summary
+from toolkit.analysis import count_expiring, expiring
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
@@ -27,7 +27,7 @@ def test_expiry_by_hand():
     assert found["hours_left"].fillna(-999).tolist() == [-24.0, 6.0, 144.0, -999]
     assert found["basis"].fillna("-").tolist() == ["failed_at", "created_at", "failed_at", "-"]
     assert str(found["expires_at"].dtype) == "datetime64[ms, UTC]"
-    summary = expiry_summary(found)
+    summary = count_expiring(rows, "7d", NOW)
     assert dict(zip(summary["when"], summary["count"], strict=True)) == {
         "already due": 1, "within 6 hours": 1, "within 24 hours": 0,
         "within 3 days": 0, "later": 1, "unknown": 1,
@@ -36,6 +36,6 @@ def test_expiry_by_hand():
 
 def test_nothing_expires():
     """No rows give no rows, with types, and a summary of zeros."""
-    found = expiring(frame_from_rows([], FAILURES), timedelta(days=3), NOW)
-    assert len(found) == 0
-    assert expiry_summary(found)["count"].tolist() == [0] * 6
+    nothing = frame_from_rows([], FAILURES)
+    assert len(expiring(nothing, timedelta(days=3), NOW)) == 0
+    assert count_expiring(nothing, timedelta(days=3), NOW)["count"].tolist() == [0] * 6

@@ -54,6 +54,38 @@ class FailureCalendar:
         )
 
 
+def count_by_hour(failures: IntoFrame, *, tz: str = "UTC") -> pd.DataFrame:
+    """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at`, `created_at`.
+    tz : str
+        Name of a time zone, such as ``"Europe/Istanbul"``: office hours are local.
+
+    Returns
+    -------
+    pandas.DataFrame
+        168 rows, one a weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
+        (Int64), `count` (Int64). Failures without a plausible time (2000 to 2099) are not counted.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or the time zone is not known.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)  # two Mondays
+    >>> counts = count_by_hour(pd.DataFrame({"failed_at": times, "created_at": times}))
+    >>> counts[counts["count"] > 0]
+       weekday  hour  count
+    10     Mon    10      2
+    """
+    return failure_calendar(failures, tz=tz).to_frame()
+
+
 def failure_calendar(failures: IntoFrame, *, tz: str = "UTC") -> FailureCalendar:
     """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 from narwhals.typing import IntoFrame
 
 from toolkit.errors import InputError
+from toolkit.times import parse_time
 
 NONE: Final = "(none)"
 """How a missing value is named where a text is needed."""
@@ -71,7 +72,7 @@ def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str)
             doing,
             got=f"{', '.join(nested)}, which holds lists, maps or bytes",
             expected="columns of single values",
-            next_step="Use count_labels for labels, or explode the column first.",
+            next_step="Use count_labels for labels, or explode_headers for headers.",
         )
 
 
@@ -84,6 +85,11 @@ def effective_time() -> nw.Expr:
     """When a row counts as failed: `failed_at`, else `created_at`; null where neither is a plausible time."""
     when = nw.coalesce(nw.col("failed_at"), nw.col("created_at"))
     return nw.when(when.is_between(EARLIEST, LATEST, closed="left")).then(when)
+
+
+def when_counted(now: datetime | None) -> datetime:
+    """The time that spans and ages are counted from: the clock's by default, UTC."""
+    return datetime.now(UTC) if now is None else parse_time(now, exact=True, name="now")
 
 
 def named(value: object) -> str:

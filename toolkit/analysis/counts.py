@@ -84,6 +84,11 @@ def count_labels(failures: IntoFrame) -> pd.DataFrame:
         `label` (str), `count` (Int64), `share` (float64, of all failures: the shares can add up to more than
         1), the largest count first and equal ones by label.
 
+    Raises
+    ------
+    InputError
+        When it is no frame, or has no `labels`.
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -107,7 +112,7 @@ def count_labels(failures: IntoFrame) -> pd.DataFrame:
     )
 
 
-def callback_states(failures: IntoFrame) -> pd.DataFrame:
+def count_states(failures: IntoFrame) -> pd.DataFrame:
     """Count failures by the state of their failure callback, those that need a person first.
 
     Parameters
@@ -122,11 +127,16 @@ def callback_states(failures: IntoFrame) -> pd.DataFrame:
         first in the order failed, in progress, canceled, succeeded; then unknown ones as they came; then
         none.
 
+    Raises
+    ------
+    InputError
+        When it is no frame, or has no `failure_function_state`.
+
     Examples
     --------
     >>> import pandas as pd
     >>> states = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
-    >>> callback_states(states)["state"].tolist()
+    >>> count_states(states)["state"].tolist()
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
     known = list(CALLBACK_STATES)

@@ -37,10 +37,10 @@ class _Group:
             self.latest, self.last_at, self.kind, self.example = moment, when, found.kind, found.text
 
 
-def error_texts(
+def count_errors(
     failures: IntoFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
 ) -> pd.DataFrame:
-    """The most frequent error texts, told from the response bodies, with one example each.
+    """Count failures by the error text in their response bodies, with the latest example of each.
 
     Not for telling causes apart: one cause can speak in several texts, and several causes in one.
 
@@ -58,10 +58,15 @@ def error_texts(
     Returns
     -------
     pandas.DataFrame
-        One row a pattern, the most frequent first and equal ones by text: `text` (str, see `mask_text`),
-        `kind` (str, see `ErrorText`), `count` (Int64), `share` (float64, of all failures), `workflows`
-        (Int64, how many different ones), `dlq_id`, `example` (str: id and unmasked text of the latest
-        failure), `last_at` (datetime64[ms, UTC], when that was).
+        One row a text, the most frequent first and equal ones by text: `text` (str, numbers, ids and names
+        in it replaced by signs such as ``<n>``), `kind` (str: where in the body it stood), `count` (Int64),
+        `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
+        (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `top` is below 1.
 
     Examples
     --------
@@ -70,7 +75,7 @@ def error_texts(
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
     ...     "created_at": times, "response_body": bodies, "response_body_bytes": [None] * 3})
-    >>> error_texts(frame)[["text", "count", "dlq_id"]]
+    >>> count_errors(frame)[["text", "count", "dlq_id"]]
               text  count dlq_id
     0  no user <n>      2      b
     1      timeout      1      c

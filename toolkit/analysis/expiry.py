@@ -12,7 +12,7 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.columns import collect, effective_time, select_retained
+from toolkit.analysis.columns import collect, effective_time, select_retained, when_counted
 from toolkit.times import parse_duration
 
 _STEPS: Final = tuple(
@@ -27,7 +27,7 @@ _LIMITS: Final = (
 )
 
 
-def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> pd.DataFrame:
+def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | None = None) -> pd.DataFrame:
     """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
 
     The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
@@ -40,8 +40,8 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
         left the queue (`gone_between`) are passed over.
     retention : str or timedelta
         How long the queue keeps an entry: "3d", "7d", … by plan.
-    now : datetime
-        With a time zone.
+    now : datetime, optional
+        What hours are counted from; without a time zone, UTC. Default: the clock.
 
     Returns
     -------
@@ -50,9 +50,13 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
         (datetime64[ms, UTC]; missing, and last, where no time is known), `hours_left` (float64, negative when
         already due), `basis` (str: the column counted from, missing where none).
 
+    Raises
+    ------
+    InputError
+        When a column is missing, or `retention` or `now` cannot be read.
+
     Examples
     --------
-    >>> import pandas as pd
     >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": "a", "workflow_url": "u", "failed_at": failed, "created_at": never})
     >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
@@ -73,20 +77,26 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime) -> 
             "dlq_id": pd.Series(table["dlq_id"].to_pylist(), dtype="str"),
             "workflow_url": pd.Series(table["workflow_url"].to_pylist(), dtype="str"),
             "expires_at": expires.astype("datetime64[ms, UTC]"),
-            "hours_left": (expires - pd.Timestamp(now.astimezone(UTC))).dt.total_seconds() / 3600,
+            "hours_left": (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600,
             "basis": pd.Series(basis, dtype="str").where(when.notna()),
         }
     )
     return frame.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
 
 
-def expiry_summary(expiries: pd.DataFrame) -> pd.DataFrame:
-    """How many failures expire within which time.
+def count_expiring(
+    failures: IntoFrame, retention: str | timedelta, now: datetime | None = None
+) -> pd.DataFrame:
+    """Count failures by the time left until they expire.
 
     Parameters
     ----------
-    expiries : pandas.DataFrame
-        What `expiring` gave.
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`.
+    retention : str or timedelta
+        How long the queue keeps an entry: "3d", "7d", … by plan.
+    now : datetime, optional
+        As in `expiring`.
 
     Returns
     -------
@@ -94,13 +104,23 @@ def expiry_summary(expiries: pd.DataFrame) -> pd.DataFrame:
         `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
         failure is counted once, in the first row that holds for it.
 
+    Raises
+    ------
+    InputError
+        As in `expiring`.
+
     Examples
     --------
-    >>> import pandas as pd
-    >>> expiry_summary(pd.DataFrame({"hours_left": [-1.0, 2.0, 100.0]}))["count"].tolist()
-    [1, 1, 0, 0, 1, 0]
+    >>> times = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 12:00", None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times})
+    >>> counts = count_expiring(frame.assign(created_at=times), "7d", datetime(2026, 1, 8, 8, tzinfo=UTC))
+    >>> counts[counts["count"] > 0]
+                when  count
+    0    already due      1
+    1  within 6 hours     1
+    5        unknown      1
     """
-    hours = expiries["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    hours = expiring(failures, retention, now)["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     known = hours[~np.isnan(hours)]
     edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
     # right=True: an entry that expires in exactly six hours is within six hours
@@ -149,7 +169,7 @@ def expiry_bins(expiries: pd.DataFrame, now: datetime) -> ExpiryBins:
     Parameters
     ----------
     expiries : pandas.DataFrame
-        What `expiring` gave for the same `now`.
+        What `expiring` returned for the same `now`.
     now : datetime
         With a time zone.
 

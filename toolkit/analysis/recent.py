@@ -8,7 +8,48 @@ from datetime import UTC, datetime, timedelta
 import pandas as pd
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.analysis.columns import collect, effective_time, select, when_counted
+from toolkit.times import parse_duration
+
+
+def count_workflows(
+    failures: IntoFrame, *, now: datetime | None = None, span: str | timedelta = "24h"
+) -> pd.DataFrame:
+    """Count failures by workflow: in all, in the last span of time, and in the one before it.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_url`, `failed_at`, `created_at`.
+    now : datetime, optional
+        End of the last span; without a time zone, UTC. Default: the clock.
+    span : str or timedelta
+        Length of the two spans: "24h", "7d", …
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a workflow, the most failures first and equal ones by name: `workflow_url` (str; missing for
+        failures without one), `count` (Int64), `share` (float64, of all failures), `recent`, `before`
+        (Int64: failures of the last span and of the one before it). What has expired or been deleted is not
+        in the frame and so not in `before`.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01 06:00", "2026-01-02 06:00", "2026-01-02 07:00"], utc=True)
+    >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "failed_at": times, "created_at": times})
+    >>> count_workflows(frame, now=datetime(2026, 1, 2, 12, tzinfo=UTC))
+      workflow_url  count     share  recent  before
+    0            a      2  0.666667       1       1
+    1            b      1  0.333333       1       0
+    """
+    length = parse_duration(span, name="span")
+    return recent_failures(failures, when_counted(now), span=length).by_workflow
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -24,8 +65,7 @@ class RecentFailures:
     workflows, workflows_before : int
         Different workflow URLs among them.
     by_workflow : pandas.DataFrame
-        One row a workflow, the one with the most failures of all times first: `workflow_url` (str), `count`,
-        `recent`, `before` (Int64).
+        What `count_workflows` returns.
     """
 
     span: timedelta
@@ -87,6 +127,7 @@ def recent_failures(
     by_workflow = by_workflow.sort_values(
         ["count", "workflow_url"], ascending=[False, True], ignore_index=True
     )
+    by_workflow.insert(2, "share", by_workflow["count"] / max(len(frame), 1))
     named = by_workflow[by_workflow["workflow_url"].notna()]
     return RecentFailures(
         span=span,

@@ -74,6 +74,52 @@ class FailureTrend:
         )
 
 
+def count_over_time(
+    failures: IntoFrame,
+    *,
+    by: str | None = None,
+    freq: str | timedelta | None = None,
+    top: int = 8,
+    now: datetime | None = None,
+) -> pd.DataFrame:
+    """Count failures per time bin, on `failed_at` and, in rows without it, on `created_at`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at`, `created_at` and `by`.
+    by : str, optional
+        Column of single values to tell apart, such as `workflow_url`. Default: one group of all failures.
+    freq : str or timedelta, optional
+        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen so that there are at most 60.
+        Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
+    top : int
+        How many groups to tell apart, at least 1; the rest is the group ``other (n)``.
+    now : datetime, optional
+        Bins go on to this time. Default: to the last failure.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a group and bin, without holes, the largest group first: `group` (str), `start`
+        (datetime64[ms, UTC]), `count` (Int64). Failures without a plausible time (2000 to 2099) are in no
+        bin.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, `freq` is no such width, or would make more than 5,000 bins.
+
+    Examples
+    --------
+    >>> hours = pd.to_datetime(["2026-01-01 00:10", "2026-01-01 00:20", "2026-01-01 02:00"], utc=True)
+    >>> frame = pd.DataFrame({"failed_at": hours, "created_at": hours})
+    >>> count_over_time(frame, freq="1h")["count"].tolist()
+    [2, 0, 1]
+    """
+    return failure_trend(failures, by=by, freq=freq, top=top, now=now).to_frame()
+
+
 def failure_trend(
     failures: IntoFrame,
     *,

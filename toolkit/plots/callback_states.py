@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import NONE
-from toolkit.analysis.counts import callback_states
+from toolkit.analysis.counts import count_states
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import label_axis
 from toolkit.plots.rows import draw_rows
@@ -56,7 +56,7 @@ def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: 
     ['failed', 'succeeded']
     """
     colours = theme_named(theme)
-    found = callback_states(failures)
+    found = count_states(failures)
     with drawing(ax, colours) as axes:
         if not len(found):
             return say(axes, "No failures", colours)

@@ -44,11 +44,11 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis import (
     FailureOverview,
-    callback_states,
     count_by,
+    count_errors,
+    count_expiring,
     count_labels,
-    error_texts,
-    expiry_summary,
+    count_states,
     failure_overview,
     new_and_gone,
     recent_failures,
@@ -166,10 +166,10 @@ def find(
             count_by(failures, ["workflow_url", "response_status"]), CAPS["workflows"], clean
         ),
         "by_label": _capped(count_labels(failures), CAPS["labels"], clean),
-        "callbacks": clean.rows(callback_states(failures)),
+        "callbacks": clean.rows(count_states(failures)),
         "expiry": {
             "retention": retention_text,
-            "summary": clean.rows(expiry_summary(expiries)),
+            "summary": clean.rows(count_expiring(failures, retention, now)),
             "step_seconds": int(charts.expiry.step.total_seconds()),
             "counts": charts.expiry.counts.tolist(),
             "due": charts.expiry.due,
@@ -198,10 +198,7 @@ def _recent(
     """The last hours against those before, and the worst workflows with both."""
     found = recent_failures(failures, now)
     covered = _covers(receipt, now - 2 * found.span) and retention >= 2 * found.span
-    worst = found.by_workflow.assign(
-        share=found.by_workflow["count"] / max(found.by_workflow["count"].sum(), 1)
-    )
-    rows = _capped(worst[["workflow_url", "count", "share", "recent", "before"]], CAPS["worst"], clean)
+    rows = _capped(found.by_workflow, CAPS["worst"], clean)
     for row in rows["rows"]:
         row["before"] = row["before"] if covered else None
     return {
@@ -304,8 +301,8 @@ def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
 
 
 def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner) -> dict[str, Any]:
-    texts = error_texts(failures, clean=clean.redactor.text)
-    known = None if previous is None else set(error_texts(previous, clean=clean.redactor.text)["text"])
+    texts = count_errors(failures, clean=clean.redactor.text)
+    known = None if previous is None else set(count_errors(previous, clean=clean.redactor.text)["text"])
     found = _capped(texts, CAPS["texts"], clean)
     for row, text in zip(found["rows"], texts["text"], strict=False):
         row["new"] = None if known is None else text not in known
@@ -318,7 +315,7 @@ def _codes(retention: str) -> dict[str, str]:
         "expiry": f'tk.plot_expiry(failures, "{retention}")',
         "matrix": "tk.plot_failure_matrix(failures)",
         "calendar": "tk.plot_failure_calendar(failures)",
-        "error_texts": "from toolkit.analysis import error_texts\n\nerror_texts(failures)",
+        "error_texts": "tk.count_errors(failures)",
     }
 
 
