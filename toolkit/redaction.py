@@ -13,6 +13,7 @@ as yesterday" can be seen, and nobody without the key can test a guess.
 from __future__ import annotations
 
 import base64
+import errno
 import hmac
 import os
 import re
@@ -313,7 +314,7 @@ def masking_key(folder: Path | None = None) -> bytes:
 def _make_key(path: Path) -> bytes:
     key = secrets.token_bytes(32)
     draft = path.with_name(f"{path.name}.{secrets.token_hex(4)}")
-    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
     with os.fdopen(handle, "wb") as file:
         file.write(key)
         file.flush()
@@ -328,9 +329,11 @@ def _make_key(path: Path) -> bytes:
 
 
 def _read_key(path: Path) -> bytes:
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+    if path.is_symlink():  # where the system has no flag for it (Windows)
+        raise OSError(errno.ELOOP, "a link")
+    handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
-        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077:
+        if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077 and hasattr(os, "fchmod"):
             os.fchmod(handle, 0o600)
         key = file.read(64)
     if len(key) != 32:  # noqa: PLR2004 - the key's length

@@ -316,8 +316,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "the lock is not taken",
         "snapshots/folder.py",
-        "                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
-        "                pass\n",
+        "        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
+        "        pass\n",
         _STOPPED,
     ),
     Bug(

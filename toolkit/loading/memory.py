@@ -71,27 +71,28 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
 
 def _of_the_machine(root: Path) -> Iterator[int]:
     try:
-        for line in (root / "proc/meminfo").read_text().splitlines():
+        for line in (root / "proc/meminfo").read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
                 yield int(line.split()[1]) * _KIB
                 return
     except (OSError, ValueError):
         pass
-    if root == Path("/") and "SC_PHYS_PAGES" in os.sysconf_names:  # pragma: no cover - not on Linux
+    names = getattr(os, "sysconf_names", {})  # none on Windows
+    if root == Path("/") and "SC_PHYS_PAGES" in names:  # pragma: no cover - not on Linux
         yield os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
 
 
 def _of_the_container(root: Path) -> Iterator[int]:
     for most, used, stat in _FILES:
         try:
-            text = (root / most).read_text().strip()
+            text = (root / most).read_text("utf-8").strip()
             if text == "max":
                 continue
             cached = 0
-            for line in (root / stat).read_text().splitlines():
+            for line in (root / stat).read_text("utf-8").splitlines():
                 name, _, value = line.partition(" ")
                 if name in _CACHED:
                     cached = int(value)  # the total, where both are given, comes last
-            yield max(0, int(text) - int((root / used).read_text()) + cached)
+            yield max(0, int(text) - int((root / used).read_text("utf-8")) + cached)
         except (OSError, ValueError):
             continue

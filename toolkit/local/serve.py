@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import fcntl
 import json
 import logging
 import os
@@ -240,6 +239,15 @@ def _make_folder(folder: Path) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Hold the folder for this process; the lock goes with the process, however it ends."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        raise LocalServiceError(
+            "starting the embedded service",
+            got="a system without POSIX file locks",
+            expected="Linux or macOS",
+            next_step="On Windows, run it in the Windows Subsystem for Linux, and connect to its address.",
+        ) from None
     handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

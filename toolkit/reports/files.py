@@ -19,7 +19,7 @@ def write_private(path: Path, content: bytes) -> None:
     """
     draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
     try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
@@ -41,7 +41,9 @@ def write_private(path: Path, content: bytes) -> None:
 
 def _sync_folder(folder: Path) -> None:
     """Make the new name durable, where the system can."""
-    handle = os.open(folder, os.O_RDONLY | getattr(os, "O_DIRECTORY", 0))
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
     finally:

@@ -48,7 +48,8 @@ def print_page(markup: str) -> bytes:
             "--no-pdf-header-footer", f"--user-data-dir={folder}/profile", f"--print-to-pdf={target}",
             page.as_uri(),
         ]  # fmt: skip
-        if os.geteuid() == 0:  # Chromium refuses its sandbox to root, as in a container
+        # Chromium refuses its sandbox to root, as in a container; there is none on Windows
+        if hasattr(os, "geteuid") and os.geteuid() == 0:
             command.insert(1, "--no-sandbox")
         reason = ""
         try:

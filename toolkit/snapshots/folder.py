@@ -1,13 +1,15 @@
 """A snapshot's folder on a local disk: durable writes, one writer, and no file reached through a link.
 
 Every access goes through a folder handle, one path part after another with ``O_NOFOLLOW``, so that a link
-put inside a snapshot leads nowhere. What is written is on the disk before its name is used.
+put inside a snapshot leads nowhere. What is written is on the disk before its name is used. On systems
+without folder handles (Windows) each part is looked at before it is used, which a link put there at the same
+moment can escape, and when the names of new files reach the disk is left to the file system.
 """
 
 from __future__ import annotations
 
 import errno
-import fcntl
+import importlib
 import os
 import secrets
 import stat
@@ -23,6 +25,8 @@ from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, Snap
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 LOCK: Final = ".lock"
+_HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
+_LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that name the writer
 _DRAFT: Final = ".tmp"
 
 
@@ -98,7 +102,7 @@ class Folder:
         with self._inside(folders) as inside:
             try:
                 # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
-                handle = os.open(last, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=inside)
+                handle = _open(inside, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 if error.errno == errno.ELOOP:
                     raise self._not_a_file(name, "a link") from None
@@ -128,7 +132,7 @@ class Folder:
         *folders, last = name.split("/")
         self._step("create file")
         with self._inside(folders, make=True) as inside:
-            handle = os.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+            handle = _open(inside, last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
         hashing = HashingFile(FileIO(handle, "wb"), self._step)
         try:
             yield hashing
@@ -144,14 +148,21 @@ class Folder:
         *folders, last = new.split("/")
         self._step("rename")
         with self._inside(folders) as inside:
-            os.replace(old.rpartition("/")[2], last, src_dir_fd=inside, dst_dir_fd=inside)
+            before = old.rpartition("/")[2]
+            if isinstance(inside, int):
+                os.replace(before, last, src_dir_fd=inside, dst_dir_fd=inside)
+            else:
+                (inside / before).replace(inside / last)
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens when it is not there."""
         *folders, last = name.split("/")
         self._step("remove")
         with suppress(FileNotFoundError), self._inside(folders) as inside:
-            os.unlink(last, dir_fd=inside)
+            if isinstance(inside, int):
+                os.unlink(last, dir_fd=inside)
+            else:
+                (inside / last).unlink()
 
     def sync(self, *names: str) -> None:
         """Return when these files' names, and those of the folders on the way to them, are on the disk."""
@@ -160,7 +171,8 @@ class Folder:
         for folder in sorted(inner | outer | {""}, reverse=True):
             self._step("fsync folder")
             with self._inside(folder.split("/") if folder else []) as inside:
-                os.fsync(inside)
+                if isinstance(inside, int):
+                    os.fsync(inside)
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file as a whole: whoever reads sees the old content or the new one."""
@@ -183,30 +195,38 @@ class Folder:
         self._step("lock")
         try:
             with self._inside([]) as inside:
-                handle = os.open(LOCK, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+                handle = _open(inside, LOCK, os.O_RDWR | os.O_CREAT)
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise self._not_a_file(LOCK, "a link") from None
             raise
         with os.fdopen(handle, "r+b") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
+            if not _taken(file):
                 holder = file.read(20).decode("ascii", "replace").strip()
                 raise SnapshotLockedError(
                     f"writing the snapshot {self}",
                     got=f"a lock held by process {holder}" if holder else "a lock held by another process",
                     expected="one writer",
                     next_step="Wait until it is done, then call again.",
-                ) from None
+                )
             file.truncate(0)
             file.write(f"{os.getpid()}\n".encode())
             file.flush()
             yield
 
     @contextmanager
-    def _inside(self, folders: list[str], *, make: bool = False) -> Iterator[int]:
-        """A handle of a folder inside, reached without following a link."""
+    def _inside(self, folders: list[str], *, make: bool = False) -> Iterator[int | Path]:
+        """A handle of a folder inside, or its path, reached without following a link."""
+        if not _HANDLES:
+            path = self.path
+            for depth, part in enumerate(folders, 1):
+                path /= part
+                if make:
+                    path.mkdir(mode=0o700, exist_ok=True)
+                if path.is_symlink() or (path.exists() and not path.is_dir()):
+                    raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
+            yield path
+            return
         flags = os.O_RDONLY | os.O_DIRECTORY
         handle = os.open(self.path, flags)
         try:
@@ -255,7 +275,39 @@ def draft_of(name: str) -> str:
     return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
 
 
+def _open(inside: int | Path, name: str, flags: int) -> int:
+    """Open a file of a folder, for this user only if it is made; `OSError` (ELOOP) when it is a link."""
+    if isinstance(inside, int):
+        return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+    if (inside / name).is_symlink():
+        raise OSError(errno.ELOOP, "a link", name)
+    return os.open(inside / name, flags, 0o600)
+
+
+def _taken(file: BinaryIO) -> bool:
+    """Whether this process holds the file from now on, until it is closed."""
+    try:
+        import fcntl  # noqa: PLC0415 - not on Windows
+    except ImportError:
+        windows = importlib.import_module("msvcrt")
+        file.seek(_LOCKED_BYTE)
+        try:
+            windows.locking(file.fileno(), windows.LK_NBLCK, 1)
+        except OSError:
+            return False
+        finally:
+            file.seek(0)
+        return True
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _sync(path: Path) -> None:
+    if not _HANDLES:
+        return  # the file system keeps its own journal of names
     handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
