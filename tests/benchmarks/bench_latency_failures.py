@@ -2,7 +2,8 @@
 
     .venv/bin/python tests/benchmarks/bench_latency_failures.py [--entries 50000] [--rounds 5] [--quick]
 
-Uniform over a week; in six bursts of a minute; and with at most 100 requests a second. The loop asks for one
+Uniform over a week; in six bursts of a minute; in six bursts of normal shape (standard deviation 50 minutes)
+within two weeks; and with at most 100 requests a second. The loop asks for one
 page after the other, so that neither the times of the entries nor the limit change anything for it.
 """
 
@@ -21,17 +22,20 @@ def main() -> None:
     """Measure and print."""
     chosen = options(__doc__, entries=50_000, quick=10_000)
     uniform, bursts = listing(chosen.entries), listing(chosen.entries, bursts=6)
+    normal = listing(chosen.entries, bursts=6, deviation=50 * 60_000, days=14)
     print(
         f"load_failures, {LATENCY * 1000:g} ms a request: {chosen.entries:,} entries, {chosen.rounds} rounds"
     )
     with (
         replaying(uniform, latency=LATENCY) as plain,
         replaying(bursts, latency=LATENCY) as bursting,
+        replaying(normal, latency=LATENCY) as swelling,
         replaying(uniform, latency=LATENCY, a_second=100) as limited,
     ):
         asked, refused = [], []
         same(loop(plain.url), load(plain))
         same(loop(bursting.url), load(bursting))
+        same(loop(swelling.url), load(swelling))
         limited.counts()
 
         def limited_load() -> int:
@@ -46,6 +50,7 @@ def main() -> None:
                 "requests + json + pandas": lambda: len(loop(plain.url)),
                 "load_failures, uniform": lambda: len(load(plain)),
                 "load_failures, six bursts": lambda: len(load(bursting)),
+                "load_failures, six normal bursts": lambda: len(load(swelling)),
                 "load_failures, 100 requests/s": limited_load,
             },
             chosen.rounds,
@@ -54,6 +59,11 @@ def main() -> None:
     theirs = medians["requests + json + pandas"]
     against("loop / load_failures, uniform", theirs / medians["load_failures, uniform"], at_least=8)
     against("loop / load_failures, six bursts", theirs / medians["load_failures, six bursts"], at_least=6)
+    against(
+        "loop / load_failures, six normal bursts",
+        theirs / medians["load_failures, six normal bursts"],
+        at_least=6,
+    )
     against(
         "loop / load_failures, 100 requests/s", theirs / medians["load_failures, 100 requests/s"], at_least=3
     )

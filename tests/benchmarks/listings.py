@@ -19,17 +19,22 @@ END = 1_767_225_600_000
 _SECRET = ("auth", "token", "key", "secret", "cookie", "password", "session", "signature")
 
 
-def listing(count: int, *, bursts: int = 0, days: int = 7, seed: int = 920202) -> Listing:
-    """The sample history, repeated under new ids: uniform over days, or in bursts of a minute each."""
+def listing(count: int, *, bursts: int = 0, deviation: int = 0, days: int = 7, seed: int = 920202) -> Listing:
+    """The sample history, repeated under new ids: uniform over days, or in bursts.
+
+    A burst lasts a minute, or has the shape of a normal distribution of this standard deviation, in
+    milliseconds.
+    """
     random, sample = Random(seed), wire_entries(END)
     starts = [END - random.randrange(days * DAY) for _ in range(bursts)]
-    moments = sorted(
-        (
-            random.choice(starts) + random.randrange(60_000) if bursts else END - random.randrange(days * DAY)
-            for _ in range(count)
-        ),
-        reverse=True,
-    )
+
+    def moment() -> int:
+        if not bursts:
+            return END - random.randrange(days * DAY)
+        around = random.choice(starts)
+        return int(random.gauss(around, deviation)) if deviation else around + random.randrange(60_000)
+
+    moments = sorted((moment() for _ in range(count)), reverse=True)
     entries = [
         json.dumps(
             {

@@ -144,6 +144,31 @@ def test_long_listings_are_split_into_many_short_windows_with_little_waste(found
     assert max(window.pages for window, _ in ended) <= chain
 
 
+def normal_bursts(count, bursts=6, seed=1):
+    """Times of normal distributions, standard deviation 50 minutes, around some times of two weeks."""
+    chance = random.Random(seed)
+    middles = [NOW - int(chance.random() * 14 * DAY) for _ in range(bursts)]
+    return [int(chance.gauss(chance.choice(middles), 50 * 60_000)) for _ in range(count)]
+
+
+def steps(service, connections=16):
+    """How many times the latency of a request a load takes when all requests take equally long."""
+    plan = Windows([Window(None, None, whole=True)], connections=connections, now=NOW)
+    taken = 0
+    while plan.available:
+        asked = [plan.next() for _ in range(min(plan.available, connections))]
+        for window in asked:
+            plan.arrived(window, service.page(window)[0], free=connections - plan.busy + 1)
+        taken += 1
+    return taken
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_bursts_that_swell_and_fade_leave_no_connection_idle_for_long(seed):
+    """A burst's newest page is sparse; its window is split while it is still cheap: 500 pages in 60 steps."""
+    assert steps(Service(normal_bursts(50_000, seed=seed), size=100)) <= 60
+
+
 @pytest.mark.parametrize("count", [0, 1, 99, 100, 101, 600])
 def test_a_short_listing_costs_a_request_a_page(count):
     """One page, one request; a few pages, a few requests."""

@@ -24,7 +24,10 @@ Span = tuple[int | None, int | None]
 Outcome = Literal["more", "end", "split"]
 
 _PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
-_WORTH: Final = 4  # pages left that make a split worth while
+_EARLY: Final = (
+    4  # first pages at which a long window is split at once: a burst is dense behind its newest page
+)
+_WORTH: Final = 4  # pages left that make a later split worth while
 _LONG: Final = 1.5  # times a part's pages, from which on a window is split at once
 _FREE: Final = 96  # pages that may be read in vain whatever the listing's length
 _SHARE: Final = 0.15  # of the pages read, which may be read in vain beyond that
@@ -223,9 +226,9 @@ class Windows:
 
     def _parts(self, window: Window, page: Page, free: int) -> list[Window]:
         """The parts into which to split a window now; none where that would not help."""
-        patience = _PATIENCE if window.whole else 1
+        early = window.pages - (_PATIENCE if window.whole else 1)
         idle = free - self.available
-        if window.pages < patience or (window.pages > patience and idle < 1):
+        if early < 0 or (early >= _EARLY and idle < 1):
             return []
         part = self._part()
         first, last = window.span
@@ -234,7 +237,7 @@ class Windows:
             first, last, seen, now=self._now, part=part, expected=window.expected, ends=window.whole
         )
         window.rest = found.rest
-        if not found.cuts or not self._worth(window, idle, part):
+        if not found.cuts or not self._worth(window, idle, part, early=early < _EARLY):
             return []
         if self._vain + window.pages + len(found.cuts) // 2 > _FREE + _SHARE * self._read():
             return []
@@ -245,8 +248,8 @@ class Windows:
         ]
         return parts[::-1]
 
-    def _worth(self, window: Window, idle: int, part: float) -> bool:
-        if window.pages <= (_PATIENCE if window.whole else 1):
+    def _worth(self, window: Window, idle: int, part: float, *, early: bool) -> bool:
+        if early:
             return idle > 0 if window.rest is None else window.rest > _LONG * part
         rest = window.pages if window.rest is None else window.rest
         return rest >= max(_WORTH, window.pages)
