@@ -6,7 +6,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from toolkit.analysis import count_by, count_labels, count_states, failure_overview, new_and_gone
+from toolkit.analysis import (
+    count_by,
+    count_labels,
+    count_states,
+    failure_delays,
+    failure_overview,
+    new_and_gone,
+)
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import FAILURES
@@ -106,3 +113,13 @@ def test_columns_that_cannot_be_counted(column):
     """Nested, binary and unknown columns are refused by name."""
     with pytest.raises(InputError, match=column):
         count_by(frame({}), column)
+
+
+def test_a_failure_in_the_second_of_its_creation_took_no_time():
+    """`failed_at` has whole seconds and `created_at` milliseconds: a difference below zero is zero."""
+    created = START + timedelta(milliseconds=678)
+    rows = [{"failed_at": START + timedelta(seconds=later), "created_at": created} for later in (0, 0, 1, 90)]
+    found = failure_delays(frame(*rows, {"failed_at": START}))
+    assert (found.total, found.left_out) == (4, 1)
+    assert found.edges[0] == 0
+    assert found.counts[0] == 3

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 from matplotlib.figure import Figure
 
-from toolkit.plots.style import THEMES, fixed_settings, prepare
+from toolkit.plots.style import THEMES, drawing
 from toolkit.plots.svg import inline_svg
 from toolkit.plots.texts import drawable
 
@@ -31,8 +31,7 @@ class Elements(HTMLParser):
 
 def svg(prefix="p", label="plain", **options):
     figure = Figure(figsize=(4, 3))
-    with fixed_settings():
-        ax = prepare(figure.add_subplot(), THEMES["light"])
+    with drawing(figure.add_subplot(), THEMES["light"]) as ax:
         ax.bar([0, 1], [1, 2], color=THEMES["light"].series[0], hatch="///", edgecolor=THEMES["light"].paper)
         ax.set_xlabel(label, parse_math=False)
     described = {"title": "T", "description": "D", **options}

@@ -32,7 +32,7 @@ class FailureDelays:
     median : float
         Seconds; not a number where nothing was counted.
     left_out : int
-        Rows without both times, or that failed before they were made.
+        Rows without both times.
     """
 
     edges: NDArray[np.float64]
@@ -51,6 +51,8 @@ def failure_delays(failures: IntoFrame) -> FailureDelays:
 
     Retries are what takes long: with the default schedule the first comes after 12 seconds, the second after
     2.5 minutes more, the third after half an hour, the fourth after 6 hours, the fifth after a day.
+    `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
+    seem to have failed before it was created: it counts as 0 seconds.
 
     Parameters
     ----------
@@ -80,7 +82,7 @@ def failure_delays(failures: IntoFrame) -> FailureDelays:
         pd.Series(pd.to_datetime(table[name].to_pandas(), utc=True)) for name in ("created_at", "failed_at")
     )
     took = (end - start).dt.total_seconds().to_numpy(dtype=np.float64, na_value=np.nan)
-    known = took[took >= 0]
+    known = np.maximum(took[~np.isnan(took)], 0.0)
     counts = np.bincount(np.searchsorted(EDGES, known, side="right") - 1, minlength=len(EDGES))
     used = np.flatnonzero(counts)
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)

@@ -83,6 +83,14 @@ def number_axis(ax: Axes, axis: Axis) -> None:
     """An axis of numbers such as scores: as many ticks as there is room for."""
     room = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else inches_high(ax) / 0.3
     axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(room)))))
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
+
+
+def whole_axis(ax: Axes, width: float) -> None:
+    """A horizontal axis of whole numbers, each at least so many inches from the next."""
+    nbins = max(1, int(inches(ax) / width))
+    ax.xaxis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
 
 
 def label_axis(axis: Axis, label: str, theme: Theme) -> None:

@@ -71,7 +71,7 @@ def plot_expiry(
 
 
 def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme) -> Axes:
-    """Draw computed bins on prepared Axes, within `fixed_settings`."""
+    """Draw computed bins on Axes from `drawing`."""
     if not found.total:
         return say(ax, f"Nothing left to expire{_aside(found)}", theme)
     start, width = (found.now - _EPOCH) / DAY, found.step / DAY

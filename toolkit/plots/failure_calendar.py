@@ -59,7 +59,7 @@ def plot_failure_calendar(
 
 
 def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme) -> Axes:
-    """Draw a computed calendar on prepared Axes, within `fixed_settings`."""
+    """Draw a computed calendar on Axes from `drawing`."""
     if not found.total:
         return say(ax, f"No failures{_left_out(found)}", theme)
     draw_cells(ax, found.counts, theme)

@@ -67,7 +67,7 @@ def plot_failure_matrix(
 
 
 def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> Axes:
-    """Draw a computed matrix on prepared Axes, within `fixed_settings`; `columns` is what the columns are."""
+    """Draw a computed matrix on Axes from `drawing`; `columns` is what the columns are."""
     if not found.total:
         return say(ax, "No failures", theme)
     draw_cells(ax, found.counts, theme)

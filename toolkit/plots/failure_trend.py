@@ -104,7 +104,7 @@ def plot_failure_trend(
 
 
 def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked") -> Axes:
-    """Draw a computed trend on prepared Axes, within `fixed_settings`."""
+    """Draw a computed trend on Axes from `drawing`."""
     if trend.total <= 1:
         return say(ax, _sentence(trend), theme)
     # days since 1970, which is what matplotlib's date axes count
@@ -200,6 +200,7 @@ def _legend(ax: Axes, trend: FailureTrend, theme: Theme) -> None:
     # handles and labels are given: a label that matplotlib finds by itself vanishes when it begins with "_"
     legend = ax.legend(
         ax.containers, names, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
-        fontsize=9, labelcolor=theme.ink, handlelength=1.4, borderaxespad=0.3,
+        fontsize=9, labelcolor=theme.ink, handlelength=1.4, handleheight=0.7,
+        handletextpad=0.8, labelspacing=0.4, columnspacing=1.6, borderpad=0.2, borderaxespad=0.3,
     )  # fmt: skip
     as_written(legend.get_texts())

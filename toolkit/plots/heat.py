@@ -46,8 +46,8 @@ def draw_cells(
     palette = mpl.colormaps[_COLOURS]
     narrowest = inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(
-        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=palette,
-        norm=scale, edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
+        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=palette, norm=scale,
+        shading="flat", snap=False, edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
     )  # fmt: skip
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(rows - 0.5, -0.5)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.wording import counted
-from toolkit.plots.axis import count_axis, inches, label_axis
+from toolkit.plots.axis import count_axis, label_axis, whole_axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
@@ -55,9 +54,7 @@ def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeN
         if found.others.any():
             _others(found, axes, colours)
         count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
-        axes.xaxis.set_major_locator(
-            MaxNLocator(nbins=max(1, int(inches(axes) / 0.4)), integer=True, min_n_ticks=1)
-        )
+        whole_axis(axes, 0.4)
         axes.set_xlim(-0.6, len(found.retries) - 0.4)
         label_axis(axes.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
         return axes

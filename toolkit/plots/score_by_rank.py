@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import MaxNLocator
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.rankings import score_curves
 from toolkit.analysis.wording import counted
-from toolkit.plots.axis import inches, label_axis, number_axis
+from toolkit.plots.axis import label_axis, number_axis, whole_axis
 from toolkit.plots.lines import DASHES, MARKERS, name_lines
 from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
@@ -70,9 +69,7 @@ def plot_score_by_rank(
                 linewidth=1.6, marker=MARKERS[number] if len(curve.ranks) <= _FEW else None, markersize=4,
             )  # fmt: skip
         number_axis(axes, axes.yaxis)
-        axes.xaxis.set_major_locator(
-            MaxNLocator(nbins=max(1, int(inches(axes) / 0.5)), integer=True, min_n_ticks=1)
-        )
+        whole_axis(axes, 0.5)
         axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
         if len(curves) > 1:
             axes.set_ylim(*axes.get_ylim())

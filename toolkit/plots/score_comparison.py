@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.markers import MarkerStyle
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.rankings import score_moves
@@ -78,7 +79,9 @@ def plot_score_comparison(
             (np.full(new.sum(), margin), y[new], "<", 2),
         )
         for across, up, marker, sign in kinds:
-            axes.scatter(across, up, s=28, marker=marker, color=colours.series[sign], linewidths=0)
+            axes.scatter(
+                across, up, s=28, marker=MarkerStyle(marker, "full"), color=colours.series[sign], linewidths=0
+            )
         axes.set_xlim(margin - room, high + room)
         axes.set_ylim(margin - room, high + room)
         number_axis(axes, axes.xaxis)
@@ -89,7 +92,7 @@ def plot_score_comparison(
             f"{counted(int(both.sum()), 'hit')} in both, {lost.sum()} only {first}, {new.sum()} only {second}"
         )
         axes.set_title(
-            title, color=colours.ink, fontsize=9, loc="left", parse_math=False, wrap=True, usetex=False,
-            fontfamily=FONT,
+            title, color=colours.ink, fontsize=9, loc="left", y=1.0, pad=6, parse_math=False, wrap=True,
+            usetex=False, fontfamily=FONT,
         )  # fmt: skip
         return axes

@@ -84,6 +84,7 @@ def plot_score_distribution(
             label += f"\n{counted(found.left_out, 'hit')} without a finite score left out"
         label_axis(axes.xaxis, label, colours)
         number_axis(axes, axes.xaxis)
+        axes.set_xlim(found.edges[0], found.edges[-1])
         if kind == "ecdf":
             _shares(found, axes, colours)
         elif kind == "ridge":

@@ -6,16 +6,17 @@ that is drawn on; matplotlib's own settings stay as they are.
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from matplotlib import pyplot as plt
-from matplotlib import rcParams, rcParamsDefault
 from matplotlib.axes import Axes
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
+from matplotlib.text import Text
 
 from toolkit.errors import InputError
 
@@ -24,15 +25,6 @@ ThemeName = Literal["light", "dark"]
 FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """The second sign, beside colour: one a series, in order."""
-
-_DRAWING: Final = (
-    "axes.", "font.", "grid.", "hatch.", "legend.", "lines.", "markers.", "mathtext.", "patch.", "path.",
-    "pcolor", "scatter.", "text.", "xaxis.", "xtick.", "yaxis.", "ytick.",
-)  # fmt: skip
-"""How names of settings begin that artists are made with: none of the backend, of windows or of files."""
-_OURS: Final = {"font.family": [FONT], "hatch.linewidth": 0.7, "text.parse_math": False}
-_ONE_AT_A_TIME: Final = threading.RLock()
-"""matplotlib's settings are those of all threads."""
 
 
 @dataclass(frozen=True)
@@ -90,47 +82,28 @@ def theme_named(name: ThemeName) -> Theme:
 
 
 @contextmanager
-def fixed_settings(more: Mapping[str, object] = MappingProxyType({})) -> Iterator[None]:
-    """A context in which matplotlib draws with its default settings and our font, whatever the user set.
-
-    Only settings of drawing that differ are set, and only those are set back. matplotlib's own contexts set
-    back all of them, what the backend set meanwhile too: the first figure of a notebook decides whether
-    figures are shown at all.
-
-    Parameters
-    ----------
-    more : mapping
-        Further settings by their names.
-    """
-    with _ONE_AT_A_TIME:
-        settings: Any = rcParams  # typed by name, one by one
-        wanted = {name: value for name, value in rcParamsDefault.items() if name.startswith(_DRAWING)}
-        changed = {
-            name: value for name, value in (wanted | _OURS | dict(more)).items() if settings[name] != value
-        }
-        before = {name: settings[name] for name in changed}
-        settings.update(changed)
-        try:
-            yield
-        finally:
-            settings.update(before)
-
-
-@contextmanager
 def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
-    """Prepared Axes within `fixed_settings`; without `ax` those of a new figure, which notebooks show.
+    """Prepared Axes to draw on; without `ax` those of a new figure of pyplot's, which notebooks show.
 
-    A new figure is closed again when drawing raises: an empty one would be shown.
+    What is drawn does not depend on matplotlib's settings, and no setting is changed, not for a moment:
+    settings are those of all threads, and the first figure of a notebook sets some itself. What artists took
+    from them is set right on leaving. A new figure is closed when drawing raises: it would be shown empty.
     """
     if ax is not None:
-        with fixed_settings():
-            yield prepare(ax, theme)
+        prepare(ax, theme)
+        yield ax
+        _set_right(ax)
         return
-    # outside, because the first figure chooses pyplot's backend, which has settings of its own to set
-    figure = plt.figure(figsize=(9, 3.6), layout="constrained", facecolor=theme.paper)
+    layout = ConstrainedLayoutEngine(h_pad=0.06, w_pad=0.06, hspace=0.02, wspace=0.02)
+    figure = plt.figure(
+        figsize=(9, 3.6), layout=layout, facecolor=theme.paper, edgecolor=theme.paper, frameon=True
+    )
     try:
-        with fixed_settings():
-            yield prepare(figure.add_subplot(), theme)
+        # the room that texts are measured by until there is a layout
+        place = figure.add_gridspec(left=0.1, right=0.97, bottom=0.15, top=0.9)[0]
+        ax = prepare(figure.add_subplot(place), theme)
+        yield ax
+        _set_right(ax)
     except BaseException:
         plt.close(figure)
         raise
@@ -138,19 +111,40 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
 
 def prepare(ax: Axes, theme: Theme) -> Axes:
     """The Axes to draw on, styled."""
-    for axis in (
-        ax.xaxis,
-        ax.yaxis,
-    ):  # ticks made under the user's settings would keep them, and hand them on
-        axis.reset_ticks()
-        axis.get_major_ticks(1)
     ax.set_facecolor(theme.paper)
-    ax.spines[["top", "right"]].set_visible(False)
-    ax.spines[["left", "bottom"]].set_color(theme.grid)
-    ax.tick_params(colors=theme.muted, labelcolor=theme.muted, labelsize=9, length=3, labelfontfamily=FONT)
-    ax.grid(visible=True, axis="y", color=theme.grid, linewidth=0.6)
+    for side, spine in ax.spines.items():
+        spine.set(visible=side in {"left", "bottom"}, color=theme.grid, linewidth=0.8)
+    ax.minorticks_off()
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.reset_ticks()  # ticks made before would keep what they were made with, and hand it on
+        axis.labelpad = 4.0
+    ax.tick_params(
+        which="both", direction="out", length=3, width=0.8, pad=3.5, colors=theme.muted, labelsize=9,
+        labelfontfamily=FONT, bottom=True, left=True, top=False, right=False, labelbottom=True,
+        labelleft=True, labeltop=False, labelright=False,
+    )  # fmt: skip
+    ax.grid(visible=False, which="both", axis="both")
+    ax.grid(visible=True, which="major", axis="y", color=theme.grid, linewidth=0.6, linestyle="-", alpha=1.0)
     ax.set_axisbelow(True)
-    for label in (ax.xaxis.label, ax.yaxis.label):  # made with the Axes, under the user's settings
-        label.set_usetex(False)
-        label.set_fontfamily(FONT)
     return ax
+
+
+def _set_right(ax: Axes) -> None:
+    """Give artists what they would have taken from matplotlib's settings as it comes, and our font."""
+    for artist in (ax.figure.patch, *ax.findobj()):
+        artist.set_sketch_params()
+        artist.set_path_effects([])
+        if isinstance(artist, Text):
+            artist.set(
+                usetex=False, parse_math=False, fontfamily=FONT, fontstyle="normal", fontvariant="normal",
+                fontweight="normal", fontstretch="normal", antialiased=True,
+            )  # fmt: skip
+        elif isinstance(artist, Patch):
+            artist.set(hatch_linewidth=0.7, antialiased=True)
+            if hasattr(artist, "set_hatchcolor"):  # from matplotlib 3.11 on
+                artist.set_hatchcolor("edge")
+        elif isinstance(artist, Line2D):
+            artist.set(
+                solid_capstyle="projecting", dash_capstyle="butt", solid_joinstyle="round",
+                dash_joinstyle="round", fillstyle="full", markeredgewidth=0.0, antialiased=True,
+            )  # fmt: skip

@@ -60,6 +60,7 @@ def plot_vector_norms(
             color=colours.series[0], hatch=HATCHES[0], edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
         number_axis(axes, axes.xaxis)
+        axes.set_xlim(found.edges[0], found.edges[-1])
         count_axis(axes, "vectors", colours)
         label_axis(axes.xaxis, f"length of the vector{_aside(found)}", colours)
         return axes

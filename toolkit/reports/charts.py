@@ -16,7 +16,7 @@ from toolkit.plots.expiry import draw_expiry
 from toolkit.plots.failure_calendar import draw_calendar
 from toolkit.plots.failure_matrix import draw_matrix
 from toolkit.plots.failure_trend import draw_trend
-from toolkit.plots.style import THEMES, Theme, fixed_settings, prepare
+from toolkit.plots.style import THEMES, Theme, drawing
 from toolkit.plots.svg import inline_svg
 
 _WIDE: Final = 9.6  # inches
@@ -82,7 +82,7 @@ def _svg(
 ) -> Markup:
     theme = THEMES["light"]
     figure = Figure(figsize=size, layout="constrained")
-    with fixed_settings():
-        draw(prepare(figure.add_subplot(), theme), theme)
+    with drawing(figure.add_subplot(), theme) as ax:
+        draw(ax, theme)
     svg = inline_svg(figure, title=title, description=described, prefix=prefix, theme=theme)
     return Markup(svg)  # noqa: S704 - every text in it went through the escaper

@@ -13,7 +13,7 @@ from toolkit.analysis.rankings import score_moves
 from toolkit.analysis.wording import shorten
 from toolkit.plots.score_comparison import plot_score_comparison
 from toolkit.plots.score_distribution import plot_score_distribution
-from toolkit.plots.style import THEMES, fixed_settings
+from toolkit.plots.style import THEMES
 from toolkit.plots.svg import inline_svg
 
 _LONGEST: Final = 60
@@ -112,6 +112,5 @@ def comparison_svg(before: pd.DataFrame, after: pd.DataFrame, prefix: str) -> st
 
 def _drawn(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:
     figure = Figure(figsize=(4.8, height), layout="constrained")
-    with fixed_settings():
-        draw(figure.add_subplot())
+    draw(figure.add_subplot())
     return inline_svg(figure, title=title, description=described, prefix=prefix, theme=THEMES["light"])

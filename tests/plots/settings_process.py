@@ -1,0 +1,148 @@
+"""Calls what the toolkit draws with, each first of all in a process, and says what that changed.
+
+``python settings_process.py NAME...`` prints, by name, which settings differ from those of a process that
+only made a figure, which differ after further calls, and whether figures are shown at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+import tempfile
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import pandas as pd
+from IPython.core.interactiveshell import InteractiveShell
+
+import toolkit as tk
+from toolkit.errors import ToolkitError
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
+
+# ruff: noqa: PLC0415 - matplotlib is imported by what is examined
+
+
+def failures():
+    """Three failures, as loaders give them."""
+    when = pd.Timestamp("2026-03-02 10:00", tz="UTC").to_pydatetime()
+    common = {"workflow_url": "https://shop.example.com/pay", "max_retries": 3, "response_status": 500}
+    rows = [
+        {"dlq_id": str(number), "failed_at": when + timedelta(hours=number), "created_at": when, **common}
+        for number in range(3)
+    ]
+    return frame_from_rows(rows, FAILURES), when
+
+
+def call(name, **options):
+    """Draw with usual arguments."""
+    function, (frame, when) = getattr(tk, name), failures()
+    hits = pd.DataFrame(
+        {"query": [0, 0, 1], "rank": [1, 2, 1], "id": ["a", "b", "a"], "score": [0.9, 0.5, 0.8]}
+    )
+    if name == "FailureReport":
+        report = tk.failure_report(frame, now=when)
+        report._repr_html_()
+        with tempfile.TemporaryDirectory() as folder:
+            for ending in ("html", "md", "json"):
+                report.save(Path(folder) / f"report.{ending}")
+    elif name == "plot_expiry":
+        function(frame, "30d", now=when, **options)
+    elif name == "failure_report":
+        function(frame, now=when).to_html()
+    elif name == "plot_score_comparison":
+        function(hits, hits.assign(score=[0.1, 0.2, 0.3]), **options)
+    elif name == "plot_vector_norms":
+        function(pd.DataFrame({"vector": [[1.0, 2.0], [3.0, 4.0]]}), **options)
+    elif name.startswith("plot_score"):
+        function(hits, **options)
+    else:
+        function(frame, **options)
+
+
+def state():
+    """Everything that a drawing could leave changed."""
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+
+    backend = mpl.get_backend()  # chosen now at the latest, with what else it sets
+    settings = {name: repr(mpl.rcParams[name]) for name in mpl.rcParams}
+    return settings | {
+        "interactive()": plt.isinteractive(), "backend()": backend, "filters": repr(warnings.filters)
+    }  # fmt: skip
+
+
+def differences(one, other):
+    """Names of what differs."""
+    return sorted(name for name in one | other if one.get(name) != other.get(name))
+
+
+def examined(name):
+    """What calls of one function change: the first one, others under the user's settings, failing ones."""
+    InteractiveShell.instance()
+    if name == "figure":
+        from matplotlib import pyplot as plt
+
+        plt.figure()
+        return state()
+    call(name)
+    first = state()
+    import matplotlib as mpl
+    from matplotlib import pyplot as plt
+    from matplotlib.axes import Axes
+
+    class Broken(Axes):
+        def set_facecolor(self, color):
+            if getattr(self, "ready", False):
+                raise ZeroDivisionError
+            super().set_facecolor(color)
+
+    broken = Broken(plt.figure(), (0, 0, 1, 1))
+    broken.ready = True
+    mpl.rcParams.update({"lines.linewidth": 7, "font.family": ["serif"], "svg.hashsalt": "theirs"})
+    changed = []
+    with plt.rc_context({"font.size": 20, "interactive": False}):
+        warnings.simplefilter("ignore", ImportWarning)
+        for options in ({}, {"theme": "blue"}, {"theme": "dark"}, {"ax": broken}):
+            before, figures = state(), plt.get_fignums()
+            with contextlib.suppress(ToolkitError, ZeroDivisionError, TypeError):
+                call(name, **options)
+            changed += differences(before, state())
+            if len(plt.get_fignums()) > len(figures) + (name.startswith("plot_") and "ax" not in options):
+                changed.append("figures")
+    return {"first": first, "changed": changed}
+
+
+def in_a_process(name):
+    """The same, in a process forked before matplotlib was imported."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        with os.fdopen(writing, "w") as said:
+            json.dump(examined(name), said)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as said:
+        text = said.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
+def main(names):
+    """Examine each."""
+    plain = in_a_process("figure")
+    found = {}
+    for name in names:
+        one = in_a_process(name)
+        draws = name.startswith("plot_")
+        changed = differences(plain, one["first"]) if draws else []
+        found[name] = {"changed": changed + one["changed"], "interactive": one["first"]["interactive()"]}
+    json.dump(found, sys.stdout)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
