@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import numpy as np
 import pytest
 from upstash_vector import AsyncIndex, Index, Vector
 from upstash_vector.errors import UpstashError
@@ -121,7 +122,8 @@ def test_dense_query(client: Callable[[str], Any], name: str, scores: dict[str, 
     assert index.upsert(vectors=ROWS) == "Success"
     hits = index.query([1.0, 0.0], top_k=3, include_vectors=True, include_metadata=True, include_data=True)
     assert {hit.id: hit.score for hit in hits} == pytest.approx(scores)
-    assert [hit.score for hit in hits] == sorted(scores.values(), reverse=True)
+    shortest = [float(str(np.float32(score))) for score in scores.values()]
+    assert [hit.score for hit in hits] == sorted(shortest, reverse=True)
     first = next(hit for hit in hits if hit.id == "a")
     assert (first.vector, first.metadata, first.data) == ([1.0, 0.0], {"city": "Izmir", "n": 1}, "first")
     assert first.sparse_vector is None
@@ -177,6 +179,105 @@ def test_update_and_delete(client: Callable[[str], Any]) -> None:
     assert index.delete(["a", "gone"]).deleted == 1
     assert index.delete(prefix="a").deleted == 1
     assert index.info().vector_count == 0
+
+
+AWKWARD = [0.1, 0.2, 0.7, 1e-7, 123456.7, 3.4e38, 5e-324, -0.3]
+"""Numbers that float32 holds only nearly, or not at all."""
+
+
+def test_numbers_come_back_with_the_digits_they_were_sent_with(client: Callable[[str], Any]) -> None:
+    """What was sent with few digits compares equal, whichever operation returns it, dense and sparse."""
+    index = client("plain")
+    pairs = [AWKWARD[start : start + 2] for start in range(0, len(AWKWARD), 2)]
+    sent = {f"v{number}": pair for number, pair in enumerate(pairs)}
+    index.upsert(list(sent.items()))
+    expected = {name: [0.0 if number == 5e-324 else number for number in pair] for name, pair in sent.items()}
+    fetched = index.fetch([*sent], include_vectors=True)
+    assert {one.id: one.vector for one in fetched} == expected
+    ranged = index.range(limit=10, include_vectors=True).vectors
+    assert {one.id: one.vector for one in ranged} == expected
+    hits = index.query([0.1, 0.2], top_k=10, include_vectors=True)
+    assert {one.id: one.vector for one in hits} == expected
+    words = client("words")
+    values = [number for number in AWKWARD if number != 5e-324]
+    words.upsert([("a", SparseVector(list(range(len(values))), values))])
+    assert words.fetch("a", include_vectors=True)[0].sparse_vector.values == values
+
+
+def test_a_vector_scores_exactly_one_against_itself(client: Callable[[str], Any]) -> None:
+    """Cosine and distance of equal vectors are 1, not nearly 1; so is that of a text with itself."""
+    for name in ("plain", "near"):
+        index = client(name)
+        index.upsert([(f"v{a}{b}", [a / 10, b / 10]) for a in range(1, 10) for b in range(1, 10)])
+        for a, b in ((1, 2), (3, 4), (7, 8), (9, 1)):
+            hits = index.query([a / 10, b / 10], top_k=1)
+            assert [hit.score for hit in hits] == [1]
+    texts = client("texts")
+    texts.upsert([("hello", "Hello-world", {"n": 1})])
+    assert texts.query(data="Hello-world", top_k=1)[0].score == 1
+
+
+def test_equal_scores_keep_the_order_of_insertion(client: Callable[[str], Any]) -> None:
+    """Rows that point the same way score the same in float32, so the first inserted comes first."""
+    index = client("plain")
+    names = [f"v{number}" for number in (5, 3, 8, 1, 9, 2)]
+    index.upsert([(name, [0.1 * place, 0.3 * place]) for place, name in enumerate(names, start=1)])
+    index.upsert([("v8", [0.7, 2.1])])  # writing it again keeps its position
+    hits = index.query([0.2, 0.6], top_k=6)
+    assert {hit.score for hit in hits} == {1.0}
+    assert ids(hits) == names
+    assert ids(index.query([0.2, 0.6], top_k=2)) == names[:2]
+
+
+def test_fused_scores_that_are_equal_keep_the_order_of_insertion(client: Callable[[str], Any]) -> None:
+    """One row is best by its dense vector, the other by its sparse one: the first inserted comes first."""
+    index = client("both")
+    rows = [
+        Vector(id="b", vector=[0.0, 1.0], sparse_vector=SparseVector([1], [2.0])),
+        Vector(id="a", vector=[1.0, 0.0], sparse_vector=SparseVector([1], [1.0])),
+    ]
+    index.upsert(rows)
+    hits = index.query(vector=[1.0, 0.0], sparse_vector=SparseVector([1], [1.0]), top_k=2)
+    assert ids(hits) == ["b", "a"]
+    assert hits[0].score == hits[1].score
+
+
+def test_a_dimension_named_twice_counts_with_the_sum(client: Callable[[str], Any]) -> None:
+    """Duplicate indices are stored as sent, and inner products sum them, in rows, queries and updates."""
+    index = client("words")
+    index.upsert([("a", SparseVector([3, 3, 5], [1.0, 2.0, 0.5])), ("b", SparseVector([3], [1.0]))])
+    assert index.fetch("a", include_vectors=True)[0].sparse_vector == SparseVector([3, 3, 5], [1.0, 2.0, 0.5])
+    scores = {hit.id: hit.score for hit in index.query(sparse_vector=SparseVector([3, 3], [1.0, 10.0]))}
+    assert scores == {"a": 33.0, "b": 11.0}
+    assert index.update("b", sparse_vector=SparseVector([7, 7], [1.5, 2.5])) is True
+    assert [hit.score for hit in index.query(sparse_vector=SparseVector([7], [1.0]))] == [4.0]
+    weighed = index.query(sparse_vector=SparseVector([5], [1.0]), weighting_strategy=WeightingStrategy.IDF)
+    rare = math.log((2 - 1 + 0.5) / (1 + 0.5))  # one row of two holds the dimension
+    assert [hit.score for hit in weighed] == pytest.approx([0.5 * rare])
+    again = index.query(sparse_vector=SparseVector([3], [1.0]), weighting_strategy=WeightingStrategy.IDF)
+    assert [hit.score for hit in again] == pytest.approx([3 * rare])
+
+
+@pytest.mark.parametrize("name", ["team/a", "a/b/c", "a//b", "/first", "last/", "a%2Fb", "Izmir/\u00fc 1"])
+def test_namespaces_with_slashes(client: Callable[[str], Any], name: str) -> None:
+    """The SDK puts a namespace into the path as it is: all operations take one with slashes."""
+    index = client("plain")
+    namespace = name.replace("%", "%25").replace(
+        "\u00fc 1", "%C3%BC%201"
+    )  # the SDK leaves escaping to its caller
+    index.upsert(ROWS, namespace=namespace)
+    index.upsert([("z", [0.5, 0.5])])
+    assert index.list_namespaces() == ["", name]
+    assert sorted(ids(index.query([1.0, 0.0], top_k=9, namespace=namespace))) == ["a", "ab", "b"]
+    assert ids(index.range(limit=9, namespace=namespace).vectors) == ["a", "b", "ab"]
+    assert ids(index.fetch("a", namespace=namespace)) == ["a"]
+    assert index.update("a", metadata={"n": 5}, namespace=namespace) is True
+    assert index.delete("b", namespace=namespace).deleted == 1
+    assert index.info().namespaces[name].vector_count == 2
+    index.reset(namespace=namespace)
+    assert index.info().vector_count == 1
+    index.delete_namespace(namespace)
+    assert index.list_namespaces() == [""]
 
 
 def test_namespaces(client: Callable[[str], Any]) -> None:

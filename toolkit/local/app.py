@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import QueryParams
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from toolkit.local.answers import Refusal, refusal_body
 from toolkit.local.faults.answering import Faults
 from toolkit.local.faults.routes import fault_routes
 from toolkit.local.faults.script import FaultScript
-from toolkit.local.guard import FAILED, Guard
-from toolkit.local.openapi.document import described
+from toolkit.local.guard import FAILED, TOKEN_PARAMETERS, Guard
+from toolkit.local.openapi.document import described, document
 from toolkit.local.queue.dlq_routes import dlq_routes
 from toolkit.local.queue.log_routes import log_routes
 from toolkit.local.queue.message_routes import message_routes
@@ -66,6 +68,10 @@ def build_app(
         *message_routes(),
         *vector_routes(registry),
     ]
+    described_paths = document()["paths"]
+    for route in routes:
+        if isinstance(route, Route):
+            route.app = _KnownParameters(route, described_paths[route.path.replace(":path}", "}")])
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -74,6 +80,34 @@ def build_app(
     app.router.redirect_slashes = False
     app.state.queue = queue
     return Guard(Faults(app, script), token)
+
+
+class _KnownParameters:
+    """ASGI middleware of one route: query parameters that its description does not name are refused.
+
+    A misspelt filter would otherwise be ignored, and the request would be about everything.
+    """
+
+    def __init__(self, route: Route, described: Mapping[str, Any]) -> None:
+        self._app = route.app
+        # what follows the destination of a publish is the destination's own query
+        self._open = "{destination:path}" in route.path
+        self._known = {
+            method.upper(): [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
+            for method, operation in described.items()
+            if method in _METHODS
+        }
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Refuse the request, or let the route respond."""
+        known = self._known.get("GET" if scope["method"] == "HEAD" else scope["method"])
+        if scope["query_string"] and known is not None and not self._open:
+            allowed = [*sorted(known), *TOKEN_PARAMETERS]
+            for name in QueryParams(scope["query_string"]):
+                if name not in allowed:
+                    expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+                    raise Refusal(400, f"unknown query parameter; got {name[:80]!r}; expected {expected}")
+        await self._app(scope, receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

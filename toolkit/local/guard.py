@@ -1,4 +1,7 @@
-"""Who may speak with the embedded service: callers on this machine, with the token in one of two places."""
+"""Who may use the embedded service: callers on this machine, with the token in a header or in the URL.
+
+One valid token is enough, wherever it is and whatever stands in the other places.
+"""
 
 from __future__ import annotations
 
@@ -99,15 +102,15 @@ class Guard:
         tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
         # every one is compared, so that the time taken tells nothing
         right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
-        scope[KNOWN] = bool(right)
+        scope[KNOWN] = any(right)
+        if right and not any(right):
+            raise Refusal(
+                401, "token is not valid; got another one; expected the service's own in one of the places"
+            )
         if not right and scope["path"] not in OPEN_PATHS:
             raise Refusal(
                 401,
                 "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token",
-            )
-        if not all(right):
-            raise Refusal(
-                401, "token is not valid; got another one; expected the service's own, wherever it is given"
             )
 
 

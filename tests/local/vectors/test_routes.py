@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 import threading
 from typing import Any
 
 import httpx
 import pytest
+
+from toolkit.local.vectors.routes import OPERATIONS
 
 
 def result(answer: httpx.Response) -> Any:
@@ -387,8 +390,98 @@ def test_bad_namespaces_are_refused(http: httpx.Client, path: str) -> None:
 
 @pytest.mark.parametrize("path", ["..%2f..%2fx", "%2e%2e%2fx"])
 def test_namespaces_never_leave_their_index(http: httpx.Client, path: str) -> None:
-    """A namespace that tries to climb is not found."""
-    assert http.post(f"/plain/upsert/{path}", json=ROW).status_code == 404
+    """A namespace with a part that URLs resolve away is refused, and does not come to be."""
+    assert "'..'" in refused(http.post(f"/plain/upsert/{path}", json=ROW), 400)
+
+
+@pytest.mark.parametrize("path", ["team%2fa", "team/a"])
+def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
+    """Percent-encoded or plain, it is the same namespace for every operation, and not two parts of a path."""
+    assert result(http.post("/plain/upsert/team/a", json=ROW)) == "Success"
+    assert result(http.get("/plain/list-namespaces")) == ["", "team/a"]
+    found = result(http.post(f"/plain/query/{path}", json={"vector": ROW["vector"]}))
+    assert [hit["id"] for hit in found] == [ROW["id"]]
+    assert result(http.get(f"/plain/random/{path}"))["id"] == ROW["id"]
+    assert result(http.delete(f"/plain/reset/{path}")) == "Success"
+    renamed = {"namespace": "team/a", "newNamespace": "team/b/c"}
+    assert result(http.post("/plain/rename-namespace", json=renamed)) == "Success"
+    refused(http.delete(f"/plain/delete-namespace/{path}"), 404)
+    assert result(http.delete("/plain/delete-namespace/team/b%2Fc")) == "Success"
+
+
+@pytest.mark.parametrize("operation", [name for name, found in OPERATIONS.items() if found.namespaced])
+def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: str) -> None:
+    """Nothing after the last slash is as no slash: the public service takes both."""
+    bodies = {
+        "upsert": ROW, "upsert-data": {"id": "t", "data": "x"}, "query": {"vector": [1, 0]},
+        "query-data": {"data": "x"}, "resumable-query": {"vector": [1, 0]},
+        "resumable-query-data": {"data": "x"}, "range": {"cursor": "", "limit": 5}, "fetch": {"ids": ["a"]},
+        "update": {"id": "a", "metadata": {}}, "delete": {"ids": ["a"]},
+    }  # fmt: skip
+    chosen = OPERATIONS[operation]
+    index = "docs" if operation.endswith("-data") else "plain"
+    body = {"json": bodies[operation]} if chosen.has_body and operation in bodies else {}
+    answer = http.request(chosen.methods[0], f"/{index}/{operation}/", **body)
+    if operation == "delete-namespace":
+        refused(answer, 404)  # the default namespace cannot be deleted
+    else:
+        assert answer.status_code == 200, answer.text
+        assert result(http.get(f"/{index}/list-namespaces")) == [""]
+
+
+@pytest.mark.parametrize("number", [2.0, 2])
+def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Client, number: float) -> None:
+    """topK, limit, additionalK, maxIdle, sparse indices and an index's dimension take 2.0 for 2."""
+    body = {"vector": [1, 0], "topK": number, "maxIdle": number}
+    assert len(result(filled.post("/plain/query", json=body))) == 2
+    opened = result(filled.post("/plain/resumable-query", json=body))
+    more = {"uuid": opened["uuid"], "additionalK": number}
+    assert len(result(filled.post("/plain/resumable-query-next", json=more))) == 1
+    page = result(filled.post("/plain/range", json={"cursor": "0", "limit": number}))
+    assert len(page["vectors"]) == 2
+    row = {"id": "a", "sparseVector": {"indices": [number, 7.0], "values": [1, 2]}}
+    assert result(filled.post("/words/upsert", json=row)) == "Success"
+    (found,) = result(filled.post("/words/fetch", json={"ids": ["a"], "includeVectors": True}))
+    assert found["sparseVector"] == {"indices": [2, 7], "values": [1, 2]}
+    spec = {"dimension": number, "similarity": "COSINE"}
+    assert result(filled.put("/twofold", json=spec))["dimension"] == 2
+
+
+@pytest.mark.parametrize("number", [1.5, 2.000001, 1e300, -2.0, 0.0])
+def test_a_number_with_a_fraction_or_out_of_range_is_refused(filled: httpx.Client, number: float) -> None:
+    """Where a whole number is asked, what is none is named with its parameter."""
+    assert "topK" in refused(filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400)
+    assert "limit" in refused(filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400)
+
+
+def digits(answer: httpx.Response, name: str) -> list[str]:
+    """The numbers of an array as they are written."""
+    found = re.search(rf'"{name}":\[([^\]]*)\]', answer.text)
+    assert found, answer.text
+    return found[1].split(",")
+
+
+def test_vectors_are_written_with_the_shortest_digits(http: httpx.Client) -> None:
+    """Numbers that float32 holds only nearly are written as they were sent; none with float64's digits."""
+    written = {"id": "a", "vector": [0.1, 16777217.0], "sparseVector": {"indices": [1], "values": [0.7]}}
+    assert result(http.post("/mixed/upsert", json=written)) == "Success"
+    answer = http.post("/mixed/fetch", json={"ids": ["a"], "includeVectors": True})
+    assert digits(answer, "vector") == ["0.1", "16777216.0"]
+    assert digits(answer, "values") == ["0.7"]
+    hits = http.post("/mixed/query", json={"vector": [0.1, 16777217.0], "includeVectors": True})
+    assert digits(hits, "vector") == ["0.1", "16777216.0"]
+    assert '"score":1.0' in hits.text
+    third = http.post("/near/upsert", json={"id": "a", "vector": [1, 1, 0]})
+    assert third.status_code == 200
+    assert '"score":0.33333334' in http.post("/near/query", json={"vector": [0, 0, 0]}).text
+
+
+def test_scores_beyond_float32_stay_numbers(http: httpx.Client) -> None:
+    """Products that float32 cannot hold are its largest number, in the right order, and never null."""
+    rows = [{"id": "a", "vector": [1e38, 0, 0]}, {"id": "b", "vector": [3e38, 0, 0]}]
+    assert result(http.post("/dots/upsert", json=rows)) == "Success"
+    hits = result(http.post("/dots/query", json={"vector": [3e38, 0, 0]}))
+    assert [(hit["id"], hit["score"]) for hit in hits] == [("b", 3.4028235e38), ("a", 3.4028235e38)]
 
 
 def test_lone_surrogates_are_refused(http: httpx.Client) -> None:

@@ -15,7 +15,7 @@ NUMBER: Final[Node] = {"type": "number"}
 
 _REFUSALS: Final = {
     400: "Something is malformed; the message names what, got and expected.",
-    401: "No token, a wrong one, or two different ones.",
+    401: "No valid token, in the header or in the URL.",
     403: "Host or Origin is not this machine.",
     404: "It is not here.",
     408: "The request did not arrive in time.",
@@ -26,7 +26,7 @@ _REFUSALS: Final = {
     431: "Request line and headers are too large.",
     500: "The service failed.",
 }
-_ALWAYS: Final = (401, 403, 408, 431, 500)
+_ALWAYS: Final = (400, 401, 403, 408, 431, 500)
 
 
 def ref(name: str) -> Node:

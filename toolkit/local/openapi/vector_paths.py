@@ -132,7 +132,11 @@ VECTOR_SCHEMAS: Final[dict[str, Node]] = {
 """Schemas of the vector half, by name."""
 
 _INDEX: Final = in_path("index", "Name of an index.")
-_NAMESPACE: Final = in_path("namespace", "A namespace; the path without one is the default namespace.")
+_NAMESPACE: Final = in_path(
+    "namespace",
+    "The rest of the path, slashes included, but for parts that are '.' or '..'. "
+    "The path without it, or with nothing after the last slash, is the default namespace.",
+)
 
 
 class _Does(NamedTuple):

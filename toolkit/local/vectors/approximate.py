@@ -15,8 +15,9 @@ from typing import Any, Final
 import numpy as np
 
 from toolkit.errors import InputError
+from toolkit.local.vectors.float32 import Floats
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import Floats, Places, nearest
+from toolkit.local.vectors.search import Places, nearest
 from toolkit.local.vectors.specs import Similarity
 
 STEP: Final = 1000

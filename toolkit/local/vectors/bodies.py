@@ -21,6 +21,7 @@ from toolkit.local.vectors.checks import (
     read_data,
     read_metadata,
     read_name,
+    read_namespace,
     read_sparse,
     read_vector,
     refusal,
@@ -174,7 +175,7 @@ def _given_vectors(
     if sparse is not None and not spec.has_sparse:
         raise unfit(f"{where}sparseVector", spec.kind, "vector")
     return (
-        None if dense is None else read_vector(dense, spec.dimension, f"{where}vector").astype(np.float32),
+        None if dense is None else read_vector(dense, spec.dimension, f"{where}vector"),
         None if sparse is None else read_sparse(sparse, f"{where}sparseVector"),
     )
 
@@ -200,8 +201,9 @@ def read_texts(body: Any) -> list[tuple[str, str, str | None]]:
 def read_renaming(body: Any) -> tuple[str, str]:
     """The namespace's name and its new name."""
     values = json_object(body, "rename-namespace")
-    return read_name(values.get("namespace"), "namespace"), read_name(
-        values.get("newNamespace"), "newNamespace"
+    return (
+        read_namespace(values.get("namespace"), "namespace"),
+        read_namespace(values.get("newNamespace"), "newNamespace"),
     )
 
 

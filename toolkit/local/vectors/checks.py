@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -47,6 +46,14 @@ def read_name(value: Any, what: str) -> str:
     return name
 
 
+def read_namespace(value: Any, what: str) -> str:
+    """A namespace that is not the default one. It may have slashes, but no part that URLs resolve away."""
+    name = read_name(value, what)
+    if not {".", ".."}.isdisjoint(name.split("/")):
+        raise refusal(what, shown(name), "no part between slashes that is '.' or '..'")
+    return name
+
+
 def read_data(value: Any, what: str) -> str:
     """Text that is not empty."""
     text = text_value(value, what)
@@ -56,7 +63,7 @@ def read_data(value: Any, what: str) -> str:
     return text
 
 
-def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float64]:
+def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float32]:
     """A vector of finite numbers that fit single precision."""
     numbers = _array(value, what, float)
     if len(numbers) != dimension:
@@ -65,7 +72,7 @@ def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float64]:
 
 
 def read_sparse(value: Any, what: str) -> SparseVector:
-    """A sparse vector: as many indices as values, at least one, each index once and not negative."""
+    """A sparse vector: as many indices as values, at least one; no index is negative."""
     given = json_object(value, what)
     indices = _array(given.get("indices"), f"{what}.indices", int)
     values = _array(given.get("values"), f"{what}.values", float)
@@ -75,10 +82,8 @@ def read_sparse(value: Any, what: str) -> SparseVector:
     for place, index in enumerate(indices):
         if not 0 <= index <= MAX_INDEX:
             raise refusal(f"{what}.indices[{place}]", shown(index), f"0 to {MAX_INDEX}", status=422)
-    if len(set(indices)) != len(indices):
-        twice = Counter(indices).most_common(1)[0][0]
-        raise refusal(f"{what}.indices", f"{twice} twice", "each index once", status=422)
-    return SparseVector(np.array(indices, dtype=np.int64), _single_precision(values, f"{what}.values"))
+    singles = _single_precision(values, f"{what}.values")
+    return SparseVector(np.array(indices, dtype=np.int64), singles.astype(np.float64))
 
 
 def unfit(what: str, kind: str, expected: str) -> Refusal:
@@ -87,11 +92,13 @@ def unfit(what: str, kind: str, expected: str) -> Refusal:
 
 
 def _array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
-    """An array of numbers; of whole numbers when the kind is int."""
+    """An array of numbers; of whole numbers, such as 2 or 2.0, when the kind is int."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple):
         raise refusal(what, shown(value), "an array of numbers")
+    if kind is int:
+        value = [whole(number) for number in value]
     allowed = {int, kind}
     if not allowed.issuperset(map(type, value)):
         place = next(place for place, number in enumerate(value) if type(number) not in allowed)
@@ -100,7 +107,12 @@ def _array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
     return list(value)
 
 
-def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float64]:
+def whole(value: Any) -> Any:
+    """An integer for a number without a fraction, such as 2.0; anything else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
+def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float32]:
     try:
         vector = np.array(numbers, dtype=np.float64)
         fits = bool((np.abs(vector) <= _LARGEST).all())
@@ -109,7 +121,8 @@ def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float64]:
     if not fits:
         place = next(place for place, number in enumerate(numbers) if not abs(number) <= _LARGEST)
         raise refusal(f"{what}[{place}]", shown(numbers[place]), "a finite number that fits single precision")
-    return vector
+    with np.errstate(under="ignore"):
+        return vector.astype(np.float32)
 
 
 def read_metadata(value: Any, what: str) -> dict[str, Any] | None:
@@ -162,12 +175,13 @@ def choice(values: Mapping[str, Any], name: str, allowed: tuple[str, ...], where
 
 
 def whole_number(value: Any, what: str, most: int, *, default: int | None = None) -> int:
-    """A whole number from 1."""
+    """A whole number from 1; 2.0 is one, too."""
     if value is None and default is not None:
         return default
-    if type(value) is not int or not 1 <= value <= most:
+    number = whole(value)
+    if type(number) is not int or not 1 <= number <= most:
         raise refusal(what, shown(value), f"a whole number from 1 to {most}")
-    return value
+    return number
 
 
 def text_value(value: Any, what: str) -> str:

@@ -7,10 +7,12 @@ are all the same are each in the middle, 0.5.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 
 import numpy as np
+
+from toolkit.local.vectors.float32 import rounded
 
 Fusion = Literal["RRF", "DBSF"]
 Ranking = list[tuple[str, float]]
@@ -26,7 +28,9 @@ _DEVIATIONS: Final = 3
 _ROUNDING: Final = 1e-12
 
 
-def fuse(rankings: Sequence[Ranking], algorithm: Fusion, *, rank_start: int) -> Ranking:
+def fuse(
+    rankings: Sequence[Ranking], algorithm: Fusion, *, rank_start: int, inserted: Callable[[str], int]
+) -> Ranking:
     """Each id once, with the sum of its parts in the rankings, best first.
 
     Parameters
@@ -38,15 +42,17 @@ def fuse(rankings: Sequence[Ranking], algorithm: Fusion, *, rank_start: int) -> 
         (s - (mean - 3 deviations)) / (6 deviations).
     rank_start : {0, 1}
         The rank of the best, for RRF.
+    inserted : callable
+        The position of an id in the order of insertion.
 
     Returns
     -------
     list of (id, score)
-        Equals in the order in which the rankings name them first.
+        Equal scores, as float32, in the order of insertion.
 
     Examples
     --------
-    >>> fuse([[("a", 0.9), ("b", 0.8)], [("b", 7.5)]], "RRF", rank_start=1)
+    >>> fuse([[("a", 0.9), ("b", 0.8)], [("b", 7.5)]], "RRF", rank_start=1, inserted=ord)
     [('b', 0.0325...), ('a', 0.0163...)]
     """
     fused: dict[str, float] = {}
@@ -54,7 +60,9 @@ def fuse(rankings: Sequence[Ranking], algorithm: Fusion, *, rank_start: int) -> 
         parts = _reciprocal(ranking, rank_start) if algorithm == "RRF" else _normalised(ranking)
         for (row_id, _), part in zip(ranking, parts, strict=True):
             fused[row_id] = fused.get(row_id, 0.0) + part
-    return sorted(fused.items(), key=lambda item: -item[1])
+    scores = rounded(np.array([*fused.values()])).tolist()
+    ranking = list(zip(fused, scores, strict=True))
+    return sorted(ranking, key=lambda item: (-item[1], inserted(item[0])))
 
 
 def _reciprocal(ranking: Ranking, rank_start: int) -> list[float]:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.local.vectors.float32 import Floats, rounded
 from toolkit.local.vectors.sparse import SparseVector
 
 _SMALL: Final = 20_000
@@ -76,6 +77,7 @@ class InvertedRows:
         self._alive = np.zeros(16, dtype=np.bool_)
         self._large = self._small = _nothing()
         self._pending: list[tuple[int, SparseVector]] = []
+        self._repeats = False  # whether any vector names a dimension twice
         for sequence, row_id, vector in rows:
             self.put(sequence, row_id, vector)
 
@@ -95,6 +97,7 @@ class InvertedRows:
         self._sequence[number] = sequence
         self._alive[number] = True
         self._pending.append((number, vector))
+        self._repeats = self._repeats or len(set(vector.indices.tolist())) < len(vector.indices)
 
     def remove(self, row_id: str) -> None:
         """Take a row out."""
@@ -108,7 +111,7 @@ class InvertedRows:
         idf: bool = False,
         passing: NDArray[np.int64] | None = None,
     ) -> list[tuple[str, float]]:
-        """The best rows and their scores, best first; equals in the order of their sequence numbers.
+        """The best rows and their scores, best first; equal scores, as float32, in the order of insertion.
 
         Parameters
         ----------
@@ -124,7 +127,8 @@ class InvertedRows:
         Returns
         -------
         list of (id, score)
-            Only rows that share a dimension with the query; the score is the inner product over those.
+            Only rows that share a dimension with the query; the score is the inner product over those. The
+            values of a dimension that a vector names more than once are summed.
         """
         self._settle()
         sets = [(postings, *postings.of(query.indices)) for postings in (self._large, self._small)]
@@ -133,8 +137,10 @@ class InvertedRows:
         terms = np.concatenate([terms for _, _, terms in sets])
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
-        weights = query.values * self._idf(terms, len(query.values)) if idf else query.values
-        scores = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
+        weights = query.values * self._idf(terms, rows, len(query.values)) if idf else query.values
+        products: Floats = weights[terms] * values.astype(np.float64)
+        # without any products bincount returns integers
+        scores = rounded(np.bincount(rows, products, minlength=len(self._ids)).astype(np.float64))
         matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
         if passing is not None:
             matching = matching[np.isin(self._sequence[matching], passing)]
@@ -144,7 +150,9 @@ class InvertedRows:
         order = np.lexsort((self._sequence[matching], -scores[matching]))[:top_k]
         return [(self._ids[number], float(scores[number])) for number in matching[order].tolist()]
 
-    def _idf(self, terms: NDArray[np.intp], count: int) -> NDArray[np.float64]:
+    def _idf(self, terms: NDArray[np.intp], rows: NDArray[np.int64], count: int) -> NDArray[np.float64]:
+        if self._repeats:  # a row holds a dimension once, however often it names it
+            terms = np.unique(np.stack([terms, rows]), axis=1)[0]
         holding = np.bincount(terms, minlength=count)
         weights: NDArray[np.float64] = np.log((len(self) - holding + 0.5) / (holding + 0.5))
         return weights

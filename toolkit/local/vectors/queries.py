@@ -166,6 +166,6 @@ def _vectors(
     asks_dense = spec.has_dense and not (spec.has_sparse and dense is None)
     asks_sparse = spec.has_sparse and not (spec.has_dense and sparse is None)
     return (
-        read_vector(dense, spec.dimension, f"{where}vector") if asks_dense else None,
+        read_vector(dense, spec.dimension, f"{where}vector").astype(np.float64) if asks_dense else None,
         read_sparse(sparse, f"{where}sparseVector") if asks_sparse else None,
     )

@@ -80,4 +80,4 @@ def ranked(
         rankings.append(inverted().nearest(query.sparse, top_k, idf=query.idf, passing=chosen))
     if len(rankings) == 1:
         return rankings[0]
-    return fuse(rankings, query.fusion, rank_start=spec.rank_start)
+    return fuse(rankings, query.fusion, rank_start=spec.rank_start, inserted=rows.inserted)

@@ -5,10 +5,12 @@ Every answer stands under ``result``; a refusal is ``{"error": â€¦, "status": â€
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,8 +25,9 @@ from toolkit.local.vectors.bodies import (
     read_selection,
     read_update,
 )
-from toolkit.local.vectors.checks import read_name
+from toolkit.local.vectors.checks import read_namespace, whole
 from toolkit.local.vectors.database import StoredRow
+from toolkit.local.vectors.float32 import shortest_lists, to_float32
 from toolkit.local.vectors.index import Hit, Index
 from toolkit.local.vectors.queries import (
     Include,
@@ -61,6 +64,7 @@ def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
     list of BaseRoute
         ``/vector`` lists the indexes; ``/vector/{index}`` describes one (GET) or makes it (PUT, the fields of
         `IndexSpec` as JSON); ``/vector/{index}/<operation>`` and ``/vector/{index}/<operation>/{namespace}``.
+        A namespace is the rest of the path, slashes included; an empty rest is the default namespace.
     """
     routes: list[BaseRoute] = [
         Route("/vector", _listing(registry), methods=["GET"]),
@@ -71,7 +75,7 @@ def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
         if name != "delete-namespace":
             routes.append(Route(f"/vector/{{index}}/{name}", handler, methods=methods))
         if operation.namespaced:
-            routes.append(Route(f"/vector/{{index}}/{name}/{{namespace}}", handler, methods=methods))
+            routes.append(Route(f"/vector/{{index}}/{name}/{{namespace:path}}", handler, methods=methods))
     return routes
 
 
@@ -87,7 +91,8 @@ def _making(registry: IndexRegistry) -> _Handler:
         if not isinstance(body, dict) or body.get("name", name) != name:
             raise Refusal(400, f"index {name!r}; got another body; expected a JSON object with its fields")
         try:
-            spec = IndexSpec.from_dict(body | {"name": name})
+            numbers = {key: whole(value) for key, value in body.items()}
+            spec = IndexSpec.from_dict(numbers | {"name": name})
             return _json({"result": registry.create(spec).spec.to_dict()})
         except InputError as error:
             taken = any(spec.name == name for spec in registry.specs())
@@ -112,7 +117,7 @@ def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
     def answer(name: str, namespace: str, body: bytes | None, flags: frozenset[str]) -> Response:
         index = registry.get(name)
         if namespace:
-            read_name(namespace, "namespace")
+            read_namespace(namespace, "namespace")
         values = None if body is None else parse_json(body)
         return _json({"result": operation.run(index, namespace, values, flags)})
 
@@ -151,7 +156,7 @@ def _query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> A
 def _hits(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
     queries, several = read_queries(body, index.spec, text=text)
     answers = [
-        [_hit(hit, query.include) for hit in hits]
+        _hits_as_json(hits, query.include)
         for query, hits in zip(queries, index.query(queries, namespace=namespace), strict=True)
     ]
     return answers if several else answers[0]
@@ -169,12 +174,12 @@ def _resumable_query_data(index: Index, namespace: str, body: Any, _: frozenset[
 def _begun(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
     query = read_query(body, index.spec, text=text)
     opened, hits = index.begin_query(query, max_idle=read_max_idle(body), namespace=namespace)
-    return {"uuid": opened, "scores": [_hit(hit, query.include) for hit in hits]}
+    return {"uuid": opened, "scores": _hits_as_json(hits, query.include)}
 
 
 def _resumable_query_next(index: Index, _: str, body: Any, __: frozenset[str]) -> Any:
     hits, include = index.next_hits(*read_next(body))
-    return [_hit(hit, include) for hit in hits]
+    return _hits_as_json(hits, include)
 
 
 def _resumable_query_end(index: Index, _: str, body: Any, __: frozenset[str]) -> str:
@@ -185,12 +190,14 @@ def _resumable_query_end(index: Index, _: str, body: Any, __: frozenset[str]) ->
 def _range(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
     wanted = read_range(body, index.last_sequence())
     cursor, rows = index.range(wanted, namespace=namespace)
-    return {"nextCursor": cursor, "vectors": [_vector(row, wanted.include) for row in rows]}
+    return {"nextCursor": cursor, "vectors": _rows_as_json(rows, wanted.include)}
 
 
 def _fetch(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
     wanted = read_fetch(body)
-    return [row and _vector(row, wanted.include) for row in index.fetch(wanted, namespace=namespace)]
+    rows = index.fetch(wanted, namespace=namespace)
+    found = iter(_rows_as_json([row for row in rows if row], wanted.include))
+    return [row and next(found) for row in rows]
 
 
 def _update(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
@@ -208,7 +215,7 @@ def _reset(index: Index, namespace: str, _: Any, flags: frozenset[str]) -> str:
 
 def _random(index: Index, namespace: str, _: Any, __: frozenset[str]) -> Any:
     row = index.random(namespace=namespace)
-    return row and _vector(row, Include(metadata=True, vectors=True, data=True))
+    return row and _rows_as_json([row], Include(metadata=True, vectors=True, data=True))[0]
 
 
 def _info(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
@@ -272,26 +279,38 @@ OPERATIONS: Final = {
 """Every operation of an index, by the name in its address."""
 
 
-def _vector(row: StoredRow, include: Include) -> dict[str, Any]:
-    wire: dict[str, Any] = {"id": row.id}
-    if include.vectors:
-        if row.vector.size:
-            wire["vector"] = row.vector.tolist()
-        if row.sparse is not None:
-            wire["sparseVector"] = {
-                "indices": row.sparse.indices.tolist(),
-                "values": row.sparse.values.tolist(),
-            }
-    if include.metadata and row.metadata is not None:
-        wire["metadata"] = msgspec.Raw(row.metadata.encode())  # as it lies there: numbers keep their digits
-    if include.data and row.data is not None:
-        wire["data"] = row.data
-    return wire
+def _rows_as_json(rows: Sequence[StoredRow], include: Include) -> list[dict[str, Any]]:
+    """Rows as responses show them, their vectors with the shortest digits of float32."""
+    numbers = iter(
+        shortest_lists([part for row in rows for part in _numbers(row)] if include.vectors else [])
+    )
+    shown = []
+    for row in rows:
+        wire: dict[str, Any] = {"id": row.id}
+        if include.vectors:
+            if row.vector.size:
+                wire["vector"] = next(numbers)
+            if row.sparse is not None:
+                wire["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(numbers)}
+        if include.metadata and row.metadata is not None:
+            wire["metadata"] = msgspec.Raw(row.metadata.encode())  # as stored: numbers keep their digits
+        if include.data and row.data is not None:
+            wire["data"] = row.data
+        shown.append(wire)
+    return shown
 
 
-def _hit(hit: Hit, include: Include) -> dict[str, Any]:
-    wire = _vector(hit.row, include)
-    return {"id": wire.pop("id"), "score": hit.score, **wire}
+def _numbers(row: StoredRow) -> Iterator[NDArray[np.float32]]:
+    if row.vector.size:
+        yield row.vector
+    if row.sparse is not None:
+        yield row.sparse.values.astype(np.float32)
+
+
+def _hits_as_json(hits: Sequence[Hit], include: Include) -> list[dict[str, Any]]:
+    (scores,) = shortest_lists([to_float32([hit.score for hit in hits])])
+    rows = _rows_as_json([hit.row for hit in hits], include)
+    return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
 
 
 def _refused(refusal: Refusal) -> Response:

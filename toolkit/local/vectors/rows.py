@@ -95,6 +95,10 @@ class NamespaceRows:
                 self._metadata[slot] = _decode(text)
         return self._metadata
 
+    def inserted(self, row_id: str) -> int:
+        """The sequence number of the row with this id."""
+        return int(self._sequence[self._slots[row_id]])
+
     def occupied(self) -> NDArray[np.intp] | None:
         """The slots that are no holes; None when there are no holes."""
         return None if len(self) == len(self.ids) else np.flatnonzero(self.sequence)

@@ -17,16 +17,17 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.local.vectors.float32 import Floats, rounded
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.specs import Similarity
 
-Floats = NDArray[np.float64]
 Places = NDArray[np.intp]
 Search = Callable[[NamespaceRows, Floats, int, Similarity, Places | None], list[tuple[int, float]]]
 """What `nearest` is: rows, query, how many, similarity, and which rows may be in the answer."""
 
 _UNIT: Final = 2.0**-24  # relative rounding error of single precision
 _TINY: Final = 2.0**-125  # what a product can lose to underflow, with some to spare
+_EQUAL: Final = 2.0**-22  # closeness within this, relative to 1 + |closeness|, may be the same float32 score
 _CHUNK: Final = 4096
 _BLOCK: Final = 128
 _FEW: Final = 6  # a row in double precision costs about this many times its part of the product
@@ -35,7 +36,7 @@ _FEW: Final = 6  # a row in double precision costs about this many times its par
 def nearest(
     rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Places | None = None
 ) -> list[tuple[int, float]]:
-    """The best rows and their scores, best first; equals in the order in which they were first put.
+    """The best rows and their scores, best first; equal scores, as float32, in the order of insertion.
 
     Parameters
     ----------
@@ -65,9 +66,9 @@ def nearest(
             for start in range(0, max(1, len(slots)), _CHUNK)
         ]
     )
-    order = np.lexsort((rows.sequence[slots], -closeness))[:top_k]
-    scores = _scores(closeness[order], similarity)
-    return [(int(slot), float(score)) for slot, score in zip(slots[order], scores, strict=True)]
+    scores = rounded(_scores(closeness, similarity))
+    order = np.lexsort((rows.sequence[slots], -scores))[:top_k]
+    return [(int(slot), float(score)) for slot, score in zip(slots[order], scores[order], strict=True)]
 
 
 def _possible(
@@ -110,8 +111,9 @@ def _block_maxima(values: Floats, top_k: int) -> Floats:
 
 
 def _reached(values: Floats, top_k: int) -> float:
-    """The number that the `top_k` largest reach."""
-    return float(np.partition(values, len(values) - top_k)[len(values) - top_k])
+    """The number that the `top_k` largest reach, less what float32 scores that are equal can hide."""
+    reached = float(np.partition(values, len(values) - top_k)[len(values) - top_k])
+    return reached - _EQUAL * (1 + abs(reached))
 
 
 def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, slots: Places) -> Floats:

@@ -15,14 +15,14 @@ _VALUE: Final = np.dtype("<f4")
 
 
 class SparseVector(NamedTuple):
-    """The dimensions that a vector holds, each once, and its values there.
+    """The dimensions that a vector holds, and its values there; a dimension named twice has their sum.
 
     Attributes
     ----------
     indices : numpy.ndarray
         Shape (n,), int64, from 0 to `MAX_INDEX`, in the order in which they were given.
     values : numpy.ndarray
-        Shape (n,), float64; single precision once stored.
+        Shape (n,), float64, rounded to single precision.
     """
 
     indices: NDArray[np.int64]
