@@ -52,6 +52,9 @@ UPSTASH_VECTOR_REST_URL and UPSTASH_VECTOR_REST_TOKEN."""
 _EXIT_HELP: Final = """\
 exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 130 interrupted"""
 
+LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
+"""What the extra [local] installs, by name: a command that works wherever the toolkit itself came from."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command.
@@ -120,7 +123,9 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
     )
     if "serve" in first:
-        _add_serve_arguments(serve)
+        from toolkit.local.options import add_arguments  # noqa: PLC0415 - only for this command
+
+        add_arguments(serve)
 
     snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet").add_subparsers(
         required=True, metavar="WHAT"
@@ -315,26 +320,20 @@ def _demo(given: argparse.Namespace) -> int:
 
 
 def _serve(given: argparse.Namespace) -> int:
-    from toolkit.demo.filling import fill  # noqa: PLC0415 - only for this command
-    from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
-
-    return run(given, fill=fill)
-
-
-def _add_serve_arguments(command: argparse.ArgumentParser) -> None:
     try:
-        from toolkit.local.options import add_arguments  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit.demo.filling import fill  # noqa: PLC0415 - only for this command
+        from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
     except ImportError as error:
         raise _not_installed("running the embedded service", error) from None
-    add_arguments(command)
+    return run(given, fill=fill)
 
 
 def _not_installed(doing: str, error: ImportError) -> LocalServiceError:
     return LocalServiceError(
         doing,
         got=f"no module {error.name}",
-        expected="the parts of the embedded service",
-        next_step="Install them: pip install 'workflow-vector-toolkit[local]'.",
+        expected="the packages of the embedded service",
+        next_step=f"Install them: pip install {LOCAL_PACKAGES}.",
     )
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 MAX_BODY: Final = 64 * 1024 * 1024
 """Largest request body that is read, in bytes."""
 
+REQUEST_TIMEOUT: Final = 30.0
+"""Seconds within which a request, head and body, must have arrived."""
+
 _MAX_DIGITS: Final = 400
 _MAX_DEPTH: Final = 200
 _STRING: Final = r'"(?:[^"\\]|\\.)*+"'

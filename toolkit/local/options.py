@@ -6,12 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from toolkit.local.answers import MAX_BODY
+from toolkit.local.answers import MAX_BODY, REQUEST_TIMEOUT
 from toolkit.local.credentials import TOKEN_VARIABLE
-from toolkit.local.protocol import REQUEST_TIMEOUT
 from toolkit.local.queue.durations import duration_ms
-from toolkit.local.queue.service import MAX_MESSAGE
-from toolkit.local.queue.store import RETENTION_MS
+from toolkit.local.queue.store import MAX_MESSAGE, RETENTION_MS
 
 DEFAULT_INDEXES: Final = ("docs:dense:256:COSINE:hashing", "plain:dense:2:COSINE")
 """The indexes made when none is named."""

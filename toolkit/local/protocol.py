@@ -17,16 +17,13 @@ from typing import TYPE_CHECKING, Any, Final
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from toolkit.local.answers import refusal_body
+from toolkit.local.answers import REQUEST_TIMEOUT, refusal_body
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
 MAX_HEAD: Final = 64 * 1024
 """Largest request line and headers together, in bytes."""
-
-REQUEST_TIMEOUT: Final = 30.0
-"""Seconds within which a request, head and body, must have arrived."""
 
 WIRE: Final = "toolkit.wire"
 """Name of the ASGI extension under which a request finds the `Wire` it came over."""

@@ -6,16 +6,12 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
 
 from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.scheduler import CONCURRENCY, Scheduler
 from toolkit.local.queue.sender import Sender
-from toolkit.local.queue.store import Store
-
-MAX_MESSAGE: Final = 10 * 1024 * 1024
-"""Largest message body taken in, and most of an answer's body that is kept, in bytes."""
+from toolkit.local.queue.store import MAX_MESSAGE, Store
 
 
 class Queue:

@@ -14,6 +14,9 @@ from toolkit.local.queue.cursors import Cursors
 from toolkit.local.queue.database import Database
 from toolkit.local.queue.durations import DAY_MS
 
+MAX_MESSAGE: Final = 10 * 1024 * 1024
+"""Largest message body taken in, and most of an answer's body that is kept, in bytes."""
+
 RETENTION_MS: Final = 90 * DAY_MS
 """How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
 
