@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import types
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toolkit as tk
 from tests.widgets.payloads import PAYLOADS
 from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
@@ -100,16 +102,117 @@ def test_every_column_sorts_with_missing_values_last(make, column, ascending):
 @settings(deadline=None)  # a browser is made each time
 @given(st.text(max_size=6), st.lists(st.text(max_size=12), min_size=1, max_size=5))
 def test_the_search_finds_what_python_finds(search, bodies):
-    """A row is found when the lower-case text is in one of its fields; fields do not run into each other."""
+    """A row is found when each word is in one of its fields, in any case; no word spans two fields."""
     frame = pd.DataFrame({"dlq_id": [f"{n}" for n in range(len(bodies))], "body": bodies})
+    words = [quoted or bare for quoted, bare in re.findall(r'"([^"]*)"|(\S+)', search)]
     expected = [
         f"{number}"
         for number, body in enumerate(bodies)
-        if any(_lower(search) in _lower(text) for text in (str(number), body))
+        if all(any(_lower(word) in _lower(text) for text in (str(number), body)) for word in words)
     ]
     assert FailureBrowser(frame, value=FailureView(search=search), redactor=REDACT).found()[
         "dlq_id"
     ].tolist() == (expected)
+
+
+@pytest.mark.parametrize(
+    ("search", "found"),
+    [
+        ("429", [0, 2, 4, 6, 8, 10]),
+        ("429 pay", [2, 4, 8, 10]),
+        ("pay 429 declined", [2, 4, 8, 10]),
+        ('order "7 was"', [7]),
+        ('"order 7" ORDER', [7]),
+        ('"7 order"', []),
+        ("dlq_11", [11]),
+        ("wfr_3 mail", [3]),
+        ("192.0.2.3 eu", [3, 7, 11]),
+        ("2026-03-10 11:00", [1]),
+        ("callback_fail", [0, 4, 8]),
+        ("failed 500", []),
+        ("404", []),
+        ("", list(range(12))),
+    ],
+)
+def test_every_word_is_found_in_any_column(browser, search, found):
+    """Status, error, workflow, run, caller, labels, times, state and ids: all words must be found."""
+    browser.value = FailureView(search=search)
+    assert sorted(browser.found()["dlq_id"]) == sorted(f"dlq_{number}" for number in found)
+
+
+def test_the_statuses_of_the_sample_are_found(sample_service):
+    """A status finds the failures that have it, and no order of this number; in quotes it is text."""
+    failures = tk.load_failures(sample_service, progress=False)
+    browser = FailureBrowser(failures, value=FailureView(search="429"))
+    assert (browser.found()["response_status"] == 429).all()
+    assert len(browser.found()) == (failures["response_status"] == 429).sum() > 600
+    assert "429 as status" in browser._said.value
+    browser.value = FailureView(search="orders/fulfil 500")
+    expected = failures["workflow_url"].str.endswith("orders/fulfil") & (failures["response_status"] == 500)
+    assert set(browser.found()["dlq_id"]) == set(failures.loc[expected, "dlq_id"])
+    browser.value = FailureView(search='"429"')
+    assert not (browser.found()["response_status"] == 429).all()
+
+
+def test_a_failure_without_its_time_stands_at_that_of_its_message(make):
+    """Where nobody knows when it failed, the creation of its message is shown, marked, and sorted by."""
+    rows = [
+        {"dlq_id": "a", "failed_at": pd.Timestamp("2026-01-03", tz="UTC")},
+        {"dlq_id": "b", "created_at": pd.Timestamp("2026-01-02 05:06:07", tz="UTC")},
+        {"dlq_id": "c", "failed_at": pd.Timestamp("2026-01-01", tz="UTC"),
+         "created_at": pd.Timestamp("2025-01-01", tz="UTC")},
+        {"dlq_id": "d"},
+    ]  # fmt: skip
+    browser = FailureBrowser(make(rows))
+    assert browser.found()["dlq_id"].tolist() == ["a", "b", "c", "d"]
+    assert [cells[1] for cells in browser.page(0, 4)] == [
+        "2026-01-03 00:00:00", "≥ 2026-01-02 05:06:07", "2026-01-01 00:00:00", "",
+    ]  # fmt: skip
+
+
+def test_an_exception_is_shown_by_its_own_name(make):
+    """The packages before it would fill the column."""
+    body = "java.net.SocketTimeoutException: Read timed out\n\tat a.b(C.java:1)"
+    browser = FailureBrowser(make([{"dlq_id": "a", "response_body": body}]))
+    assert browser.page(0, 1)[0][4] == "SocketTimeoutException: Read timed out"
+
+
+def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
+    """What is selected stays, and is said to be out of sight; no failure is shown that was not found."""
+    browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
+    assert "2 selected, 1 of them not among those found" in browser._said.value
+    browser.value = browser.value.but(search="no such thing")
+    assert "2 selected, 2 of them not among those found" in browser._said.value
+    assert browser.frame()["dlq_id"].tolist() == ["dlq_0", "dlq_1"]
+    assert "dlq_" not in browser.detail.value
+    assert browser.table.active == -1
+    browser.value = browser.value.but(search="dlq_7")
+    assert "dlq_7" in browser.detail.value
+    browser.value = browser.value.but(search="")
+    assert "dlq_7" in browser.detail.value  # it is found: it stays
+    assert browser._id_at(browser.table.active) == "dlq_7"
+
+
+def test_ids_and_code_of_the_selection_are_copied(browser, failures):
+    """The page gets the exact ids, or code that makes the same rows; what it cannot copy is shown."""
+    sent = []
+    browser.table.send = sent.append
+    browser.value = FailureView(selected=["dlq_3", "dlq_1"])
+    browser.actions.press("Copy ids")
+    assert sent[-1] == {"kind": "copy", "text": "dlq_3\ndlq_1", "said": "2 ids copied."}
+    grid(browser, kind="copied", said=sent[-1]["said"], done=True)
+    assert browser.message == "2 ids copied."
+    browser.actions.press("Copy code")
+    names = {"failures": failures}
+    exec(sent[-1]["text"], names)  # noqa: S102 - the code is ours
+    assert set(names["selected"]["dlq_id"]) == {"dlq_1", "dlq_3"}
+    assert "selected = failures[" in browser._code.value
+    grid(browser, kind="copied", said="x", done=False)
+    assert "may not write to the clipboard" in browser.message
+    browser.clear_selection()
+    grid(browser, kind="copy")  # Ctrl+C in the table: without a selection, that of the row that is shown
+    assert sent[-1]["text"] == "dlq_0"
+    assert browser.value.selected == ("dlq_0",)
 
 
 def _lower(text):
@@ -119,14 +222,14 @@ def _lower(text):
 
 def grid(browser, **content):
     """A message from the table in the page."""
-    browser.table._asked(content)
+    browser._asked(content)
 
 
 def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     """Scrolling, selecting, sorting and opening come as messages, and change value and detail."""
     browser = FailureBrowser(failures, redactor=REDACT)
     sent = []
-    browser.table.view.send = sent.append
+    browser.table.send = sent.append
     grid(browser, kind="rows", **{"from": 2, "to": 4})
     assert [row[1] for row in sent[0]["rows"]] == ["2026-03-10 10:00:00", "2026-03-10 09:00:00"]
     assert sent[0]["rows"][0][2:5] == ["pay", "429", "order 2 was declined"]
@@ -156,6 +259,8 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
         {"kind": "sort", "name": "body"},
         {"kind": "sort"},
         {"kind": ["rows"]},
+        {"kind": "copied", "said": 7},
+        {"kind": "active", "place": True},
         {},
     ],
 )
@@ -221,7 +326,7 @@ def test_secrets_are_masked_in_the_detail(failures):
     assert "s3cr3t-of-the-test" not in shown
     assert "10.0.0.1" not in shown
     assert "application/json" in shown
-    page = str(browser.table.view.page) + str(browser._repr_mimebundle_())
+    page = str(browser.table.page) + str(browser._repr_mimebundle_())
     assert "hunter2" not in page
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
+import anywidget
 import ipywidgets as widgets
 import numpy as np
 import pandas as pd
@@ -15,11 +16,29 @@ from toolkit.errors import InputError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.controls import Actions, TextField, note
 from toolkit.widgets.failure_detail import detail_markup
-from toolkit.widgets.failure_rows import FailureRows
-from toolkit.widgets.failure_table import Grid
-from toolkit.widgets.failure_view import FailureView
+from toolkit.widgets.failure_rows import COLUMNS, FailureRows
+from toolkit.widgets.failure_view import SORTABLE, FailureView
+from toolkit.widgets.javascript import is_count, module, synced
 from toolkit.widgets.panel import Panel, must_be
 from toolkit.widgets.work import Job
+
+_PAGE: Final = 40  # rows sent with an order, before anybody scrolls
+_MOST: Final = 200  # rows sent at once
+_CODE: Final = 10_000  # characters of code that are shown; what is copied is whole
+
+
+class Table(anywidget.AnyWidget):
+    """The table in the page, which asks for the rows that are scrolled to; drawn by ``js/grid.js``."""
+
+    _esm = module("grid")
+    columns = synced(traitlets.List(traitlets.Dict()))
+    total = synced(traitlets.Int())
+    active = synced(traitlets.Int())
+    order = synced(traitlets.Int())
+    version = synced(traitlets.Int())
+    page = synced(traitlets.Dict())
+    sort_by = synced(traitlets.Unicode())
+    ascending = synced(traitlets.Bool())
 
 
 class FailureBrowser(Panel):
@@ -49,7 +68,13 @@ class FailureBrowser(Panel):
     Notes
     -----
     Header values are shown by an allow-list; texts and bodies are masked where they look like secrets.
-    The frame stays as it is. Keys in the table: arrows move, Space selects, Ctrl+A selects all that is found.
+    The frame stays as it is. Keys in the table: arrows move, Space selects, Ctrl+A selects all that is found,
+    Ctrl+C copies the ids of what is selected.
+
+    A search finds the failures in which every word is: in ids, addresses, times, error, labels, bodies and
+    all other texts but headers. A number that is a status of a failure is compared with statuses alone; in
+    quotation marks it is text, as a phrase is. A failure whose time is not known stands at the time its
+    message was created, marked with ``≥``.
 
     Examples
     --------
@@ -84,19 +109,27 @@ class FailureBrowser(Panel):
 
     def _build(self) -> None:
         self.search = TextField(
-            "Search ids, addresses, labels and bodies", self._searched, hint="part of a text; press Enter"
+            "Search", self._searched, hint="words that are all in it, such as orders/fulfil 500; press Enter"
         )
-        self._said = widgets.HTML()
+        self._said, self._code = widgets.HTML(), widgets.HTML()
         self.detail = widgets.HTML().add_class("tk-beside")
         calls: dict[str, Callable[[], object]] = {
             "Select all found": self.select_found,
             "Clear selection": self.clear_selection,
+            "Copy ids": lambda: self._copy("ids"),
+            "Copy code": lambda: self._copy("code"),
         }
         self.actions = Actions(calls, self.hear, main=False)
-        self.table = Grid(self)
-        both = widgets.Box([self.table.view.add_class("tk-table"), self.detail]).add_class("tk-browser")
+        self.table = Table(
+            columns=[
+                {"name": name, "label": label, "sortable": name in SORTABLE}
+                for name, label in COLUMNS.items()
+            ]
+        )
+        self.table.on_msg(lambda _, content, __: self._asked(content))
+        both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
         head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
-        self._compose(head, self.search.view, self._said, both, self.actions.view)
+        self._compose(head, self.search.view, self._said, both, self.actions.view, self._code)
 
     # the view, as the kernel keeps it
 
@@ -127,6 +160,23 @@ class FailureBrowser(Panel):
     def clear_selection(self) -> None:
         """Select nothing."""
         self.value = self.value.but(selected=())
+
+    def selection_code(self) -> str:
+        """Python that makes the selected rows again of the same frame, named ``failures``: with exact ids.
+
+        Examples
+        --------
+        >>> browser = FailureBrowser(tk.load_failures(service, limit=3))
+        >>> browser.value = tk.FailureView(selected=["dlq_1", "dlq_2"])
+        >>> print(browser.selection_code())
+        ids = [
+            'dlq_1',
+            'dlq_2',
+        ]
+        selected = failures[failures["dlq_id"].isin(ids)]
+        """
+        ids = "".join(f"    {found!r},\n" for found in self.value.selected)
+        return f'ids = [\n{ids}]\nselected = failures[failures["dlq_id"].isin(ids)]'
 
     def show_failure(self, dlq_id: str) -> None:
         """Show one failure in full.
@@ -165,13 +215,40 @@ class FailureBrowser(Panel):
                 search=value.search, sort_by=value.sort_by, ascending=value.ascending
             )
             self._arranged = wanted
-        found = f"{len(self._order):,} of {len(self._rows):,} failures"
-        self._said.value = (
-            f'<div class="tk-count" role="status">{found} · {len(value.selected):,} selected</div>'
+            self._show_found()
+        self._count()
+        with self.table.hold_sync():
+            self.table.total, self.table.active = len(self._order), self._active_place()
+            self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
+            self.table.order += renewed
+            self.table.page = self._page(0, _PAGE, self.table.version + 1)
+            self.table.version += 1
+
+    def _show_found(self) -> None:
+        """Show a failure that is found: the one shown already, else the first; none, where none is."""
+        if not len(self._order):
+            self._active = None
+            self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
+        elif self._active_place() < 0:
+            self.show_failure(self._id_at(0))
+
+    def _active_place(self) -> int:
+        """The place in the table of the failure that is shown; -1 where it is not there."""
+        places = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
+        return int(places[0]) if len(places) else -1
+
+    def _count(self) -> None:
+        value = self.value
+        said = f"{len(self._order):,} of {len(self._rows):,} failures · {len(value.selected):,} selected"
+        if value.selected and value.search:
+            found = set(self._rows.ids(self._order.tolist()))
+            out = sum(chosen not in found for chosen in value.selected)
+            said += f", {out:,} of them not among those found" if out else ""
+        statuses = [word for word in value.search.split() if self._rows.is_status(word)]
+        remark = f"{', '.join(statuses)} as status; in quotation marks, a number is found as text" * bool(
+            statuses
         )
-        self.table.draw(renewed=renewed)
-        if self._active is None and len(self._order):
-            self.show_failure(self.id_at(0))
+        self._said.value = note(said, "count") + note(remark)
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Rows of the table from a place to another, each with whether it is selected before its cells."""
@@ -180,26 +257,50 @@ class FailureBrowser(Panel):
         marks = [found in selected for found in self._rows.ids(places)]
         return [[mark, *cells] for mark, cells in zip(marks, self._rows.cells(places), strict=True)]
 
-    def id_at(self, place: int) -> str:
-        """The id of the failure at a place of the table."""
+    def _id_at(self, place: int) -> str:
         return self._rows.ids([int(self._order[place])])[0]
 
-    @property
-    def total(self) -> int:
-        """How many failures the table has: those that are found."""
-        return len(self._order)
+    def _page(self, start: int, stop: int, version: int) -> dict[str, Any]:
+        rows = self.page(start, min(stop, start + _MOST))
+        return {"kind": "rows", "version": version, "from": start, "rows": rows}
 
     # what is done with the table
 
     def _searched(self) -> None:
         self._taken(self.value.but(search=self.search.value))
 
-    def sort(self, name: str) -> None:
+    def _asked(self, content: Any) -> None:
+        """A message of the table in the page: it is checked before it is used."""
+        if not isinstance(content, dict):
+            return
+        kind, total = content.get("kind"), len(self._order)
+        place, start, stop = (content.get(name, 0) for name in ("place", "from", "to"))
+        if not all(is_count(number) and number <= total for number in (place, start, stop)):
+            return
+        # places in an order that is no more are other rows
+        if content.get("order", self.table.order) != self.table.order:
+            return
+        if kind == "rows":
+            self.table.send(self._page(start, stop, self.table.version))
+        elif kind == "active" and place < total:
+            self.show_failure(self._id_at(place))
+        elif kind == "select":
+            self._mark(start, stop, on=content.get("on") is True)
+        elif kind == "sort" and content.get("name") in list(SORTABLE):
+            self._sort(content["name"])
+        elif kind == "all":
+            self.select_found()
+        elif kind == "copy":
+            self._copy("ids")
+        elif kind == "copied" and isinstance(content.get("said"), str):
+            self._copied(content["said"], done=content.get("done") is True)
+
+    def _sort(self, name: str) -> None:
         """Sort by a column; by the same one again, the other way round."""
         again = self.value.sort_by == name
         self._taken(self.value.but(sort_by=name, ascending=not self.value.ascending if again else True))
 
-    def mark(self, start: int, stop: int, *, on: bool) -> None:
+    def _mark(self, start: int, stop: int, *, on: bool) -> None:
         """Select the rows from a place of the table to another, or take them out of the selection."""
         ids = self._rows.ids(self._order[start:stop].tolist())
         selected = self.value.selected
@@ -209,15 +310,34 @@ class FailureBrowser(Panel):
             out = set(ids)
             selected = tuple(found for found in selected if found not in out)
         self._changed_to(self.value.but(selected=selected))
-        count = (
-            f"{len(self._order):,} of {len(self._rows):,} failures · {len(self.value.selected):,} selected"
-        )
-        self._said.value = f'<div class="tk-count" role="status">{count}</div>'
+        self._count()
 
-    def _count(self) -> None:
-        found = f"{self.total:,} of {len(self._rows):,} failures"
-        self._said.value = note(f"{found} · {len(self.value.selected):,} selected", "count")
+    def _copy(self, what: str) -> None:
+        """Give the page ids or code of the selection for the clipboard; without one, select what is shown."""
+        if not self.value.selected and self._active is not None:
+            self.value = self.value.but(selected=self._rows.ids([self._active]))
+        selected = self.value.selected
+        if not selected:
+            self.say("There is nothing to copy.", "problem")
+            return
+        text = "\n".join(selected) if what == "ids" else self.selection_code()
+        self._code.value = "" if what == "ids" else _shown_code(self.selection_code())
+        number = counted(len(selected), "id")
+        said = f"{number} copied." if what == "ids" else f"Code with {number} copied."
+        self.table.send({"kind": "copy", "text": text, "said": said})
+
+    def _copied(self, said: str, *, done: bool) -> None:
+        if done:
+            self.say(said)
+        else:
+            self._code.value = _shown_code(self.selection_code())
+            self.say("This page may not write to the clipboard: copy from the code above.", "problem")
 
     def _taken(self, value: FailureView) -> None:
         self._changed_to(value)
         self._arrange(value)
+
+
+def _shown_code(code: str) -> str:
+    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
+    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'

@@ -47,10 +47,11 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
     True
     """
     status = _text(row, "response_status", redactor)
+    # what went wrong comes first: it is what one looks for
     sections = [
+        (f"Response {status}".strip(), _message(row, "response_", redactor)),
         ("Summary", _facts(row, redactor)),
         ("Timeline", _timeline(row, redactor)),
-        (f"Response {status}".strip(), _message(row, "response_", redactor)),
         ("Request", _message(row, "", redactor)),
     ]
     if _there(row.get("extra")):
@@ -120,7 +121,7 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
     )
     table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
     body, raw = row.get(f"{prefix}body"), row.get(f"{prefix}body_bytes")
-    return f"{table}{coloured(body if _there(body) else raw if _there(raw) else None, redactor)}"
+    return f"{coloured(body if _there(body) else raw if _there(raw) else None, redactor)}{table}"
 
 
 def _headers(value: Any) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -15,8 +16,8 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
-from toolkit.filters.error_text import error_text
 from toolkit.redaction import Redactor, visible
+from toolkit.tables.failure_matching import error_lines
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.texts import shared_start
 
@@ -29,7 +30,7 @@ COLUMNS: Final = {
     "label": "Labels",
     "max_retries": "Retries",
 }
-"""Columns of the table, and their headings. The error is read from the response's body, row by row."""
+"""Columns of the table, and their headings."""
 
 STATES: Final = {
     "CALLBACK_INPROGRESS": "in progress",
@@ -44,16 +45,23 @@ _SEARCHED: Final = (
     "workflow_url",
     "workflow_run_id",
     "url",
+    "method",
     "caller_ip",
     "label",
+    "labels",
     "flow_control_key",
     "failure_function_state",
+    "failure_callback",
+    "error",
     "body",
     "response_body",
+    "extra",
 )
+_WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
+_MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
+_CREATED: Final = "≥ "  # before a time that is the message's, where no time of failure is known
 _LONGEST: Final = 160
 _SOON: Final = 1.0  # seconds until the text for searching is put together
-_READ: Final = 4_000  # characters of a body from which the error's line is read
 
 Places = NDArray[np.int64]
 
@@ -113,7 +121,9 @@ class FailureRows:
 
     def cells(self, places: Sequence[int]) -> list[list[str]]:
         """What the table shows of these rows, masked."""
-        needed = [name for name in (*COLUMNS, "labels", "response_body") if name in self.frame.columns]
+        needed = [
+            name for name in (*COLUMNS, "created_at", "labels", "response_body") if name in self.frame.columns
+        ]
         rows = self.frame[needed].iloc[list(places)]
         shown = [self._column(rows, name) for name in COLUMNS]
         return [list(row) for row in zip(*shown, strict=True)]
@@ -131,10 +141,18 @@ class FailureRows:
 
     def _column(self, rows: pd.DataFrame, name: str) -> list[str]:
         if name == "error":
-            bodies = rows["response_body"].tolist() if "response_body" in rows.columns else [None] * len(rows)
-            return [self._error(body) for body in bodies]
+            if not {"error", "response_body"} & set(rows.columns):
+                return [""] * len(rows)
+            return [self._shown(name, line) for line in error_lines(rows).tolist()]
         if name == "label":
             return [self._shown(name, ", ".join(found)) for found in _labels(rows)]
+        if name == "failed_at":
+            known = rows["failed_at"].notna() if "failed_at" in rows.columns else [False] * len(rows)
+            times = zip(_times(rows).tolist(), known, strict=True)
+            return [
+                f"{'' if failed else _CREATED}{text}" if (text := self._shown(name, time)) else ""
+                for time, failed in times
+            ]
         if name not in rows.columns:
             return [""] * len(rows)
         return [self._shown(name, value) for value in rows[name].tolist()]
@@ -149,17 +167,16 @@ class FailureRows:
             return STATES.get(text, shorten(visible(text), _LONGEST))
         if name == "workflow_url":
             text = text.removeprefix(self._shared)
-        return shorten(visible(text), _LONGEST)
-
-    def _error(self, body: object) -> str:
-        # masked before it is cut, so that no half of a secret is left over
-        text = error_text(self._redactor.text(body)).text if isinstance(body, str) else ""
+        if name == "error":  # where a package is named first, the exception's own name would be cut off
+            text = _MODULES.sub("", text)
         return shorten(visible(text), _LONGEST)
 
     def _ranked(self, name: str) -> NDArray[np.int64]:
         """The rank of each row's value in a column, -1 where there is none."""
         if name not in self._ranks:
             column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
+            if name == "failed_at":
+                column = _times(self.frame)
             if name == "label":
                 column = pd.Series([found[0] if found else None for found in _labels(self.frame)])
             codes, _ = pd.factorize(column, sort=True)
@@ -167,19 +184,36 @@ class FailureRows:
         return self._ranks[name]
 
     def _found(self, search: str) -> Places:
-        if not search:
-            return np.arange(len(self.frame), dtype=np.int64)
+        """The rows in which every word is found."""
+        found = np.ones(len(self.frame), dtype=bool)
+        for quoted, bare in _WORDS.findall(search):
+            if quoted or bare:
+                found &= self._with_status(bare) if self.is_status(bare) else self._with_text(quoted or bare)
+        return np.flatnonzero(found)
+
+    def is_status(self, word: str) -> bool:
+        """Whether a word of a search is a status that a failure has: it is compared with statuses alone."""
+        return word.isascii() and word.isdigit() and bool(self._with_status(word).any())
+
+    def _with_status(self, word: str) -> NDArray[np.bool_]:
+        if "response_status" not in self.frame.columns or len(word) != 3:  # noqa: PLR2004 - digits of a status
+            return np.zeros(len(self.frame), dtype=bool)
+        matched: NDArray[np.bool_] = (
+            self.frame["response_status"].eq(int(word)).fillna(value=False).to_numpy(bool)
+        )
+        return matched
+
+    def _with_text(self, word: str) -> NDArray[np.bool_]:
         # one search through all bytes, three times as fast as a search in each row
-        ends, text, sought = self._prepared(), self._text, search.lower().encode("utf-8", "surrogatepass")
-        rows = []
+        ends, text, sought = self._prepared(), self._text, word.lower().encode("utf-8", "surrogatepass")
+        found = np.zeros(len(self.frame), dtype=bool)
         place = text.find(sought)
         while place >= 0:
             row = bisect_right(ends, place)
             inside = place + len(sought) <= ends[row]
-            if inside:
-                rows.append(row)
+            found[row] |= inside
             place = text.find(sought, ends[row] if inside else place + 1)
-        return np.array(rows, dtype=np.int64)
+        return found
 
     def _prepared(self) -> list[int]:
         with self._lock:
@@ -189,10 +223,20 @@ class FailureRows:
 
     def _joined(self) -> tuple[bytes, list[int]]:
         """The texts of all rows, one after the other, and where each ends."""
-        names = [name for name in _SEARCHED if name in self.frame.columns]
-        parts = [_lower(self.frame[name]) for name in names]
-        if "labels" in self.frame.columns:
-            lists = pa.array(self.frame["labels"], FAILURES.field("labels").type, from_pandas=True)
+        frame = self.frame
+        names = [name for name in _SEARCHED if name in frame.columns and name not in ("labels", "error")]
+        parts = [_lower(frame[name]) for name in names]
+        if {"error", "response_body"} & set(frame.columns):
+            parts.append(_lower(error_lines(frame)))
+        if "failure_function_state" in frame.columns:
+            parts.append(_lower(frame["failure_function_state"].map(STATES)))
+        numbers = ("response_status", "max_retries")
+        parts.extend(_lower(frame[name]) for name in numbers if name in frame.columns)
+        if {"failed_at", "created_at"} & set(frame.columns):
+            times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
+            parts.append(times.cast(pa.large_string()))
+        if "labels" in frame.columns:
+            lists = pa.array(frame["labels"], FAILURES.field("labels").type, from_pandas=True)
             lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
             parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
         # a line end between the parts: no search crosses from one to the next
@@ -204,6 +248,13 @@ class FailureRows:
         ).tolist()
         data = joined.buffers()[2]
         return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
+
+
+def _times(frame: pd.DataFrame) -> pd.Series:
+    """When each failure failed; where that is not known, when its message was created."""
+    none = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
+    failed, created = (frame.get(name, none) for name in ("failed_at", "created_at"))
+    return failed.fillna(created)
 
 
 def _labels(frame: pd.DataFrame) -> list[list[str]]:

@@ -1,6 +1,5 @@
 // A table of many rows, of which only those in sight are in the page. The kernel keeps the rows and their order;
 // this asks for what is scrolled to. Every text is put in as text.
-const ROW = 28;
 const SPARE = 12; // rows drawn above and below what is seen
 
 export default {
@@ -15,7 +14,8 @@ export default {
     el.append(root);
 
     let known = new Map(); // rows that the kernel has sent, by place
-    let active = model.get("total") ? 0 : -1; // the kernel shows the first row until another is chosen
+    let active = model.get("active");
+    let ROW = 28; // pixels; in a narrow table a row has two lines, by the style
     let anchor = -1;
     let waiting = "";
     let order = model.get("order");
@@ -27,7 +27,7 @@ export default {
       row.append(element("div", { role: "columnheader", class: "tk-cell" }, "✓"));
       row.firstChild.setAttribute("aria-label", "Selected");
       for (const { name, label, sortable } of model.get("columns")) {
-        const cell = element("div", { role: "columnheader", class: "tk-cell" });
+        const cell = element("div", { role: "columnheader", class: `tk-cell tk-col-${name}` });
         if (sortable) {
           const sorted = model.get("sort_by") === name;
           const ascending = model.get("ascending");
@@ -61,14 +61,15 @@ export default {
       if (place === active) row.classList.add("tk-active");
       const mark = found?.selected ? "☑" : "☐";
       row.append(element("div", { role: "gridcell", class: "tk-cell tk-mark" }, found ? mark : ""));
-      model.get("columns").forEach((_, number) => {
+      model.get("columns").forEach(({ name }, number) => {
         const text = found ? found.cells[number] : "…";
-        row.append(element("div", { role: "gridcell", class: "tk-cell", title: text }, text));
+        row.append(element("div", { role: "gridcell", class: `tk-cell tk-col-${name}`, title: text }, text));
       });
       return row;
     };
 
     const draw = () => {
+      ROW = parseFloat(getComputedStyle(body).getPropertyValue("--tk-row")) || 28;
       const [from, to] = seen();
       body.style.height = `${Math.max(total(), 1) * ROW}px`;
       const rows = [];
@@ -101,7 +102,8 @@ export default {
       waiting = "";
       if (order !== model.get("order")) {
         order = model.get("order");
-        active = anchor = -1;
+        active = model.get("active");
+        anchor = -1;
         root.scrollTop = 0;
       }
       drawHead();
@@ -153,6 +155,7 @@ export default {
       } else if (event.key === " " && active >= 0) toggle(active);
       else if (event.key === "Enter" && !event.shiftKey && active >= 0) activate(active);
       else if (event.key === "a" && (event.ctrlKey || event.metaKey)) model.send({ kind: "all" });
+      else if (event.key === "c" && (event.ctrlKey || event.metaKey) && getSelection().isCollapsed) model.send({ kind: "copy" });
       else return;
       event.preventDefault();
     });
@@ -164,7 +167,22 @@ export default {
     });
     const sized = new ResizeObserver(draw);
     sized.observe(root);
-    const message = (content) => content.kind === "rows" && take(content);
+    const copy = async ({ text, said }) => {
+      let done = true;
+      try {
+        await navigator.clipboard.writeText(text);
+      } catch { // a page that is not served securely has no clipboard: as in older browsers
+        const focused = document.activeElement;
+        const field = element("textarea", { "aria-hidden": "true", class: "tk-copied" }, text);
+        root.append(field);
+        field.select();
+        done = document.execCommand("copy");
+        field.remove();
+        focused?.focus();
+      }
+      model.send({ kind: "copied", said, done });
+    };
+    const message = (content) => (content.kind === "rows" ? take(content) : copy(content));
     model.on("msg:custom", message);
     model.on("change:version", renewed);
     drawHead();
