@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 
 import pytest
@@ -193,7 +194,7 @@ def test_a_mistake_is_explained_beside_its_field(notebook):
     before = notebook.asked("by_keys.to_code()")
     shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
     shown.get_by_label("Until", exact=True).press("Enter")
-    expect(shown.get_by_role("alert")).to_contain_text("got 'tomorrow-ish'; expected a datetime")
+    expect(shown.get_by_role("alert")).to_contain_text("got 'tomorrow-ish'; expected a date or time")
     assert notebook.asked("by_keys.to_code()") == before
     shown.get_by_label("Until", exact=True).fill("")
     shown.get_by_label("Until", exact=True).press("Enter")
@@ -284,7 +285,7 @@ def test_the_search_finds_statuses_and_words_together(notebook):
 
 @pytest.mark.parametrize(("width", "height"), [(1366, 768), (1400, 1000), (2200, 1100)])
 def test_error_and_trace_are_in_sight(notebook, width, height):
-    """With the panel at the top of the screen, the trace of a row that is clicked and its error can be read."""
+    """With the panel at the top of the screen, a row's error and the trace of its failure can be read."""
     notebook.page.set_viewport_size({"width": width, "height": height})
     shown = notebook.panel(BROWSER)
     search = shown.get_by_label("Search", exact=True)
@@ -303,7 +304,8 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     assert error.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     grid = shown.locator(".tk-grid")
     assert grid.evaluate("(e) => e.scrollWidth <= e.clientWidth")  # nothing is hidden at the right
-    notebook.picture(notebook.page.locator("body"), f"look-browser-{width}")
+    if folder := os.environ.get("LOOK"):
+        notebook.page.screenshot(path=f"{folder}/look-{width}.png")
     search.fill("")
     search.press("Enter")
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})

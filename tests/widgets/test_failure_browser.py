@@ -185,12 +185,12 @@ def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(brows
     assert "2 selected, 2 of them not among those found" in browser._said.value
     assert browser.frame()["dlq_id"].tolist() == ["dlq_0", "dlq_1"]
     assert "dlq_" not in browser.detail.value
-    assert browser.table.active == -1
+    assert browser.table.shown == -1
     browser.value = browser.value.but(search="dlq_7")
     assert "dlq_7" in browser.detail.value
     browser.value = browser.value.but(search="")
     assert "dlq_7" in browser.detail.value  # it is found: it stays
-    assert browser._id_at(browser.table.active) == "dlq_7"
+    assert browser._id_at(browser.table.shown) == "dlq_7"
 
 
 def test_ids_and_code_of_the_selection_are_copied(browser, failures):

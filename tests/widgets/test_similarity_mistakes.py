@@ -108,6 +108,25 @@ def test_quick_choices_are_told_before_ask(server):
     assert panel.value.query_mode is None
 
 
+def test_enter_asks_by_what_was_typed(server):
+    """Enter in Text is Ask, with the other fields' values that came with it; not where it cannot be read."""
+    panel = SimilarityQueryWidget(server.service())
+    server.always(hits("a"))
+    top_k = [panel.options.top_k.text.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
+
+    def enter(field, text):
+        field.text.hear(
+            {"event": "submit", "seq": field.text.seq + 1, "text": text, "head": text, "fields": [top_k]}
+        )
+
+    until_free(panel, lambda: enter(panel.source.text, "a cat"))
+    assert (asked(server)["data"], asked(server)["topK"]) == ("a cat", 7)
+    assert panel.value == VectorQuery(data="a cat", top_k=7)
+    enter(panel.source.vector, "[1,")
+    assert panel.message == "Nothing was asked: first mend what is marked above."
+    assert len(server.asked) == 1
+
+
 def test_what_goes_wrong_is_said_in_the_panel_and_raised(server):
     """Looking at an index that refuses, and a place where no hit is."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))

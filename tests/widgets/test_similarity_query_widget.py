@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import types
 
@@ -359,6 +360,54 @@ def test_metadata_is_shown_where_a_hit_has_no_data():
          "metadata": ['{"n": 1}', '{"n": 2}', None]}
     )  # fmt: skip
     assert [row.more for row in hit_rows(frame, REDACT)[0]] == ["text", '{"n": 2}', ""]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "shown"),
+    [
+        ([{"n": "x", "title": "A"}, {"title": "B"}], ["title: A", "title: B"]),
+        (
+            [{"kind": "doc", "where": "Oslo"}, {"kind": "doc", "where": "Bergen"}],
+            ["where: Oslo", "where: Bergen"],
+        ),
+        ([{"title": " ", "kind": "doc"}, {"n": 3}], ["kind: doc", '{"n": 3}']),
+        ([{"password": "hunter2"}, {"n": 3}], ["password: [masked len=7", '{"n": 3}']),
+    ],
+)
+def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
+    """One with a telling name, else the one that differs most among the hits; masked under secret names."""
+    frame = pd.DataFrame(
+        {"rank": [1, 2], "id": ["a", "b"], "score": 0.5, "metadata": [json.dumps(row) for row in metadata]}
+    )
+    rows = hit_rows(frame, REDACT)[0]
+    assert all(row.more.startswith(text) for row, text in zip(rows, shown, strict=True))
+
+
+def test_hits_say_what_they_are_without_a_tick(sample_service):
+    """Data and metadata come for the table; value, code and frame hold what was asked for."""
+    panel = SimilarityQueryWidget(sample_service, value=VectorQuery(data="certificate", namespace="runbooks"))
+    frame = panel.run()
+    assert frame.columns.tolist() == ["query", "rank", "id", "score"]
+    assert frame.attrs["queries"] == [panel.value.scope()]
+    texts = tk.query(
+        sample_service, dataclasses.replace(panel.value, include_data=True, include_metadata=True)
+    )
+    assert [row.more[:30] for row in panel.results.table.rows] == [text[:30] for text in texts["data"]]
+    assert "include" not in panel.to_code()
+    panel.pin()
+    assert panel.pinned() is frame
+    panel.unpin()
+    assert panel.pinned() is None
+
+
+def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
+    """Before anybody has looked at the index they are not offered; chosen from Python, they are in sight."""
+    panel = SimilarityQueryWidget(server.service())
+    seen = {name for name, choice in panel.options.scoring.items() if choice.view.layout.display != "none"}
+    assert seen == {"query_mode"}
+    assert "Look at index shows" in panel.options.scoring["query_mode"]._note.value
+    panel.value = VectorQuery(data="a", weighting_strategy="IDF")
+    assert panel.options.scoring["weighting_strategy"].view.layout.display == ""
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ class Table(anywidget.AnyWidget):
     _esm = module("grid")
     columns = synced(traitlets.List(traitlets.Dict()))
     total = synced(traitlets.Int())
-    active = synced(traitlets.Int())
+    shown = synced(traitlets.Int())
     order = synced(traitlets.Int())
     version = synced(traitlets.Int())
     page = synced(traitlets.Dict())
@@ -218,7 +218,7 @@ class FailureBrowser(Panel):
             self._show_found()
         self._count()
         with self.table.hold_sync():
-            self.table.total, self.table.active = len(self._order), self._active_place()
+            self.table.total, self.table.shown = len(self._order), self._shown_place()
             self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
             self.table.order += renewed
             self.table.page = self._page(0, _PAGE, self.table.version + 1)
@@ -229,10 +229,10 @@ class FailureBrowser(Panel):
         if not len(self._order):
             self._active = None
             self.detail.value = '<div class="tk-detail"><p class="tk-note">No failure is found.</p></div>'
-        elif self._active_place() < 0:
+        elif self._shown_place() < 0:
             self.show_failure(self._id_at(0))
 
-    def _active_place(self) -> int:
+    def _shown_place(self) -> int:
         """The place in the table of the failure that is shown; -1 where it is not there."""
         places = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
         return int(places[0]) if len(places) else -1
@@ -244,11 +244,12 @@ class FailureBrowser(Panel):
             found = set(self._rows.ids(self._order.tolist()))
             out = sum(chosen not in found for chosen in value.selected)
             said += f", {out:,} of them not among those found" if out else ""
-        statuses = [word for word in value.search.split() if self._rows.is_status(word)]
-        remark = f"{', '.join(statuses)} as status; in quotation marks, a number is found as text" * bool(
-            statuses
-        )
-        self._said.value = note(said, "count") + note(remark)
+        remarks = []
+        if statuses := [word for word in value.search.split() if self._rows.is_status(word)]:
+            remarks.append(f"{', '.join(statuses)} as status; in quotation marks a number is found as text.")
+        if self._rows.without_time:
+            remarks.append("≥ is before the time of the message, where that of the failure is not known.")
+        self._said.value = note(said, "count") + note(" ".join(remarks))
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Rows of the table from a place to another, each with whether it is selected before its cells."""

@@ -103,6 +103,7 @@ class FailureRows:
         self._places: dict[str, int] | None = None
         addresses = frame["workflow_url"].dropna().unique() if "workflow_url" in frame.columns else ()
         self._shared = shared_start(map(str, addresses))
+        self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
         preparing = threading.Timer(_SOON, self._prepared)
         preparing.daemon = True
         preparing.start()

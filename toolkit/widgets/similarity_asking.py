@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Event, Thread
 from typing import Any, Final, TypeVar
 
@@ -29,14 +29,14 @@ class Answer:
     Attributes
     ----------
     asked : VectorQuery
-    frame : pandas.DataFrame
-        Its hits.
+    hits : pandas.DataFrame
+        Its hits, with data and metadata also where they are not asked for: they tell what a hit is.
     fetched : Question or None
         The vectors that were fetched for an id.
     """
 
     asked: VectorQuery
-    frame: pd.DataFrame
+    hits: pd.DataFrame
     fetched: Question | None
 
 
@@ -75,8 +75,16 @@ def answer(
             expected="a text, a vector, a stored id or a row",
             next_step="Fill one of the fields, or set the panel's value.",
         )
-    asked = value
-    return Answer(asked, stoppable(job, lambda: query(service, asked)), fetched)
+    telling = replace(value, include_data=True, include_metadata=True)
+    hits = stoppable(job, lambda: query(service, telling))
+    hits.attrs["queries"] = [value.scope()]
+    return Answer(value, hits, fetched)
+
+
+def as_asked(hits: pd.DataFrame, asked: VectorQuery) -> pd.DataFrame:
+    """Hits with what was asked for alone, as `query` gives them."""
+    extra = [name for name in ("data", "metadata") if not getattr(asked, f"include_{name}")]
+    return hits.drop(columns=[name for name in extra if name in hits.columns])
 
 
 def _fetched(service: Service, identity: str, namespace: str) -> Question:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -13,7 +14,7 @@ import traitlets
 
 from toolkit.analysis.wording import counted, shorten
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets.colouring import masked_text
+from toolkit.widgets.colouring import masked_text, masked_value
 from toolkit.widgets.controls import Hear
 from toolkit.widgets.javascript import module, synced
 
@@ -21,6 +22,17 @@ SHOWN: Final = 200
 """Hits of a result that are in the table; the frame has all."""
 
 _LONGEST: Final = 160  # characters of an id, of data or metadata
+_NAMES: Final = (
+    "title",
+    "name",
+    "text",
+    "content",
+    "summary",
+    "question",
+    "description",
+    "heading",
+    "subject",
+)
 
 
 @dataclass(frozen=True)
@@ -30,7 +42,7 @@ class Hit:
     Attributes
     ----------
     rank, id, score, moved, more : str
-        What is read; `more` is the beginning of its data, or of its metadata.
+        What is read; `more` is the beginning of its data, or of the field of its metadata that says most.
     share : float
         Length of the score's bar, 0 to 1.
     """
@@ -69,28 +81,63 @@ def hit_rows(
     low = float(min(usable.min(initial=0.0), 0.0))
     high = float(usable.max(initial=0.0))
     high = 1.0 if low == 0.0 and high <= 1.0 else high
+    texts = _telling(some, redactor)
     rows = []
     for place, identity in enumerate(some["id"].astype(str)):
         score = float(scores[place])
         share = (score - low) / (high - low) if np.isfinite(score) else 0.0
-        texts = (_text(some[name].iloc[place]) for name in ("data", "metadata") if name in some)
         rows.append(
             Hit(
-                rank=f"{some['rank'].iloc[place]:,}", id=_shown(identity, redactor),
+                rank=f"{some['rank'].iloc[place]:,}", id=_one_line(identity, redactor),
                 score=f"{score:.4f}" if abs(score) < 1_000 else f"{score:.6g}",  # noqa: PLR2004 - digits
                 share=min(max(share, 0.0), 1.0), moved=(moved or {}).get(identity, ""),
-                more=_shown(next(filter(None, texts), ""), redactor),
+                more=_one_line(texts[place], redactor),
             )
         )  # fmt: skip
     total = counted(len(frame), "hit") + (f", the first {SHOWN} shown" if len(frame) > SHOWN else "")
     return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else ""
+def _telling(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
+    """What tells each hit from the others: its data, else the field of its metadata that says most."""
+    data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
+    whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
+    fields = [_texts(value) for value in whole]
+    held: dict[str, list[str]] = {}
+    for found in fields:
+        for name, text in found.items():
+            held.setdefault(name, []).append(text)
+    # a field by a name that says so, else the one with the most different and longest texts
+    order = sorted(
+        held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
+    )
+    told = []
+    for text, found, metadata in zip(data, fields, whole, strict=True):
+        best = next((name for name in order if name in found), None)
+        if isinstance(text, str) and text:
+            told.append(text)
+        elif best is not None:
+            told.append(f"{best}: {masked_value(found[best], redactor, best)}")
+        else:
+            told.append(metadata if isinstance(metadata, str) else "")
+    return told
 
 
-def _shown(text: str, redactor: Redactor) -> str:
+def _rank(name: str) -> int:
+    return _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    """The fields of a metadata object that are text."""
+    try:
+        value = json.loads(metadata) if isinstance(metadata, str) else None
+    except (ValueError, RecursionError):  # shown as it is
+        return {}
+    found = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in found if isinstance(text, str) and text.strip()}
+
+
+def _one_line(text: str, redactor: Redactor) -> str:
     # masked before it is cut: what is left of a secret would not be known for one
     return visible(shorten(masked_text(text, redactor), _LONGEST)).replace("\n", " ")
 

@@ -158,9 +158,12 @@ class Options:
     def fits(self, *, by_text: bool) -> None:
         """Show what fits the index, and say what is not used. What is chosen stays in sight."""
         for name, choice in self.scoring.items():
-            here = self._kind is None or self._kind in _FITTING[name]
+            # the mode alone can be chosen before anybody knows the index: most have no fusion and weights
+            here = self._kind in _FITTING[name] or (self._kind is None and name == "query_mode")
             choice.view.layout.display = "" if here or choice.value is not None else "none"
             choice.remark("" if here else f"Not for a {self._kind.lower()} index." if self._kind else "")
         mode = self.scoring["query_mode"]
         if mode.value is not None and not by_text:
             mode.remark("Only with a text: not part of the query now.")
+        elif self._kind is None:
+            mode.remark("Look at index shows whether this index also has fusion and weighting.")

@@ -21,7 +21,7 @@ from toolkit.tables.schemas import hits
 from toolkit.widgets.controls import Actions
 from toolkit.widgets.javascript import script
 from toolkit.widgets.panel import Panel, must_be
-from toolkit.widgets.similarity_asking import Answer, answer, stoppable
+from toolkit.widgets.similarity_asking import Answer, answer, as_asked, stoppable
 from toolkit.widgets.similarity_options import Options, described
 from toolkit.widgets.similarity_question import Question, asked_by, vectors_of
 from toolkit.widgets.similarity_results import Results, counted_hits, scope
@@ -43,7 +43,7 @@ class SimilarityQueryWidget(Panel):
     Parameters
     ----------
     service : Service
-        Asked when a button is pressed or a hit is chosen, never before.
+        Asked when a button is pressed, a hit is chosen, or Enter is pressed in a field that is asked by.
     value : VectorQuery, optional
         What is asked at first. Default: nothing yet.
     frame : pandas.DataFrame, optional
@@ -94,8 +94,9 @@ class SimilarityQueryWidget(Panel):
         if frame is not None and "id" not in must_be(frame, pd.DataFrame, doing).columns:
             raise InputError(doing, got="a frame without ids", expected="a frame of vectors")
         self._pending: tuple[Question, dict[str, Any]] | None = None
+        self._pinned: pd.DataFrame | None = None
         super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
-        self.source = Source(self._touched, frame=frame, redactor=self._redactor)
+        self.source = Source(self._touched, self._entered, frame=frame, redactor=self._redactor)
         self.options = Options(self._touched, redactor=self._redactor)
         self._fields_known = frame is not None and "metadata" in frame.columns
         if frame is not None and self._fields_known:
@@ -122,7 +123,7 @@ class SimilarityQueryWidget(Panel):
         # below the status line: what is said about a run is beside the buttons
         self.children = [*self.children, self.results.view]
         if self._kept.frame is not None:
-            self.results.show(self._kept.frame)
+            self.results.show(self._kept.origin)
 
     value = _Checked(help="What is asked: a `VectorQuery`, or None.")
 
@@ -166,6 +167,14 @@ class SimilarityQueryWidget(Panel):
     def _touched(self) -> None:
         self._read()
 
+    def _entered(self, fields: object) -> None:
+        """Ask, as Enter in a field that is asked by does, unless that field cannot be read."""
+        self.hear(fields)
+        if self.source.mistaken:
+            self.say("Nothing was asked: first mend what is marked above.", "problem")
+        else:
+            self._start_run()
+
     def _read(self) -> bool:
         """Make the value anew from the controls; where they do not fit, say so, keep the old, give False."""
         try:
@@ -206,7 +215,7 @@ class SimilarityQueryWidget(Panel):
         # of `run` alone, on the thread of who called it: a button's call settles when it is back
         found = answer(self._service, job, value, self._pending)
         self._remember(found)
-        return found.frame
+        return as_asked(found.hits, found.asked)
 
     def _start_run(self) -> None:
         value, pending = self.value, self._pending
@@ -214,9 +223,10 @@ class SimilarityQueryWidget(Panel):
 
     def _settle(self, found: Answer) -> None:
         self._remember(found)
-        self._take(found.frame)
+        self._take(as_asked(found.hits, found.asked))
 
     def _remember(self, found: Answer) -> None:
+        self._kept.origin = found.hits
         if found.fetched is not None:
             self.source.learn(found.asked.namespace, found.fetched)
             if self._pending is not None and self._pending[0].stored == found.fetched.stored:
@@ -291,17 +301,19 @@ class SimilarityQueryWidget(Panel):
         if self._kept.frame is None:
             self.say("There is no result to pin yet: Ask gives one.", "problem")
             return
-        self.results.pin(self._kept.frame)
+        self._pinned = self._kept.frame
+        self.results.pin(self._kept.origin)
         self.say("Pinned. The next result is shown beside it, with what moved.")
 
     def unpin(self) -> None:
         """Compare no more."""
+        self._pinned = None
         self.results.pin(None)
         self.say("Nothing is pinned.")
 
     def pinned(self) -> pd.DataFrame | None:
         """The pinned result; None without one."""
-        return self.results.pinned
+        return self._pinned
 
     def moves(self) -> pd.DataFrame:
         """What moved between the pinned result and the last one, as `score_moves` gives it.
@@ -311,15 +323,15 @@ class SimilarityQueryWidget(Panel):
         InputError
             When nothing is pinned.
         """
-        pinned = self.results.pinned
-        if pinned is None:
+        if self._pinned is None:
             raise InputError("comparing results", got="nothing pinned", expected="a pinned result")
-        return score_moves(pinned, self.frame())
+        return score_moves(self._pinned, self.frame())
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        self.results.show(frame)
-        if not self._fields_known and "metadata" in frame.columns and len(frame):
-            self.options.filter.learn(frame)
+        hits = self._kept.origin
+        self.results.show(hits)
+        if not self._fields_known and "metadata" in hits.columns and len(hits):
+            self.options.filter.learn(hits)
         later = self.value is None or self.value.scope() != scope(frame)
         mistaken = self.source.mistaken or self.options.mistaken
         remark = " What is marked above as a mistake was no part of the query." if mistaken else ""

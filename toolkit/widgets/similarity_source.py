@@ -12,7 +12,7 @@ from toolkit.analysis.wording import shorten
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
-from toolkit.widgets.controls import TextField, note
+from toolkit.widgets.controls import Hear, TextField, note
 from toolkit.widgets.similarity_question import Question, vectors_of, vectors_typed, written
 from toolkit.widgets.texts import whole_number
 
@@ -27,6 +27,8 @@ class Source:
     ----------
     changed : callable
         Called after a person gave another question.
+    entered : callable
+        Called after Enter in one of the fields, with the messages that came with it.
     frame : pandas.DataFrame or None
         Vectors loaded earlier: their rows can be asked by, and ids are looked up in it.
     redactor : Redactor
@@ -39,7 +41,12 @@ class Source:
     """
 
     def __init__(
-        self, changed: Callable[[], None], *, frame: pd.DataFrame | None, redactor: Redactor
+        self,
+        changed: Callable[[], None],
+        entered: Hear,
+        *,
+        frame: pd.DataFrame | None,
+        redactor: Redactor,
     ) -> None:
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
@@ -59,6 +66,8 @@ class Source:
         if frame is not None and len(frame):
             self.row = TextField("Row of the frame", self._row_changed, hint=f"0 to {len(frame) - 1:,}")
             self._fields.append(self.row)
+        for field in self._fields:
+            field.text.entered = entered
         self._note = widgets.HTML()
         fields = widgets.Box([field.view for field in self._fields]).add_class("tk-columns")
         self.view = widgets.VBox([fields, self._note]).add_class("tk-control")

@@ -14,7 +14,7 @@ export default {
     el.append(root);
 
     let known = new Map(); // rows that the kernel has sent, by place
-    let active = model.get("active");
+    let active = model.get("total") ? 0 : -1; // the place of the keys; in a new order, before the first row
     let ROW = 28; // pixels; in a narrow table a row has two lines, by the style
     let anchor = -1;
     let waiting = "";
@@ -58,7 +58,7 @@ export default {
       });
       row.style.top = `${place * ROW}px`;
       row.setAttribute("aria-selected", found ? String(found.selected) : "false");
-      if (place === active) row.classList.add("tk-active");
+      if (place === (active < 0 ? model.get("shown") : active)) row.classList.add("tk-active");
       const mark = found?.selected ? "☑" : "☐";
       row.append(element("div", { role: "gridcell", class: "tk-cell tk-mark" }, found ? mark : ""));
       model.get("columns").forEach(({ name }, number) => {
@@ -102,8 +102,7 @@ export default {
       waiting = "";
       if (order !== model.get("order")) {
         order = model.get("order");
-        active = model.get("active");
-        anchor = -1;
+        active = anchor = -1;
         root.scrollTop = 0;
       }
       drawHead();
