@@ -338,7 +338,7 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
     rows = pq.read_table(tmp_path / "kept").to_pylist()
     assert 0 < len(rows) < 100
     for row in rows:
-        assert {"payments", "bulk"} & set(row["labels"])
+        assert {"payments", "bulk"} & set(json.loads(row["labels"]))
         assert (row["caller_ip"], row["failure_function_state"]) == ("192.0.2.11", "CALLBACK_FAIL")
     with tk.connect(environ=served) as service:
         chosen = tk.FailureFilter(

@@ -1,7 +1,8 @@
 """Failed workflow runs and vector indexes as pandas DataFrames: complete, decoded, kept and explained.
 
 The names below are the whole public surface. They are loaded when first used, so that importing the toolkit
-pulls in neither matplotlib nor ipywidgets.
+pulls in neither matplotlib nor ipywidgets. It does import pandas, to register the column type of vectors,
+with which `pandas.read_parquet` reads every frame of the toolkit back.
 
 >>> import toolkit as tk
 >>> tk.connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from toolkit import errors
 from toolkit.receipt import Receipt, receipt  # now, as the room and the function share their name
+from toolkit.tables import vector_dtype as _registered  # noqa: F401 - pandas knows the type by its import
 from toolkit.version import __version__
 
 if TYPE_CHECKING:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -110,7 +111,7 @@ def test_equal_failures_stand_together():
             "response_body": '{"error": "no user 22"}',
         },
         {"dlq_id": "undated", "workflow_url": "b", "response_body": '{"error": "no user 3"}'},
-        {"dlq_id": "bin", "response_body_bytes": b"\xff" * 2048},
+        {"dlq_id": "bin", "response_body_base64": base64.b64encode(b"\xff" * 2048).decode()},
         {"dlq_id": "none"},
     ]
     found = count_errors(frame_from_rows(rows, FAILURES))

@@ -105,8 +105,8 @@ def same(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
         for name, body in zip(theirs["dlqId"], theirs["body"], strict=True)
     }
     found = {
-        name: text.encode() if isinstance(text, str) else raw
-        for name, text, raw in zip(ours["dlq_id"], ours["body"], ours["body_bytes"], strict=True)
+        name: text.encode() if isinstance(text, str) else base64.b64decode(raw)
+        for name, text, raw in zip(ours["dlq_id"], ours["body"], ours["body_base64"], strict=True)
     }
     if found != expected:
         wrong = [name for name in expected if found.get(name) != expected[name]]

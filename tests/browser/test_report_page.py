@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from importlib.resources import files
 
@@ -28,7 +29,7 @@ def page_file(tmp_path_factory):
             "workflow_url": f"https://shop.example/{number % 7}/{PAYLOAD}",
             "failed_at": NOW - timedelta(hours=number),
             "response_status": 500,
-            "labels": [PAYLOAD, "x" * 500],
+            "labels": json.dumps([PAYLOAD, "x" * 500]),
             "response_body": f"<title>{PAYLOAD}</title>" if number % 2 else "x" * 2_000,
         }
         for number in range(60)

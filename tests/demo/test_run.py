@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import signal
 import subprocess
@@ -57,8 +58,8 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
     assert statuses["reports/render"] == {504}
     assert statuses["accounts/remove"] == {489}
     assert statuses["orders/prices"] == {422, 500}
-    binary = [row["response_body_bytes"] for row in rows if row["workflow_url"].endswith("/media/thumbnail")]
-    assert any(body and body.startswith(b"\x89PNG") for body in binary)
+    binary = [row["response_body_base64"] for row in rows if row["workflow_url"].endswith("/media/thumbnail")]
+    assert any(body and base64.b64decode(body).startswith(b"\x89PNG") for body in binary)
     assert pq.read_table(out / "snapshots" / "vectors").num_rows == 2000
     json.loads((out / "failure-report.json").read_text())
     assert f"{len(rows):,} failures" in (out / "failure-report.md").read_text()

@@ -328,7 +328,7 @@ def _state(table: str, path: Path) -> Any:
     frame = tk.read_snapshot(path)
     model = Dlq if table == "failures" else Index
     rows = rows_of(frame, model)  # type: ignore[arg-type]
-    gone = frame["gone_between"].notna().tolist() if table == "failures" else [False] * len(rows)
+    gone = frame["gone_before"].notna().tolist() if table == "failures" else [False] * len(rows)
     return sorted(
         zip(rows, gone, strict=True), key=lambda item: json.dumps([item[0][part] for part in model.key])
     )

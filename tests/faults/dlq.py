@@ -56,7 +56,7 @@ class Habits:
 class Dlq(Collection):
     """Entries by the habits of one service."""
 
-    columns = ("dlq_id", "body", "body_bytes", "created_at", "response_status", "labels", "extra")
+    columns = ("dlq_id", "body", "body_base64", "created_at", "response_status", "labels", "extra")
     key = ("dlq_id",)
 
     def __init__(self, random: Random, habits: Habits, entries: int) -> None:
@@ -124,10 +124,10 @@ class Dlq(Collection):
         text = f"body {random.randrange(10**9)} of {name} é"
         expected: dict[str, Any] = {
             "body": text,
-            "body_bytes": None,
+            "body_base64": None,
             "created_at": facts["times"]["created"],
             "response_status": random.choice([500, 503, None]),
-            "labels": facts["labels"],
+            "labels": json.dumps(facts["labels"], separators=(",", ":")) if facts["labels"] else None,
             "extra": None,
         }
         wire: dict[str, Any] = {
@@ -147,13 +147,17 @@ class Dlq(Collection):
             raw = random.randbytes(8) + b"\xff"
             wire["bodyBase64"] = base64.b64encode(raw).decode()
             del wire["body"]
-            expected["body"], expected["body_bytes"] = None, raw
+            expected["body"], expected["body_base64"] = None, base64.b64encode(raw).decode()
         elif odd < 0.12:
             wire["body"], plain = text + "\udcff", False
-            expected["body"], expected["body_bytes"] = None, text.encode() + b"\xff"
+            expected["body"], expected["body_base64"] = (
+                None,
+                base64.b64encode(text.encode() + b"\xff").decode(),
+            )
         elif odd < 0.14:
             wire["body"] = text + "\ud800"
-            expected["body"], expected["body_bytes"] = None, text.encode() + b"\xed\xa0\x80"
+            odd_bytes = text.encode() + b"\xed\xa0\x80"
+            expected["body"], expected["body_base64"] = None, base64.b64encode(odd_bytes).decode()
         elif odd < 0.2:
             expected["extra"] = {"cause": {"code": 2**53 + 1 + random.randrange(9), "of": [{}, {}]}}
             wire |= expected["extra"]

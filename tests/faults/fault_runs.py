@@ -340,7 +340,7 @@ class Run:
         """The rows of the snapshot by id, and whether they are marked gone."""
         verify_snapshot(folder.path)
         frame = read_snapshot(folder.path)
-        gone = frame["gone_between"].notna().tolist()
+        gone = frame["gone_before"].notna().tolist()
         return {
             row["dlq_id"]: (row, mark) for row, mark in zip(rows_of(frame, self.model), gone, strict=True)
         }

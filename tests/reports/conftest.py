@@ -36,7 +36,7 @@ def ordinary(count=12):
             "failed_at": NOW - timedelta(hours=12 * number + 1),
             "created_at": NOW - timedelta(hours=12 * number + 2),
             "response_status": 500 if number % 2 else 429,
-            "labels": ["prod", "eu"] if number % 2 else None,
+            "labels": '["prod","eu"]' if number % 2 else None,
             "failure_function_state": "CALLBACK_FAIL" if number % 4 == 0 else "CALLBACK_SUCCESS",
             "response_body": f'{{"error": "order {number} was declined"}}' if number % 3 else "<h1>Busy</h1>",
         }

@@ -247,7 +247,7 @@ def test_now_defaults_to_the_clock():
 def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, options):
     """They count among the failures, are told apart, and are not said to expire soon."""
     frame = make(rows)
-    frame["gone_between"] = pd.Series([{"last_seen": 1}] + [None] * (len(frame) - 1), dtype=object)
+    frame["gone_before"] = pd.to_datetime(["2026-03-01"] + [None] * (len(frame) - 1), utc=True)
     gone = frame["dlq_id"][0]
     found = failure_report(frame, **options).to_dict()
     whole = failure_report(make(rows), **options).to_dict()

@@ -89,8 +89,8 @@ class Page(HTMLParser):
 
 
 def hostile(make, payload):
-    row = dict.fromkeys(TEXT_COLUMNS, payload) | {"dlq_id": payload, "labels": [payload]}
-    row |= {"headers": {payload: [payload]}, "failed_at": NOW - timedelta(days=1)}
+    row = dict.fromkeys(TEXT_COLUMNS, payload) | {"dlq_id": payload, "labels": json.dumps([payload])}
+    row |= {"headers": json.dumps({payload: [payload]}), "failed_at": NOW - timedelta(days=1)}
     other = {"dlq_id": "plain", "response_body": json.dumps({"error": payload}), "failed_at": NOW}
     page = {"dlq_id": "page", "response_body": f"<html><title>{payload}</title></html>"}
     receipt = {"source": payload, "scope": {payload: [payload], "label": payload}, "assumptions": (payload,)}
@@ -130,7 +130,7 @@ def test_a_hundred_payloads_are_inert(make, options):
             dict.fromkeys(TEXT_COLUMNS, payload)
             | {
                 "dlq_id": f"{number} {payload}",
-                "labels": [payload],
+                "labels": json.dumps([payload]),
                 "failed_at": NOW - timedelta(hours=number),
             }
             for number, payload in enumerate(payloads[start : start + 15])
@@ -184,7 +184,7 @@ def test_secrets_are_in_no_form(make, options, tmp_path):
         {
             "dlq_id": f"id {CANARY}",
             "workflow_url": f"https://u:{CANARY}@shop.example/a?key={CANARY}",
-            "labels": [CANARY],
+            "labels": json.dumps([CANARY]),
         },
         {"workflow_url": f"https://shop.example/{CANARY}", "failure_function_state": CANARY},
         {"response_body": f'{{"error": "Bearer {CANARY}"}}'},

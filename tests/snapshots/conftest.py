@@ -30,9 +30,9 @@ def entry(name: str, **values: Any) -> dict[str, Any]:
     return {
         "dlq_id": name,
         "url": "https://example.com/hook",
-        "headers": [("Content-Type", ["text/plain"]), ("X", ["1", "2"])],
+        "headers": '{"Content-Type":["text/plain"],"X":["1","2"]}',
         "body": f"body of {name}",
-        "labels": ["a", "b"],
+        "labels": '["a","b"]',
         "response_status": 500,
         **values,
     }

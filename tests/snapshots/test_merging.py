@@ -65,7 +65,7 @@ def test_merged_files_keep_what_is_known_of_their_rows(
     assert back.counts == {"added": 0, "changed": 2, "gone": 0}
     frame = read_snapshot(folder.path).sort_values("dlq_id")
     assert frame["first_seen_at"].is_monotonic_increasing
-    assert frame["gone_between"].isna().all()
+    assert frame["gone_before"].isna().all()
 
 
 def test_pieces_of_a_file_shared_by_all_kinds_are_told_apart(

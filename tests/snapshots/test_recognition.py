@@ -77,7 +77,7 @@ def sync(server: Any, tmp_path: Path, decoded: list[str]) -> Callable[..., tuple
         decoded.clear()
         service = service or server.service()
         changes = tk.sync_failures(service, tmp_path / name, progress=False, connections=1)
-        assert changes.receipt.rows == len(tk.read_snapshot(tmp_path / name).query("gone_between.isna()"))
+        assert changes.receipt.rows == len(tk.read_snapshot(tmp_path / name).query("gone_before.isna()"))
         return changes.counts, list(decoded)
 
     return run
@@ -106,7 +106,7 @@ def test_what_comes_back_is_decoded_and_unmarked(dlq: SimpleNamespace, sync: Any
     assert sync() == (counts(gone=1), [])
     dlq.entries = entries("a", "b")
     assert sync() == (counts(changed=1), ["b"])
-    assert tk.read_snapshot(tmp_path / "kept")["gone_between"].isna().all()
+    assert tk.read_snapshot(tmp_path / "kept")["gone_before"].isna().all()
     assert sync() == (counts(), [])
 
 
@@ -242,4 +242,6 @@ def test_any_history_ends_as_if_everything_was_decoded(
 def rows_at_rest(path: Path) -> pd.DataFrame:
     """In the order of their ids, without the times of the syncs."""
     frame = tk.read_snapshot(path).sort_values("dlq_id", ignore_index=True)
-    return frame.assign(gone=frame["gone_between"].notna()).drop(columns=["gone_between", "first_seen_at"])
+    return frame.assign(gone=frame["gone_before"].notna()).drop(
+        columns=["gone_after", "gone_before", "first_seen_at"]
+    )

@@ -43,7 +43,7 @@ def _state(path: Path) -> dict[str, tuple[str, bool]]:
     frame = read_snapshot(path)
     return {
         row.dlq_id: (row.body, there)
-        for row, there in zip(frame.itertuples(), frame["gone_between"].isna(), strict=True)
+        for row, there in zip(frame.itertuples(), frame["gone_before"].isna(), strict=True)
     }
 
 

@@ -25,6 +25,7 @@ from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.columns import FAILURES_AT_REST
 from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import to_frame
 
@@ -51,9 +52,9 @@ def test_a_first_sync_adds_everything(sync: Sync, folder: Folder, made: SimpleNa
     assert _found(changes) == (["a", "b", "c"], [], [])
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     frame = read_snapshot(folder.path)
-    pd.testing.assert_frame_equal(frame[frame.columns[:-2]], to_frame(made.failures(rows)))
+    pd.testing.assert_frame_equal(frame[frame.columns[:-3]], to_frame(made.failures(rows)))
     assert frame["first_seen_at"].tolist() == [pd.Timestamp("2026-03-01T12:00Z")] * 3
-    assert frame["gone_between"].isna().all()
+    assert frame["gone_before"].isna().all()
     assert receipt(frame).complete
     pd.testing.assert_frame_equal(changes.added, frame)
 
@@ -64,17 +65,17 @@ def test_a_sync_tells_added_changed_and_gone(
     """New rows, rows with new content and rows that are missing are told apart; the rest is left alone."""
     sync(made.entries("a", "b", "c"))
     clock.forward(days=1)
-    changes = sync([made.entry("b", labels=["b", "a"]), *made.entries("c", "d")])
+    changes = sync([made.entry("b", labels='["b","a"]'), *made.entries("c", "d")])
     assert _found(changes) == (["d"], ["b"], ["a"])
     frame = read_snapshot(folder.path)
     assert _ids(frame) == ["a", "b", "c", "d"]
-    assert frame["gone_between"].notna().tolist() == (frame["dlq_id"] == "a").tolist()
+    assert frame["gone_before"].notna().tolist() == (frame["dlq_id"] == "a").tolist()
     # a changed row keeps the day it was first seen
     assert _row(folder, "b")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
-    assert list(_row(folder, "b")["labels"]) == ["b", "a"]
+    assert _row(folder, "b")["labels"] == '["b","a"]'
     assert _row(folder, "d")["first_seen_at"] == pd.Timestamp("2026-03-02T12:00Z")
-    assert list(changes.changed["labels"].iloc[0]) == ["b", "a"]
-    assert changes.gone["gone_between"].notna().all()
+    assert changes.changed["labels"].iloc[0] == '["b","a"]'
+    assert changes.gone["gone_before"].notna().all()
 
 
 def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNamespace) -> None:
@@ -82,12 +83,12 @@ def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNam
     first = sync(made.entries("a", "b"))
     second = sync(made.entries("a", "b"))
     third = sync(made.entries("b"))
-    gone = third.gone["gone_between"].iloc[0]
-    assert gone["last_seen"] == max(
+    gone = third.gone.iloc[0]
+    assert gone["gone_after"] == max(
         pd.Timestamp(second.receipt.started_at), pd.Timestamp("2026-03-01T12:00Z")
     )
-    assert gone["first_missed"] == pd.Timestamp(third.receipt.ended_at)
-    assert pd.Timestamp(first.receipt.started_at) <= gone["last_seen"] <= gone["first_missed"]
+    assert gone["gone_before"] == pd.Timestamp(third.receipt.ended_at)
+    assert pd.Timestamp(first.receipt.started_at) <= gone["gone_after"] <= gone["gone_before"]
 
 
 def test_an_entry_that_comes_back_is_unmarked(
@@ -101,7 +102,7 @@ def test_an_entry_that_comes_back_is_unmarked(
     clock.forward(days=3)
     changes = sync(made.entries("a", "b"))
     assert _found(changes) == ([], ["a"], [])
-    assert pd.isna(_row(folder, "a")["gone_between"])
+    assert pd.isna(_row(folder, "a")["gone_before"])
     assert _row(folder, "a")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
 
 
@@ -112,7 +113,7 @@ def test_an_incomplete_load_marks_nothing_gone(sync: Sync, folder: Folder, made:
     assert not moved.receipt.complete
     assert _found(moved) == (["c"], [], [])
     assert "nothing was marked gone" in repr(moved)
-    assert read_snapshot(folder.path)["gone_between"].isna().all()
+    assert read_snapshot(folder.path)["gone_before"].isna().all()
     assert _found(sync(made.entries("b", "c"))) == ([], [], ["a"])
 
 
@@ -165,7 +166,7 @@ def test_any_reader_gives_the_rows_of_the_frame(
     """Plain pyarrow, DuckDB and the dataset see exactly the frame's rows and columns, after rewrites too."""
     sync(made.entries("a", "b"))
     clock.forward(days=1)
-    sync([made.entry("b", body_bytes=b"\xff\x00", body=None), *made.entries("c")])
+    sync([made.entry("b", body_base64="/wA=", body=None), *made.entries("c")])
     frame = read_snapshot(folder.path).sort_values("dlq_id", ignore_index=True)
     plain = pq.read_table(folder.path)
     ducks = duckdb.read_parquet(f"{folder.path}/**/*.parquet").to_arrow_table()
@@ -181,7 +182,7 @@ def test_an_empty_queue_is_a_snapshot_with_all_columns(
     """A sync of nothing can be read by anything, and the first rows replace the empty file."""
     changes = sync()
     assert _found(changes) == ([], [], [])
-    assert changes.added.columns.tolist() == FAILURES_AT_REST.names
+    assert changes.added.drop(columns="error").columns.tolist() == FAILURES_AT_REST.names
     assert pq.read_table(folder.path).schema.names == FAILURES_AT_REST.names
     assert read_snapshot(folder.path).empty
     assert _found(sync()) == ([], [], [])
@@ -264,7 +265,11 @@ def test_the_metadata_says_receipt_and_schema_version(
     (name,) = [name for name in folder.names() if name.endswith(".parquet")]
     found = pq.read_metadata(folder.path / name)
     said = json.loads(found.metadata[b"toolkit"])
-    assert said == {"kind": "failures", "schema_version": 4, "receipt": changes.receipt.to_dict()}
+    assert said == {
+        "kind": "failures",
+        "schema_version": SCHEMA_VERSION,
+        "receipt": changes.receipt.to_dict(),
+    }
     assert set(found.metadata) == {b"toolkit", b"ARROW:schema"}
     assert found.row_group(0).column(0).compression == "ZSTD"
 
@@ -300,7 +305,7 @@ def test_any_history_of_syncs_ends_as_a_model_says(
         frame = read_snapshot(folder.path)
         found = {
             row.dlq_id: (row.body, pd.isna(gone), row.first_seen_at.to_pydatetime())
-            for row, gone in zip(frame.itertuples(), frame["gone_between"], strict=True)
+            for row, gone in zip(frame.itertuples(), frame["gone_before"], strict=True)
         }
         assert len(frame) == len(found)
         assert found == model

@@ -156,13 +156,17 @@ def test_another_source_scope_or_table_is_refused(tmp_path: Path, made: SimpleNa
     pd.testing.assert_frame_equal(read_snapshot(tmp_path), frame)
 
 
-def test_unknown_columns_need_a_schema(tmp_path: Path) -> None:
-    """Types are not guessed; with a schema any frame can be kept."""
-    frame = pd.DataFrame({"minutes": pd.array([1, None], dtype="Int64"), "name": ["a", "b"]})
-    with pytest.raises(InputError, match="schema="):
+def test_what_cannot_be_kept_is_named(tmp_path: Path) -> None:
+    """Objects are not guessed at; with a schema they can be kept."""
+    frame = pd.DataFrame({"minutes": pd.array([1, None], dtype="Int64"), "parts": [[b"a"], [b"b"]]})
+    with pytest.raises(InputError, match=r"'parts' with objects of the type list.*schema="):
         write_snapshot(frame, tmp_path)
-    write_snapshot(frame, tmp_path, schema=pa.schema([("minutes", pa.int64()), ("name", pa.string())]))
-    pd.testing.assert_frame_equal(read_snapshot(tmp_path), frame.astype({"name": "str"}))
+    bytes_of = pa.schema([("minutes", pa.int64()), ("parts", pa.list_(pa.binary()))])
+    write_snapshot(frame, tmp_path, schema=bytes_of)
+    assert scan_snapshot(tmp_path).to_table().to_pylist()[0] == {"minutes": 1, "parts": [b"a"]}
+    for odd in (pd.DataFrame({1: ["a"]}), pd.DataFrame([["a", "b"]], columns=["a", "a"]), pd.DataFrame()):
+        with pytest.raises(InputError, match=r"names|once|without columns"):
+            write_snapshot(odd, tmp_path / "odd")
 
 
 def test_extension_types_are_not_written(tmp_path: Path) -> None:

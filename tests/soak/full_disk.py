@@ -72,7 +72,8 @@ def attempt(path: Path, size: int, seed: int) -> int:
     sync_load(load_of(small()), Folder(path))
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body_bytes": random.randbytes(ROW_BYTES)} for number in range(ROWS)
+        {"dlq_id": f"large-{number}", "body": random.randbytes(ROW_BYTES // 2).hex()}
+        for number in range(ROWS)
     ]
     load = load_of([*small(), *large])
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))

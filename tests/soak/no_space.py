@@ -72,7 +72,8 @@ def inside(disk: Path, every: int, first: int, seed: int) -> int:
     begun = time.monotonic()
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body_bytes": random.randbytes(ROW_BYTES)} for number in range(ROWS)
+        {"dlq_id": f"large-{number}", "body": random.randbytes(ROW_BYTES // 2).hex()}
+        for number in range(ROWS)
     ]
     found = Counter[str]()
     rooms = (*range(first * STEP, ROWS * ROW_BYTES, every * STEP), DISK // 2)

@@ -47,7 +47,7 @@ def look(path: Path, race: int, committed: list[int], generation: int) -> int:
     """Whether the snapshot is what those made of it that committed."""
     verified = verify_snapshot(path)
     frame = read_snapshot(path)
-    there = frame[frame["gone_between"].isna()]
+    there = frame[frame["gone_before"].isna()]
     last = [set(there["dlq_id"]) == {"shared", f"of {race} {writer}"} for writer in committed]
     added = {f"of {race} {writer}" for writer in committed} <= set(frame["dlq_id"])
     right = verified.generation == generation and not verified.unlisted and any(last) and added

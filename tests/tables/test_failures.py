@@ -66,13 +66,13 @@ def test_every_documented_field_has_its_column():
     assert row["workflow_created_at"] == pd.Timestamp("2026-01-01T00:00:00Z")
     assert row["created_at"] == pd.Timestamp("2026-01-01T00:00:00.123Z")
     assert row["failed_at"] == pd.Timestamp("2026-01-01T00:10:00Z")
-    assert row["headers"] == [("Content-Type", ["application/json"]), ("X-Many", ["a", "b"])]
+    assert row["headers"] == '{"Content-Type":["application/json"],"X-Many":["a","b"]}'
     assert (row["body"], row["response_body"]) == ('{"amount": 1}', "boom")
     assert (row["max_retries"], row["response_status"]) == (3, 500)
-    assert row["labels"] == ["eu", "beta"]
+    assert row["labels"] == '["eu","beta"]'
     assert {name for name, value in row.items() if value is None} == {
-        "body_bytes",
-        "response_body_bytes",
+        "body_base64",
+        "response_body_base64",
         "extra",
     }
 
@@ -99,7 +99,7 @@ def test_bodies_survive_byte_for_byte(raw, response):
     except UnicodeDecodeError:
         sent = {plain: "", encoded: base64.b64encode(raw).decode()}
     (row,) = rows_of({"dlqId": "a", **sent})
-    found = row[column].encode() if row[column] is not None else row[f"{column}_bytes"]
+    found = row[column].encode() if row[column] is not None else base64.b64decode(row[f"{column}_base64"])
     assert found == raw
     assert (row[column] is None) == bool(sent[encoded])
     assert row["extra"] is None
@@ -110,8 +110,8 @@ def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
     first, second = rows_of(
         {"dlqId": "a", "bodyBase64": base64.b64encode(b"plain").decode()}, {"dlqId": "b", "bodyBase64": "%%%"}
     )
-    assert (first["body"], first["body_bytes"]) == ("plain", None)
-    assert (second["body"], second["body_bytes"]) == (None, None)
+    assert (first["body"], first["body_base64"]) == ("plain", None)
+    assert (second["body"], second["body_base64"]) == (None, None)
     assert json.loads(second["extra"]) == {"body": None, "bodyBase64": "%%%"}
 
 
@@ -121,7 +121,7 @@ def test_odd_text_is_kept_as_bytes():
         b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"}, {"dlqId": "c", "body": "ok"}]'
     )
     rows = decode_failures(page, redactor=REDACTOR).to_pylist()
-    assert [row["body_bytes"] for row in rows] == [b"x\xff", b"\xed\xa0\x80", None]
+    assert [row["body_base64"] for row in rows] == ["eP8=", "7aCA", None]
     assert [row["body"] for row in rows] == [None, None, "ok"]
 
 
@@ -179,7 +179,7 @@ def test_the_deprecated_label_counts_where_it_is_alone():
         {"dlqId": "c", "label": "old", "labels": ["new"]},
         {"dlqId": "d", "labels": []},
     )
-    assert [row["labels"] for row in rows] == [["old"], ["old"], ["new"], []]
+    assert [row["labels"] for row in rows] == ['["old"]', '["old"]', '["new"]', None]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +208,7 @@ def test_secrets_in_headers_and_urls_are_masked_and_comparable():
     assert all(f"canary-{number}" not in text for number in (1, 2, 3, 4, 6))
     assert "own-live-token-42" not in json.dumps(row, default=str)
     assert row["body"].startswith("Bearer canary-5 and [masked len=17 tag=")
-    assert dict(row["headers"])["Accept"] == ["*/*"]
+    assert json.loads(row["headers"])["Accept"] == ["*/*"]
     assert row["headers"] == again["headers"]
     assert row["url"].startswith("https://[masked len=12 tag=")
     assert "/pay?code=[masked len=8 tag=" in row["url"]
@@ -218,7 +218,7 @@ def test_reveal_keeps_everything():
     """Without a redactor, what came is what stands there."""
     entry = ENTRY | {"header": {"Authorization": ["Bearer canary"]}, "url": "https://a:b@h.example/?q=1"}
     (row,) = rows_of(entry, redactor=None)
-    assert row["headers"] == [("Authorization", ["Bearer canary"])]
+    assert row["headers"] == '{"Authorization":["Bearer canary"]}'
     assert row["url"] == "https://a:b@h.example/?q=1"
 
 
@@ -347,7 +347,7 @@ def test_labels_are_masked_as_other_text_is():
     for extra in ({}, {"maxRetries": "odd"}):
         (row,) = rows_of({"dlqId": "a", "label": "own-live-token-42", **extra})
         (other,) = rows_of({"dlqId": "a", "labels": ["eu", "own-live-token-42"], **extra})
-        assert row["labels"] == [row["label"]] == other["labels"][1:]
+        assert json.loads(row["labels"]) == [row["label"]] == json.loads(other["labels"])[1:]
         assert "own-live-token-42" not in json.dumps([row, other], default=str)
 
 

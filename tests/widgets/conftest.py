@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from html.parser import HTMLParser
@@ -25,12 +26,14 @@ def ordinary(count: int = 12) -> list[dict[str, object]]:
             "created_at": NOW - timedelta(hours=number, minutes=1),
             "failed_at": NOW - timedelta(hours=number),
             "response_status": 500 if number % 2 else 429,
-            "labels": ["prod", "eu"] if number % 2 else None,
+            "labels": '["prod","eu"]' if number % 2 else None,
             "label": "prod" if number % 2 else None,
             "caller_ip": f"192.0.2.{number % 4}",
             "failure_function_state": "CALLBACK_FAIL" if number % 4 == 0 else "CALLBACK_SUCCESS",
-            "headers": {"Content-Type": ["application/json"], "Authorization": ["Bearer s3cr3t-of-the-test"]},
-            "response_headers": {"Content-Type": ["text/html"], "X-Inside": ["10.0.0.1"]},
+            "headers": json.dumps(
+                {"Content-Type": ["application/json"], "Authorization": ["Bearer s3cr3t-of-the-test"]}
+            ),
+            "response_headers": json.dumps({"Content-Type": ["text/html"], "X-Inside": ["10.0.0.1"]}),
             "body": f'{{"order": {number}, "password": "hunter2-{number}"}}',
             "response_body": f'{{"error": "order {number} was declined"}}' if number % 3 else "<h1>Busy</h1>",
             "max_retries": number % 4,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 import types
 
@@ -279,10 +281,14 @@ def hostile(payload):
         "flow_control_key", "response_body", "failure_function_state",
     )  # fmt: skip
     headers = {
-        "headers": {payload: [payload], "Content-Type": [payload]},
-        "response_headers": {payload: [payload]},
+        "headers": json.dumps({payload: [payload], "Content-Type": [payload]}),
+        "response_headers": json.dumps({payload: [payload]}),
     }
-    extra = {"labels": [payload], "extra": f'{{"x": {payload!r}}}', "body_bytes": payload.encode()}
+    extra = {
+        "labels": json.dumps([payload]),
+        "extra": f'{{"x": {payload!r}}}',
+        "body_base64": base64.b64encode(payload.encode()).decode(),
+    }
     return dict.fromkeys(names, payload) | headers | extra
 
 
@@ -341,7 +347,9 @@ def test_what_is_missing_is_said(make):
     """A row of nothing but an id has a detail; bytes that are no text are shown in hexadecimal."""
     markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
     assert "none, or no state yet" in markup
-    raw = detail_markup({"dlq_id": "a", "body_bytes": bytes(range(255, 200, -1))}, REDACT)
+    raw = detail_markup(
+        {"dlq_id": "a", "body_base64": base64.b64encode(bytes(range(255, 200, -1))).decode()}, REDACT
+    )
     assert "55 bytes that are no UTF-8" in raw
     assert "ff fe fd" in raw
 

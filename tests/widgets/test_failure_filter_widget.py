@@ -18,6 +18,7 @@ import toolkit as tk
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
 from toolkit.tables.failure_matching import count_values, match_failures
+from toolkit.tables.text import labels_json
 from toolkit.widgets import FailureFilterWidget
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -256,7 +257,9 @@ def test_rows_are_matched_as_entries_are(chosen, data):
     timeless = FailureFilter(
         **{name: getattr(chosen, name) for name in wire if name != "labels"},
     )
-    frame = pd.DataFrame({name: pd.Series([row[name] for row in rows], dtype="object") for name in wire})
+    columns = {name: [row[name] for row in rows] for name in wire}
+    columns["labels"] = [labels_json(labels, None) for labels in columns["labels"]]
+    frame = pd.DataFrame({name: pd.Series(column, dtype="object") for name, column in columns.items()})
     expected = [timeless.matches({wire[name]: value for name, value in row.items()}) for row in rows]
     assert match_failures(frame, timeless).tolist() == expected
 

@@ -57,10 +57,10 @@ def select(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFr
 def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
     """The named columns of the rows that are still in the queue: a snapshot also keeps those that left it."""
     names = list(columns)
-    if "gone_between" not in nw.from_native(frame).lazy().collect_schema().names():
+    if "gone_before" not in nw.from_native(frame).lazy().collect_schema().names():
         return select(frame, names, doing=doing)
-    kept = select(frame, [*names, "gone_between"], doing=doing)
-    return kept.filter(nw.col("gone_between").is_null()).select(names)
+    kept = select(frame, [*names, "gone_before"], doing=doing)
+    return kept.filter(nw.col("gone_before").is_null()).select(names)
 
 
 def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str) -> None:

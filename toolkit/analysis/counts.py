@@ -12,6 +12,7 @@ import pyarrow as pa
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import check_scalar, collect, select
+from toolkit.tables.explode import label_lists
 from toolkit.tables.frames import to_frame
 
 CALLBACK_STATES: Final = {
@@ -92,13 +93,13 @@ def count_labels(failures: IntoFrame) -> pd.DataFrame:
     Examples
     --------
     >>> import pyarrow as pa
-    >>> count_labels(pa.table({"labels": [["a", "b"], ["a"], None]}))
+    >>> count_labels(pa.table({"labels": ['["a","b"]', '["a"]', None]}))
       label  count     share
     0     a      2  0.666667
     1     b      1  0.333333
     2   NaN      1  0.333333
     """
-    lists = collect(select(failures, ["labels"], doing="counting labels"))["labels"].to_pylist()
+    lists = label_lists(collect(select(failures, ["labels"], doing="counting labels"))["labels"]).to_pylist()
     totals: Counter[str | None] = Counter()
     for labels in lists:
         totals.update({label for label in labels or () if label is not None} or {None})

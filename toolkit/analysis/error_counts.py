@@ -13,7 +13,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.columns import collect, effective_time, select
 from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
-from toolkit.filters.error_text import ErrorText, error_text, mask_text
+from toolkit.filters.error_text import ErrorText, binary_line, error_text, mask_text
 
 _LONGEST = 300  # characters of a text or example
 
@@ -48,7 +48,7 @@ def count_errors(
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
-        `response_body_bytes`.
+        `response_body_base64`.
     top : int, optional
         How many texts, at least 1. Default: all.
     clean : callable, optional
@@ -74,7 +74,7 @@ def count_errors(
     >>> bodies = ['{"error": "no user 1"}', '{"error": "no user 2"}', "timeout"]
     >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
     >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
-    ...     "created_at": times, "response_body": bodies, "response_body_bytes": [None] * 3})
+    ...     "created_at": times, "response_body": bodies, "response_body_base64": [None] * 3})
     >>> count_errors(frame)[["text", "count", "dlq_id"]]
               text  count dlq_id
     0  no user <n>      2      b
@@ -83,16 +83,16 @@ def count_errors(
     doing = "counting error texts"
     if top is not None and top < 1:
         raise InputError(doing, got=f"top={top}", expected="at least 1")
-    columns = ["dlq_id", "workflow_url", "failed_at", "created_at", "response_body", "response_body_bytes"]
+    columns = ["dlq_id", "workflow_url", "failed_at", "created_at", "response_body", "response_body_base64"]
     table = collect(select(failures, columns, doing=doing).with_columns(when_=effective_time()))
     groups: dict[str, _Group] = {}
     read: dict[Any, tuple[str, ErrorText]] = {}  # most bodies are equal to another
     rows = (
         table[name].to_pylist()
-        for name in ("dlq_id", "workflow_url", "when_", "response_body", "response_body_bytes")
+        for name in ("dlq_id", "workflow_url", "when_", "response_body", "response_body_base64")
     )
     for dlq_id, workflow, when, body, raw in zip(*rows, strict=True):
-        key = (body, None if raw is None else len(raw))
+        key = (body, raw)
         if key not in read:
             read[key] = _read(body, raw, clean)
         pattern, found = read[key]
@@ -113,9 +113,9 @@ def count_errors(
     )
 
 
-def _read(body: str | None, raw: bytes | None, clean: Callable[[str], str] | None) -> tuple[str, ErrorText]:
+def _read(body: str | None, raw: str | None, clean: Callable[[str], str] | None) -> tuple[str, ErrorText]:
     if raw and not body:
-        found = ErrorText("binary", f"binary, {len(raw):,} bytes")
+        found = ErrorText("binary", binary_line(raw))
     elif clean is None or not body:
         found = error_text(body)
     else:

@@ -37,7 +37,7 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
     ----------
     failures : frame
         With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
-        left the queue (`gone_between`) are passed over.
+        left the queue (`gone_before`) are passed over.
     retention : str or timedelta
         How long the queue keeps an entry: "3d", "7d", … by plan.
     now : datetime, optional

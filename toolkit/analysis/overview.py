@@ -31,7 +31,7 @@ class FailureOverview:
     fell_back : int
         Failures without `failed_at`, placed at `created_at`.
     gone : int
-        Failures of a snapshot that have left the queue since they were kept (`gone_between`).
+        Failures of a snapshot that have left the queue since they were kept (`gone_before`).
     """
 
     count: int

@@ -12,9 +12,11 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+import msgspec
+
 Kind = Literal["json", "html", "trace", "text", "empty", "binary"]
 
-_READ: Final = 200_000  # characters of a body that are looked at
+LONGEST_READ: Final = 200_000  # characters of a body that are looked at
 _TEXT: Final = 2_000  # characters of a line that are kept
 _DEPTH: Final = 4
 _NAMES: Final = ("error", "message", "detail", "title", "reason", "msg", "description", "errors")
@@ -85,7 +87,7 @@ def error_text(body: str | None) -> ErrorText:
     >>> error_text("TypeError: x is undefined\n    at run (app.js:3:1)").text
     'TypeError: x is undefined'
     """
-    text = (body or "")[:_READ].strip().lstrip("\ufeff")
+    text = (body or "")[:LONGEST_READ].strip().lstrip("\ufeff")
     if not text:
         return ErrorText("empty", "empty body")
     if text[0] in '{["':
@@ -98,6 +100,15 @@ def error_text(body: str | None) -> ErrorText:
             return ErrorText("html", _line(found))
     trace = _from_trace(text)
     return ErrorText("trace", _line(trace)) if trace else ErrorText("text", _line(_first_line(text)))
+
+
+def binary_line(encoded: str) -> str:
+    """What stands for a body that is not UTF-8.
+
+    >>> binary_line("/w==")
+    'binary, 1 bytes'
+    """
+    return f"binary, {len(encoded) * 3 // 4 - encoded.count('='):,} bytes"
 
 
 def mask_text(text: str) -> str:
@@ -127,9 +138,12 @@ def _first_line(text: str) -> str:
 
 def _from_json(text: str) -> str | None:
     try:
-        value = json.loads(text)
+        value = msgspec.json.decode(text)
     except (ValueError, RecursionError):
-        return None
+        try:
+            value = json.loads(text)  # which also takes NaN and lone surrogates
+        except (ValueError, RecursionError):
+            return None
     return _message(value, _DEPTH)
 
 

@@ -73,7 +73,7 @@ class FailureFilter:
     response_status : int or iterable of int
         HTTP statuses of the response, 100 to 999.
     error : str or iterable of str
-        Text in the line of the response that says what went wrong (see `toolkit.analysis.error_text`),
+        Text in the line of the response that says what went wrong (see the column ``error``),
         ignoring case.
     workflow_run_id : str, optional
     workflow_created_at : datetime, str or int, optional

@@ -53,11 +53,12 @@ def load_callbacks(
     Returns
     -------
     pandas.DataFrame
-        One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``,
-        ``body`` (str; null when it is not UTF-8), ``body_bytes`` (only then), ``retried``, ``max_retries``
+        One row a body: ``source_message_id``, ``kind`` ("callback" or "failure"), ``status``, ``headers``
+        (JSON text), ``body`` (str; missing when it is not UTF-8), ``body_base64`` (only then), ``retried``,
+        ``max_retries``
         (Int64), ``delivered`` (2xx), ``exhausted`` (``retried`` equals ``max_retries``), ``dlq_id``,
         ``in_dlq`` (boolean), ``topic_name``, ``endpoint_name``, ``url``, ``method``, ``source_headers``,
-        ``source_body``, ``source_body_bytes``, ``not_before``, ``created_at`` (datetime64[ms, UTC]),
+        ``source_body``, ``source_body_base64``, ``not_before``, ``created_at`` (datetime64[ms, UTC]),
         ``schedule_id``, ``caller_ip``, ``received_at`` and ``verified`` (from a receiver), ``extra`` (JSON
         text of everything else). The receipt is in ``attrs``.
 

@@ -81,14 +81,15 @@ def load_failures(
     Returns
     -------
     pandas.DataFrame
-        One row an entry, unique by ``dlq_id``, with the columns of the failures table: ``dlq_id``,
-        ``workflow_url``, ``workflow_run_id``, ``url``, ``method`` (str), ``workflow_created_at``,
-        ``created_at``, ``failed_at`` (datetime64[ms, UTC]), ``headers``, ``response_headers`` (map of str
-        to list of str), ``body``, ``response_body`` (str, null when not UTF-8), ``body_bytes``,
-        ``response_body_bytes`` (binary, only then), ``max_retries``, ``response_status`` (Int64),
-        ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``, ``failure_function_state``
-        (str), ``labels`` (list of str), ``extra`` (JSON text of everything else). The receipt is in
-        ``attrs``; see `receipt`.
+        One row an entry, unique by ``dlq_id``. Times (datetime64[ms, UTC]): ``failed_at``, ``created_at``,
+        ``workflow_created_at``. Numbers (Int64): ``response_status``, ``max_retries``. All others are str,
+        NaN where a value is missing: ``workflow_url``, ``error`` (the line of the response that says what
+        went wrong, masked), ``workflow_run_id``, ``dlq_id``, ``labels`` (JSON, such as ``["eu","beta"]``),
+        ``failure_function_state``, ``headers`` and ``response_headers`` (JSON: each name, as it was sent,
+        with the list of its values), ``body`` and ``response_body`` (missing when not UTF-8),
+        ``body_base64`` and ``response_body_base64`` (only then), ``extra`` (JSON of everything else),
+        ``url``, ``method``, ``failure_callback``, ``caller_ip``, ``label``, ``flow_control_key``. The
+        receipt is in ``attrs``; see `receipt`.
 
     Raises
     ------

@@ -62,7 +62,7 @@ class Changes:
 
     @cached_property
     def added(self) -> pd.DataFrame:
-        """Entries never seen before: the columns of a failures frame, `first_seen_at` and `gone_between`."""
+        """Entries never seen before: as in a failures frame, `first_seen_at`, `gone_after`, `gone_before`."""
         return self._frame(self.added_pieces)
 
     @cached_property
@@ -72,7 +72,7 @@ class Changes:
 
     @cached_property
     def gone(self) -> pd.DataFrame:
-        """Entries no longer there, as they were last seen: `gone_between` says when they went."""
+        """Entries no longer there, as last seen; they left between `gone_after` and `gone_before`."""
         return self._frame(self.gone_pieces)
 
     @property

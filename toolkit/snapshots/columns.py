@@ -3,29 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Final
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 
 from toolkit.errors import InputError
 from toolkit.tables import schemas
+from toolkit.tables.vector_dtype import VectorDtype, missing
 
 FIRST_SEEN_AT: Final = "first_seen_at"
-GONE_BETWEEN: Final = "gone_between"
-
-GONE: Final = pa.struct([pa.field("last_seen", schemas.TIME), pa.field("first_missed", schemas.TIME)])
+GONE_AFTER: Final = "gone_after"
+GONE_BEFORE: Final = "gone_before"
 
 FAILURES_AT_REST: Final = pa.schema(
     [
         *schemas.FAILURES,
         pa.field(FIRST_SEEN_AT, schemas.TIME, nullable=False),
-        pa.field(GONE_BETWEEN, GONE),
+        pa.field(GONE_AFTER, schemas.TIME),
+        pa.field(GONE_BEFORE, schemas.TIME),
     ]
 )
-"""Failures at rest. `first_seen_at` is when the first load that saw the entry began. `gone_between` is null
-while the entry is in the DLQ; afterwards it holds two times between which it went: the beginning of the last
-complete load that still saw it, and the end of the first that did not."""
+"""Stored failures. `first_seen_at` is when the first load that saw the entry began. `gone_after` and
+`gone_before` are null while the entry is in the DLQ; afterwards it left the queue between the two: the
+beginning of the last complete load that still saw it, and the end of the first that did not."""
 
 _TABLES: Final = (
     schemas.FAILURES,
@@ -35,31 +36,81 @@ _TABLES: Final = (
     schemas.RUNS,
     schemas.CALLBACKS,
 )
+_DOING: Final = "choosing the columns of a snapshot"
+
+
+def stored(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame without `error`, where that can be derived again: reading puts it behind the status."""
+    names = list(frame.columns)
+    if set(schemas.FAILURES.names).issubset(names) and schemas.ERROR in names:
+        place = names.index(schemas.ERROR)
+        if names[place - 1] == "response_status":
+            return frame.drop(columns=schemas.ERROR)
+    return frame
 
 
 def schema_of(frame: pd.DataFrame) -> pa.Schema:
-    """The schema of the toolkit's table whose columns a frame has.
+    """The Arrow types of a frame's columns, in their order; of a whole table of the toolkit, its schema.
+
+    Types are those of the columns, never guessed from values. A column of objects is kept where all of them
+    are text or missing.
 
     Raises
     ------
     InputError
-        When it has the columns of none: types are never guessed from values.
+        For columns that cannot be kept: it names them.
     """
-    columns = list(frame.columns)
-    for schema in (*_TABLES, schemas.vectors(_dimension(frame)), schemas.hits(_dimension(frame))):
-        if columns == schema.names:
+    names = list(frame.columns)
+    odd = [name for name in names if not isinstance(name, str)]
+    repeated = sorted({name for name in names if names.count(name) > 1} - set(odd))
+    if odd or repeated or not names:
+        raise InputError(
+            _DOING,
+            got=f"names that are no text, such as {odd[0]!r}"
+            if odd
+            else f"{', '.join(repeated)} more than once"
+            if repeated
+            else "a frame without columns",
+            expected="columns with names that are text, each once",
+            next_step="Rename them, as with frame.rename(columns=str).",
+        )
+    found = pa.schema([pa.field(name, _type(frame[name])) for name in names])
+    dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
+    for schema in (*_TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
+        if names == schema.names and found.types == schema.types:
             return schema
-    raise InputError(
-        "choosing the schema of a frame",
-        got=f"columns {', '.join(map(str, columns)) or 'none'}",
-        expected="the columns of a frame made by a loader, in their order",
-        next_step="Give schema=, a pyarrow.Schema; types are not guessed from values.",
+    return found
+
+
+def _type(column: pd.Series[Any]) -> pa.DataType:
+    kind = column.dtype
+    if isinstance(kind, VectorDtype):
+        return kind.arrow_type
+    if isinstance(kind, pd.CategoricalDtype):
+        return _type(column.cat.categories.to_series())
+    if isinstance(kind, pd.StringDtype):
+        return pa.string()
+    if pd.api.types.is_object_dtype(kind):
+        others = {type(value).__name__ for value in column if not (isinstance(value, str) or missing(value))}
+        if not others:
+            return pa.string()
+        raise _unkept(column, f"objects of the type {', '.join(sorted(others))}")
+    try:
+        found = pa.Array.from_pandas(column.iloc[:0]).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        raise _unkept(column, f"values of the type {kind}") from None
+    if pa.types.is_nested(found) or isinstance(found, pa.BaseExtensionType) or pa.types.is_null(found):
+        raise _unkept(column, f"values of the type {kind}")
+    return found
+
+
+def _unkept(column: pd.Series[Any], got: str) -> InputError:
+    return InputError(
+        _DOING,
+        got=f"{column.name!r} with {got}",
+        expected="text, numbers, booleans, times or vectors",
+        next_step="Convert it, as with frame[name].astype(str), leave it out, or give schema=.",
     )
-
-
-def _dimension(frame: pd.DataFrame) -> int | None:
-    kind = getattr(frame.dtypes.get("vector"), "pyarrow_dtype", None)
-    return int(kind.list_size) if kind is not None and pa.types.is_fixed_size_list(kind) else None
 
 
 def extension_column(schema: pa.Schema) -> str | None:

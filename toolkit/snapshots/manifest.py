@@ -18,7 +18,7 @@ MANIFEST: Final = "_manifest.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
-SCHEMA_VERSION: Final = 4
+SCHEMA_VERSION: Final = 5
 """Version of the columns, of what is hashed to tell a changed row, and of what the index holds."""
 
 KEPT_RECEIPTS: Final = 50

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes, Piece
-from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE, GONE_BETWEEN
+from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 from toolkit.snapshots.commit import Change
 from toolkit.snapshots.datafiles import opened_parquet, tables
 from toolkit.snapshots.index import Entries, Index
@@ -198,7 +198,7 @@ class Merge:
             self._write_again(day, before, file)
         for table, entries, added in self._fresh.of(chosen) if chosen is not None else ():
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
-            columns = [*table.columns, first_seen, pa.nulls(len(entries), GONE)]
+            columns = [*table.columns, first_seen, *[pa.nulls(len(entries), TIME)] * 2]
             rows = pa.Table.from_arrays(columns, schema=FAILURES_AT_REST)
             self._write(day, before, rows, entries, np.where(added, _ADDED, _CHANGED))
         for written in self._written[before:]:
@@ -239,10 +239,11 @@ def _mark(table: pa.Table, gone: _Mask, complete_at: str | None, missed_at: str)
     if complete_at:
         last_seen = pc.max_element_wise(last_seen, _instant(complete_at))
     first_missed = pa.repeat(pa.scalar(_instant(missed_at), pa.int64()), len(table))
-    times = pa.StructArray.from_arrays([last_seen.cast(TIME), first_missed.cast(TIME)], fields=list(GONE))
-    before = table.column(GONE_BETWEEN).combine_chunks()
-    place = table.schema.get_field_index(GONE_BETWEEN)
-    return table.set_column(place, table.schema.field(place), pc.if_else(pa.array(gone), times, before))
+    for name, times in ((GONE_AFTER, last_seen), (GONE_BEFORE, first_missed)):
+        place = table.schema.get_field_index(name)
+        marked = pc.if_else(pa.array(gone), times.cast(TIME), table.column(name))
+        table = table.set_column(place, table.schema.field(place), marked)
+    return table
 
 
 def milliseconds(time: datetime) -> int:

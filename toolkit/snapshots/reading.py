@@ -42,9 +42,9 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Returns
     -------
     pandas.DataFrame
-        The columns and types that were written. A snapshot made by `sync_failures` also has `first_seen_at`
-        and `gone_between` (null for entries still there). ``attrs["receipt"]`` is the latest load's, with the
-        rows of this frame.
+        The columns and types that were written; a frame of failures has `error` again. A snapshot made by
+        `sync_failures` also has `first_seen_at`, `gone_after` and `gone_before` (null for entries still
+        there). ``attrs["receipt"]`` is the latest load's, with the rows of this frame.
 
     Raises
     ------

@@ -74,9 +74,9 @@ def sync_failures(
     Returns
     -------
     Changes
-        ``.added``, ``.changed`` and ``.gone`` are frames with the columns of `load_failures`, `first_seen_at`
-        (datetime64[ms, UTC]) and `gone_between` (struct of `last_seen` and `first_missed`, null for entries
-        that are there). ``.receipt`` is the load's.
+        ``.added``, ``.changed`` and ``.gone`` are frames with the columns of `load_failures`,
+        `first_seen_at`, `gone_after` and `gone_before` (datetime64[ms, UTC]). An entry left the queue between
+        the latter two, which are null while it is there. ``.receipt`` is the load's.
 
     Raises
     ------

@@ -12,7 +12,7 @@ from pyarrow.fs import FileSystem
 
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
-from toolkit.snapshots.columns import extension_column, schema_of
+from toolkit.snapshots.columns import extension_column, schema_of, stored
 from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
@@ -38,20 +38,21 @@ def write_snapshot(
     Parameters
     ----------
     frame : pandas.DataFrame
-        A frame made by a loader, or one derived from it. Its index is not kept; of its ``attrs``, only the
-        receipt is.
+        A frame made by the toolkit, rows or columns of one, or one with columns of your own: text, numbers,
+        booleans, times and vectors are kept as their columns' types say. Its index is not kept; of its
+        ``attrs``, only the receipt is. The ``error`` column of failures is derived again when it is read.
     path : str or path
         A folder, or an address such as ``s3://bucket/prefix``: new or empty, or a snapshot of frames of the
         same service, scope and columns.
     schema : pyarrow.Schema, optional
-        Columns and types of a frame that is not one of the toolkit's tables.
+        Other types than the columns have.
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
 
     Raises
     ------
     InputError
-        When the frame has the columns of no known table and no `schema` is given, or a column does not fit.
+        When a column cannot be kept: it says which and why.
     SnapshotBindingError
         When the folder holds a snapshot of another service, scope, kind or columns.
     SnapshotLockedError
@@ -74,7 +75,10 @@ def write_snapshot(
     """
     found = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(found) if isinstance(found, Mapping) else None
-    schema = (schema_of(frame) if schema is None else schema).remove_metadata()
+    if schema is None:
+        frame = stored(frame)
+        schema = schema_of(frame)
+    schema = schema.remove_metadata()
     if extension := extension_column(schema):
         raise InputError(
             "writing a snapshot", got=f"the extension type of {extension!r}", expected="plain Arrow types"

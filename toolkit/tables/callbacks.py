@@ -14,10 +14,19 @@ import pyarrow as pa
 
 from toolkit.errors import InputError, ProtocolError
 from toolkit.redaction import Redactor
-from toolkit.tables.headers import HeaderColumn, header_map
+from toolkit.tables.header_maps import header_column, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import CALLBACKS
-from toolkit.tables.text import clean, is_clean, lenient, masked_json, moment, text_and_bytes, whole_number
+from toolkit.tables.text import (
+    base64_text,
+    clean,
+    is_clean,
+    lenient,
+    masked_json,
+    moment,
+    text_and_bytes,
+    whole_number,
+)
 
 _TEXTS: Final = {
     "source_message_id": "sourceMessageId",
@@ -114,9 +123,9 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     pyarrow.Table
         One row a body, in order. ``kind`` is "failure" where there is a DLQ id, which only failure callbacks
         carry, else "callback"; ``delivered`` is a 2xx status; ``exhausted`` is ``retried`` equal to
-        ``max_retries``. Bodies are decoded from base64: text when it is UTF-8, else bytes in the column
-        beside. A value that does not fit its column is null there and stands in ``extra``, with every field
-        the schema does not know.
+        ``max_retries``. Bodies that are UTF-8 are decoded from base64,
+        others are base64 text in the column beside. A value that does not fit its column is null there and
+        stands in ``extra``, with every field the schema does not know.
 
     Raises
     ------
@@ -140,7 +149,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
             row |= {"received_at": item.received_at, "verified": item.verified}
         rows.append(row)
     masker = ColumnMasker(redactor)
-    maps = {name: masker.headers(HeaderColumn.of([row.pop(name) for row in rows])) for name in _HEADERS}
+    maps = {name: masker.headers(header_column([row.pop(name) for row in rows])) for name in _HEADERS}
     table = pa.Table.from_pylist(rows, schema=CALLBACKS)
     for name, column in maps.items():
         table = table.set_column(table.schema.get_field_index(name), CALLBACKS.field(name), column)
@@ -149,6 +158,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
 
 def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
     row: dict[str, Any] = {}
+    fields = {name: value for name, value in fields.items() if value != "" or name not in _TEXTS.values()}
     extra = {name: value for name, value in fields.items() if name not in _KNOWN}
 
     def fit(columns: Mapping[str, str], reading: Any) -> None:
@@ -168,7 +178,8 @@ def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
         text, raw, fits = text_and_bytes(None, fields.get(wire))
         if not fits:
             extra[wire] = fields[wire]
-        row[column], row[f"{column}_bytes"] = _own_masked(text, raw, redactor)
+        row[column] = text and redactor.own(text) if redactor else text
+        row[f"{column}_base64"] = base64_text(raw, redactor)
     if redactor is not None:
         for column in _TEXTS.keys() - _IDS:
             mask = redactor.url if column == "url" else redactor.text
@@ -186,15 +197,3 @@ def _milliseconds(value: Any) -> int | None:
     if isinstance(value, str):
         return moment(int(value)) if _DIGITS.fullmatch(value) else None
     return moment(value)
-
-
-def _own_masked(
-    text: str | None, raw: bytes | None, redactor: Redactor | None
-) -> tuple[str | None, bytes | None]:
-    """A body without our own live tokens: an answer may echo them."""
-    if redactor is None:
-        return text, raw
-    return (
-        text and redactor.own(text),
-        raw and redactor.own(raw.decode("latin-1")).encode("latin-1"),
-    )

@@ -6,14 +6,20 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
+import numpy as np
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.errors import InputError
 from toolkit.tables.frames import to_frame
+from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 
+_AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
 _INT64: Final = 1 << 63
+_LABELS: Final = msgspec.json.Decoder(list[str])
 
 
 def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.DataFrame:
@@ -41,19 +47,25 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     --------
     >>> from toolkit.tables.frames import frame_from_rows
     >>> from toolkit.tables.schemas import FAILURES
-    >>> failures = frame_from_rows([{"dlq_id": "a", "headers": [("Accept", ["x", "y"])]}], FAILURES)
+    >>> failures = frame_from_rows([{"dlq_id": "a", "headers": '{"Accept":["x","y"]}'}], FAILURES)
     >>> explode_headers(failures)
       dlq_id    name value  position
     0      a  Accept     x         0
     1      a  Accept     y         1
     """
-    rows = [
-        {"dlq_id": dlq_id, "name": name, "value": value, "position": position}
-        for dlq_id, headers in _pairs(failures, column)
-        for name, values in headers
-        for position, value in enumerate(values or ())
-    ]
-    return to_frame(pa.Table.from_pylist(rows, schema=HEADERS_EXPLODED))
+    ids, texts = _columns(failures, column)
+    found = [HEADERS_EXPLODED.empty_table()]
+    for start in range(0, len(texts), _AT_ONCE):
+        headers = _header_column(texts.slice(start, _AT_ONCE), column)
+        position = np.arange(len(headers.headers)) - np.searchsorted(headers.headers, headers.headers)
+        columns = [
+            ids.take(pa.array(headers.rows[headers.headers] + start)),
+            headers.names.take(pa.array(headers.headers)).cast(pa.string()),
+            headers.values,  # noqa: PD011 - no frame
+            pa.array(position, pa.int64()),
+        ]
+        found.append(pa.Table.from_arrays(columns, schema=HEADERS_EXPLODED))
+    return to_frame(pa.concat_tables(found))
 
 
 def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
@@ -78,17 +90,15 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
     --------
     >>> from toolkit.tables.frames import frame_from_rows
     >>> from toolkit.tables.schemas import FAILURES
-    >>> explode_labels(frame_from_rows([{"dlq_id": "a", "labels": ["eu", "beta"]}], FAILURES))
+    >>> explode_labels(frame_from_rows([{"dlq_id": "a", "labels": '["eu","beta"]'}], FAILURES))
       dlq_id label
     0      a    eu
     1      a  beta
     """
-    rows = [
-        {"dlq_id": dlq_id, "label": label}
-        for dlq_id, labels in _pairs(failures, "labels")
-        for label in labels
-    ]
-    return to_frame(pa.Table.from_pylist(rows, schema=LABELS_EXPLODED))
+    ids, texts = _columns(failures, "labels")
+    lists = label_lists(texts)
+    columns = [ids.take(pc.list_parent_indices(lists)), lists.flatten()]
+    return to_frame(pa.Table.from_arrays(columns, schema=LABELS_EXPLODED))
 
 
 def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None) -> pd.DataFrame:
@@ -139,7 +149,75 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     return pd.concat([frame[keys], pd.DataFrame(columns, index=frame.index)], axis=1)
 
 
-def _pairs(failures: pd.DataFrame, column: str) -> Iterator[tuple[str, Any]]:
+def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListArray:
+    """A column of labels, JSON text, as lists of text; null where there are none.
+
+    Raises
+    ------
+    InputError
+        When a text is no JSON list of texts.
+
+    Examples
+    --------
+    >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
+    [['eu', 'beta'], None]
+    """
+    encoded = texts_of(column).dictionary_encode()  # most rows have the labels of another
+    read = []
+    for text in encoded.dictionary.to_pylist():
+        try:
+            read.append(_LABELS.decode(text))
+        except (msgspec.DecodeError, UnicodeEncodeError):
+            raise _unreadable("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
+    return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
+
+
+def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
+    """A column of a frame as one Arrow array of text, null where a value is missing."""
+    found = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
+    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
+    try:
+        return found.cast(pa.string())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+        raise InputError(
+            "reading a column of text",
+            got=f"values of the type {found.type}",
+            expected="text, as the toolkit's frames have it",
+        ) from None
+
+
+def _header_column(texts: pa.Array, column: str) -> HeaderColumn:
+    raws = texts.cast(pa.binary()).fill_null(b"null").to_pylist()
+    try:
+        found = header_maps(raws)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        found = None
+    if found is not None:
+        return found
+    maps = []
+    for text in texts.to_pylist():
+        try:
+            read = None if text is None else json.loads(text)
+        except (ValueError, RecursionError):
+            read = text
+        headers = header_map(read)
+        if headers is None and read is not None:
+            raise _unreadable(column, text, 'a JSON object of lists of texts, such as {"Accept":["*/*"]}')
+        maps.append(headers)
+    return header_column(maps)
+
+
+def _unreadable(column: str, text: str, expected: str) -> InputError:
+    return InputError(
+        f"exploding {column}",
+        got=f"text of {len(text):,} characters that is something else",
+        expected=expected,
+        next_step=f"Use the {column} column as load_failures gives it.",
+    )
+
+
+def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
+    """The ids, and a column of JSON text."""
     for name in ("dlq_id", column):
         if name not in failures.columns:
             raise InputError(
@@ -147,9 +225,7 @@ def _pairs(failures: pd.DataFrame, column: str) -> Iterator[tuple[str, Any]]:
                 got=f"a frame without a {name!r} column",
                 expected="a frame of failures",
             )
-    for dlq_id, value in zip(failures["dlq_id"], failures[column], strict=True):
-        if value is not None and value is not pd.NA:
-            yield dlq_id, value
+    return texts_of(failures["dlq_id"]), texts_of(failures[column])
 
 
 def _flat(value: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import VALUES, FailureFilter, names_error
+from toolkit.tables.explode import label_lists
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
@@ -193,8 +194,7 @@ def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
 
 def _lists(frame: pd.DataFrame) -> tuple[pa.Array, pa.Array]:
     """All labels, and the row of each."""
-    lists = pa.array(frame["labels"], pa.list_(pa.string()), from_pandas=True)
-    lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+    lists = label_lists(frame["labels"])
     return pc.list_flatten(lists), pc.list_parent_indices(lists)
 
 

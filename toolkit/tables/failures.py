@@ -27,7 +27,7 @@ from toolkit.tables.header_maps import header_maps
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.odd_failures import Keep, decode_odd_failures
 from toolkit.tables.schemas import FAILURES, TIME
-from toolkit.tables.text import LATEST, text_and_bytes
+from toolkit.tables.text import LATEST, base64_text, labels_json, text_and_bytes
 from toolkit.tables.unknown_fields import ABSENT, unknown_json
 
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
@@ -36,6 +36,9 @@ _MOST_LEARNT: Final = 200
 _MOST_HALVINGS: Final = 3
 _NULL: Final = msgspec.Raw(b"null")
 _PIECE: Final = 24_000_000  # bytes at once: less pays for each Arrow call again
+
+
+_LABELS: Final = msgspec.json.Decoder(list[str] | None)
 
 
 class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
@@ -55,7 +58,7 @@ class _Entry(msgspec.Struct, forbid_unknown_fields=True, gc=False):
     failureCallback: str | None = None  # noqa: N815
     callerIP: str | None = None  # noqa: N815
     label: str | None = None
-    labels: list[str] | None = None
+    labels: msgspec.Raw = _NULL
     flowControlKey: str | None = None  # noqa: N815
     failureFunctionState: str | None = None  # noqa: N815
     responseStatus: int | None = None  # noqa: N815
@@ -239,17 +242,22 @@ class FailureDecoder:
             if column == "response_headers":
                 columns["failed_at"] = http_dates(headers.first_values("date"))
         for column, wire in TEXTS.items():
-            columns[column] = masker.texts(pa.array(wires[wire], pa.string()))
+            columns[column] = masker.texts(_texts(wires[wire]))
         for column, wire in URLS.items():
-            columns[column] = masker.urls(pa.array(wires[wire], pa.string()))
+            columns[column] = masker.urls(_texts(wires[wire]))
         for column, wire in NUMBERS.items():
             columns[column] = pa.array(wires[wire], pa.int64())
         for column, wire in MOMENTS.items():
             columns[column] = _moments(wires[wire])
         for column, (plain, encoded) in BODIES.items():
             texts, raws = _bodies(wires[plain], wires[encoded])
-            columns[column], columns[f"{column}_bytes"] = masker.own(texts), masker.own(raws)
-        columns["labels"] = masker.lists(_labels(wires["labels"], wires["label"]))
+            columns[column], columns[f"{column}_base64"] = (
+                masker.own(texts),
+                pa.array(
+                    [base64_text(raw, self._redactor) for raw in raws] if any(raws) else raws, pa.string()
+                ),
+            )
+        columns["labels"] = _labels(wires["labels"], wires["label"], self._redactor)
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
         columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
         return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
@@ -287,10 +295,21 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _labels(several: Sequence[list[str] | None], single: Sequence[str | None]) -> pa.Array:
+def _texts(values: Sequence[str | None]) -> pa.Array:
+    """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
+    return pa.array([value or None for value in values] if "" in values else values, pa.string())
+
+
+def _labels(
+    several: Sequence[msgspec.Raw], single: Sequence[str | None], redactor: Redactor | None
+) -> pa.Array:
     """The labels; the deprecated single one where only it is there."""
-    found = [labels or ([alone] if alone else labels) for labels, alone in zip(several, single, strict=True)]
-    return pa.array(found, FAILURES.field("labels").type)
+    read: dict[tuple[bytes, str | None], str | None] = {}  # most are equal to another's
+    pairs = list(zip(map(bytes, several), single, strict=True))
+    for labels, alone in set(pairs):
+        found = _LABELS.decode(labels) or ([alone] if alone else [])
+        read[labels, alone] = labels_json(found, redactor)
+    return pa.array([read[pair] for pair in pairs], pa.string())
 
 
 def _moments(values: Sequence[int | None]) -> pa.Array:
@@ -301,15 +320,17 @@ def _moments(values: Sequence[int | None]) -> pa.Array:
     return numbers.cast(TIME)
 
 
-def _bodies(plain: Sequence[str | None], encoded: Sequence[str | None]) -> tuple[pa.Array, pa.Array]:
+def _bodies(
+    plain: Sequence[str | None], encoded: Sequence[str | None]
+) -> tuple[pa.Array, list[bytes | None]]:
     """Bodies as text and as bytes, from their two fields."""
     raws: list[bytes | None] = [None] * len(plain)
     if None not in plain and not any(encoded):
-        return pa.array(plain, pa.string()), pa.array(raws, pa.binary())
+        return pa.array(plain, pa.string()), raws
     texts = list(plain)
     for place, code in enumerate(encoded):
         if code or (code is not None and texts[place] is None):
             texts[place], raws[place], fits = text_and_bytes(texts[place], code)
             if not fits:
                 raise _Misfit
-    return pa.array(texts, pa.string()), pa.array(raws, pa.binary())
+    return pa.array(texts, pa.string()), raws

@@ -1,7 +1,7 @@
 """Arrow tables as pandas frames, and back. One mapping of types for all tables.
 
-Scalars become pandas' own types (``str``, ``datetime64[ms, UTC]``, nullable ``Int64`` and ``boolean``),
-nested and binary columns stay Arrow (``ArrowDtype``). No integer ever becomes a float.
+Scalars become pandas' own types (``str``, ``datetime64[ms, UTC]``, nullable ``Int64`` and ``boolean``), lists
+of numbers a `VectorDtype`. No integer ever becomes a float.
 """
 
 from __future__ import annotations
@@ -11,9 +11,15 @@ from typing import Any
 
 import pandas as pd
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.errors import InputError
+from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
+from toolkit.redaction import Redactor
+from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.schemas import ERROR, FAILURES
+from toolkit.tables.vector_dtype import VectorDtype
 
 
 def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
@@ -27,8 +33,13 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        The same columns in the same order, with their types also when there are no rows.
+        The same columns in the same order, with their types also when there are no rows. A table with all
+        columns of `FAILURES` gets an `error` column behind `response_status`: see `error_column`.
     """
+    names = table.schema.names
+    if ERROR not in names and set(FAILURES.names).issubset(names):
+        found = error_column(table, Redactor())
+        table = table.add_column(names.index("response_status") + 1, ERROR, found)
     frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
@@ -71,6 +82,34 @@ def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.
     return to_frame(pa.Table.from_pylist(list(rows), schema=schema))
 
 
+def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
+    """The line of each failure's response that says what went wrong, masked.
+
+    Parameters
+    ----------
+    table : pyarrow.Table
+        With `response_body` and `response_body_base64`.
+    redactor : Redactor
+
+    Returns
+    -------
+    pyarrow.Array
+        Text as of `error_text`, "empty body" where there is none; "binary, … bytes" for what is not UTF-8.
+    """
+    masker = ColumnMasker(redactor)
+    # most bodies are equal to another
+    bodies = table["response_body"].fill_null("").combine_chunks().dictionary_encode()
+    # masked twice: a secret can be whole in the body only, or readable only once JSON is decoded
+    distinct = masker.texts(pc.utf8_slice_codeunits(bodies.dictionary, 0, LONGEST_READ)).to_pylist()
+    told = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
+    coded = table["response_body_base64"].combine_chunks()
+    lines = told.take(bodies.indices)
+    if coded.null_count == len(coded):
+        return lines
+    binary = [binary_line(text) for text in coded.drop_null().to_pylist()]
+    return pc.replace_with_mask(lines, coded.is_valid(), pa.array(binary, pa.string()))
+
+
 def _pandas_type(kind: pa.DataType) -> Any:
     if pa.types.is_string(kind):
         return pd.StringDtype(na_value=float("nan"))
@@ -78,6 +117,6 @@ def _pandas_type(kind: pa.DataType) -> Any:
         return pd.Int64Dtype()
     if pa.types.is_boolean(kind):
         return pd.BooleanDtype()
-    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
-        return pd.ArrowDtype(kind)
+    if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
+        return VectorDtype.of(kind)
     return None

@@ -1,14 +1,16 @@
-"""Header maps by the column: raw JSON of many maps is cut at its quotes, without an object for any of them.
+"""Header maps by the column: JSON text in and out, without a Python object for any of the maps.
 
-Between two texts of such maps stand few different things: ``": ["`` behind a name, ``", "`` between values,
-``"], "`` before the next name, and so on. Each distinct one is understood once; one that is not understood
-means that some map is not as specified, and the whole is left to those who look at every value.
+Raw JSON of many maps is cut at its quotes. Between two texts of such maps stand few different things:
+``":["`` behind a name, ``","`` between values, ``"],"`` before the next name, and so on. Each distinct one is
+understood once; one that is not understood means that some map is not as specified, and the caller looks at
+every value.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
@@ -17,8 +19,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.tables.headers import HeaderColumn
-from toolkit.tables.schemas import HEADERS
+from toolkit.tables.text import clean
+
+HeaderMap = dict[str, list[str]]
 
 _ROW: Final = b"\x1e"  # between rows: a character that stands nowhere in JSON
 _FENCE: Final = b'{"":[""]}'  # before the first row and behind the last: every row lies between two texts
@@ -29,17 +32,119 @@ _GAP: Final = re.compile(
     rb"(?P<empty>:\[)?\](?:(?P<next>,)|(?P<ends>\}\x1e(?:(?:null|\{\})\x1e)*\{))"
     rb')"'
 )
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
 _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _COUNTED: Final = 16  # rows by names, to the headers there are, up to which counting is quicker than sorting
 
+_Places = npt.NDArray[np.int64]
 
-def header_maps(raws: Sequence[msgspec.Raw]) -> HeaderColumn | None:
+
+@dataclass(frozen=True)
+class HeaderColumn:
+    """Header maps as a column, unmasked: their JSON, and where in it names and values are.
+
+    Attributes
+    ----------
+    names : pyarrow.DictionaryArray
+        Of every header, one map's behind the other's.
+    rows : numpy.ndarray
+        The row of each name.
+    values : pyarrow.Array
+        Every value (str), one header's behind the other's.
+    headers : numpy.ndarray
+        The header that each value belongs to: a place in `names`.
+    """
+
+    names: pa.DictionaryArray
+    rows: _Places
+    values: pa.Array
+    headers: _Places
+    _json: bytes  # compact, `_ROW` behind each map
+    _begins: npt.NDArray[np.int32]  # where the JSON of each value begins, and where it ends
+    _ends: npt.NDArray[np.int32]
+    _missing: npt.NDArray[np.bool_]
+
+    def first_values(self, name: str) -> pa.Array:
+        """The first value of a header in each map, its name compared without case; null where it has none.
+
+        >>> column = header_maps([b'{"Date": ["a", "b"]}', b"null", b'{"Age": ["1"], "date": ["c"]}'])
+        >>> column.first_values("date").to_pylist()
+        ['a', None, 'c']
+        """
+        wanted = np.array([found.lower() == name for found in self.names.dictionary.to_pylist()], dtype=bool)
+        found = np.full(len(self._missing), -1)
+        if wanted.any():
+            at = np.flatnonzero(wanted[self.names.indices.to_numpy()[self.headers]])
+            # from the last to the first, so that the first one of a map is what stays
+            found[self.rows[self.headers[at[::-1]]]] = at[::-1]
+        return self.values.take(pa.array(found, mask=found < 0))
+
+    def texts(self, values: pa.Array | None = None) -> pa.Array:
+        """The maps as compact JSON, null where there is none.
+
+        Parameters
+        ----------
+        values : pyarrow.Array, optional
+            What to write in place of `values`.
+        """
+        whole = self._json if values is None or values is self.values else self._with(values)
+        ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == _ROW[0]) - np.arange(len(self._missing))
+        buffers = [
+            pa.py_buffer(np.packbits(~self._missing, bitorder="little")),
+            pa.py_buffer(np.append(0, ends).astype(np.int32)),
+            pa.py_buffer(whole.replace(_ROW, b"")),
+        ]
+        return pa.Array.from_buffers(pa.binary(), len(self._missing), buffers).cast(pa.string())
+
+    def _with(self, values: pa.Array) -> bytes:
+        """The JSON with other values in it; what lies between them is copied as it is."""
+        other = pc.not_equal(values, self.values)
+        places = np.flatnonzero(other.to_numpy(zero_copy_only=False))
+        cuts = np.empty(2 * len(places) + 2, np.int32)
+        cuts[0], cuts[-1] = 0, len(self._json)
+        cuts[1:-1:2], cuts[2:-1:2] = self._begins[places], self._ends[places]
+        encoded = values.filter(other).dictionary_encode()
+        written = [msgspec.json.encode(text)[1:-1] for text in encoded.dictionary.to_pylist()]
+        pieces = _cut(self._json, cuts)
+        choice = np.arange(len(pieces))
+        choice[1::2] = len(pieces) + encoded.indices.to_numpy()
+        joined = pa.concat_arrays([pieces, pa.array(written, pa.binary())]).take(pa.array(choice))
+        data: bytes = joined.buffers()[2].to_pybytes()
+        return data
+
+
+def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderColumn:
+    """A column of maps that are Python objects; None is null.
+
+    >>> header_column([{"Age": ["1"]}, None]).texts().to_pylist()
+    ['{"Age":["1"]}', None]
+    """
+    found = header_maps([msgspec.json.encode(headers) for headers in maps])
+    if found is None:
+        raise ValueError("no map of names to lists of text")
+    return found
+
+
+def header_map(value: Any) -> HeaderMap | None:
+    """A header map from the wire: name to values, a single text being one value; None when it is no map."""
+    if not isinstance(value, dict):
+        return None
+    found: HeaderMap = {}
+    for name, values in value.items():
+        several = [values] if isinstance(values, str) else values
+        if not isinstance(several, list) or not all(isinstance(item, str) for item in several):
+            return None
+        found[clean(name)] = [clean(item) for item in several]
+    return found
+
+
+def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     """Raw header maps as a column.
 
     Parameters
     ----------
-    raws : sequence of msgspec.Raw
+    raws : sequence of bytes or msgspec.Raw
         For each row an object of lists of text, or null: JSON that was found to be well-formed.
 
     Returns
@@ -49,33 +154,37 @@ def header_maps(raws: Sequence[msgspec.Raw]) -> HeaderColumn | None:
 
     Raises
     ------
-    pyarrow.ArrowInvalid, msgspec.DecodeError
+    pyarrow.ArrowInvalid, UnicodeDecodeError, msgspec.DecodeError
         When a text is not UTF-8, or stands for what UTF-8 cannot write.
 
     Examples
     --------
-    >>> rows = [msgspec.Raw(b'{"A": ["x", "y"], "B": []}'), msgspec.Raw(b"null")]
-    >>> header_maps(rows).maps.to_pylist()
-    [[('A', ['x', 'y']), ('B', [])], None]
-    >>> header_maps([msgspec.Raw(b'{"A": 1}')])
+    >>> rows = [b'{"A": ["x", "y"], "B": []}', b"null"]
+    >>> header_maps(rows).texts().to_pylist()
+    ['{"A":["x","y"],"B":[]}', None]
+    >>> header_maps([b'{"A": 1}'])
     """
     whole = _ROW.join([_FENCE, *raws, _FENCE])
+    if b"\\" in whole:
+        raws = [_TEXT.sub(_plainly, bytes(raw)) for raw in raws]
+        whole = _ROW.join([_FENCE, *raws, _FENCE])
     cuts = _quotes(whole)
-    if len(cuts) % 2:
+    if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
         return None
     cuts[::2] += 1  # behind a quote that opens, before one that closes: texts and gaps by turns
-    pieces = pa.Array.from_buffers(
-        pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), pa.py_buffer(whole)]
-    )
+    pieces = _cut(whole, cuts)
     gaps = pieces.take(pa.array(np.arange(1, len(pieces), 2))).dictionary_encode()
-    understood = [_understood(gap) for gap in gaps.dictionary.to_pylist()]
+    distinct = gaps.dictionary.to_pylist()
+    understood = [_understood(gap) for gap in distinct]
     if None in understood:
         return None
+    if any(_SPACE.search(gap) for gap in distinct):
+        return header_maps([msgspec.json.format(bytes(raw), indent=-1) for raw in raws])
     kinds = gaps.indices.to_numpy()
-    follows_name, precedes_name, rows = (
+    follows_name, precedes_name, ended = (
         np.array(meaning)[kinds] for meaning in zip(*understood, strict=True)
     )
-    row = np.cumsum(rows) - 1  # of the text behind each gap
+    row = np.cumsum(ended) - 1  # of the text behind each gap
     if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
         return None
 
@@ -83,17 +192,27 @@ def header_maps(raws: Sequence[msgspec.Raw]) -> HeaderColumn | None:
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
     escapes = b"\\" in whole
-    names = _texts(pieces, 2 * names_at + 4, escapes=escapes)
-    values = _texts(pieces, 2 * values_at + 4, escapes=escapes)
-    row_of_name = row[inner][names_at]
-    starts = np.searchsorted(row_of_name, np.arange(len(raws) + 1)).astype(np.int32)
-    missing = np.zeros(len(raws), bool)
-    for place in np.flatnonzero(starts[1:] == starts[:-1]).tolist():
-        missing[place] = bytes(raws[place]) == b"null"
-    first_values = np.append(names_at - np.arange(len(names_at)), len(values_at)).astype(np.int32)
-    lists = pa.ListArray.from_arrays(pa.array(first_values), values)
-    found = HeaderColumn.joined(starts, missing, names, lists.cast(HEADERS.item_type))
-    return None if _repeated(row_of_name, found.names) else found
+    start = len(_FENCE) + len(_ROW)
+    found = HeaderColumn(
+        names=_texts(pieces, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
+        rows=row[inner][names_at],
+        values=_texts(pieces, 2 * values_at + 4, escapes=escapes),
+        headers=np.searchsorted(names_at, values_at) - 1,
+        _json=whole[start : len(whole) - len(_FENCE)],
+        _begins=cuts[2 * values_at + 4] - start,
+        _ends=cuts[2 * values_at + 5] - start,
+        _missing=np.fromiter((bytes(raw) == b"null" for raw in raws), bool, len(raws)),
+    )
+    return None if _repeated(found.rows, found.names) else found
+
+
+def _plainly(text: re.Match[bytes]) -> bytes:
+    """A JSON text with no more escapes than it needs, so that equal texts are written alike."""
+    return msgspec.json.encode(msgspec.json.decode(text[0], type=str)) if b"\\" in text[0] else text[0]
+
+
+def _cut(whole: bytes, cuts: npt.NDArray[np.int32]) -> pa.Array:
+    return pa.Array.from_buffers(pa.binary(), len(cuts) - 1, [None, pa.py_buffer(cuts), pa.py_buffer(whole)])
 
 
 def _quotes(whole: bytes) -> npt.NDArray[np.int32]:

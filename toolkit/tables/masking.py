@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.redaction import SUSPICIOUS, SUSPICIOUS_URL, Redactor, is_secret_name
-from toolkit.tables.headers import HeaderColumn
+from toolkit.tables.header_maps import HeaderColumn
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
@@ -58,48 +58,34 @@ class ColumnMasker:
         return self._where_likely(column, _SUSPICIOUS_URL, self._url)
 
     def own(self, column: pa.Array) -> pa.Array:
-        """A column of text or bytes with our own live tokens masked, and nothing else."""
+        """A column of text with our own live tokens masked, and nothing else."""
         redactor = self._redactor
         if redactor is None or not self.may_hold_own(column):
             return column
-        if pa.types.is_string(column.type):
-            # a search of the bytes is much quicker than the substitution that most rows do not need
-            kept = [
-                redactor.own(text) if text and redactor.holds_own(text.encode()) else text
-                for text in column.to_pylist()
-            ]
-        else:
-            kept = [
-                raw and redactor.own(raw.decode("latin-1")).encode("latin-1") for raw in column.to_pylist()
-            ]
+        # a search of the bytes is much quicker than the substitution that most rows do not need
+        kept = [
+            redactor.own(text) if text and redactor.holds_own(text.encode()) else text
+            for text in column.to_pylist()
+        ]
         return pa.array(kept, column.type)
 
-    def lists(self, column: pa.ListArray) -> pa.ListArray:
-        """A column of lists of text, each masked as by `Redactor.text`."""
-        values = column.values
-        masked = self.texts(values)
-        return column if masked is values else _lists_like(column, masked)
-
-    def headers(self, column: HeaderColumn) -> pa.MapArray:
-        """The header maps, their values masked as by `Redactor.header`."""
-        maps, encoded = column.maps, column.names
+    def headers(self, column: HeaderColumn) -> pa.Array:
+        """The header maps as JSON text, their values masked as by `Redactor.header`."""
         if self._redactor is None:
-            return maps
-        lists = maps.items
-        values = lists.values
+            return column.texts()
+        values, encoded = column.values, column.names
         secret = np.array([is_secret_name(name) for name in encoded.dictionary.to_pylist()], dtype=bool)
         if secret.any():
-            sizes = np.diff(lists.offsets.to_numpy())
-            hidden = pa.array(np.repeat(secret[encoded.indices.to_numpy()], sizes))
+            hidden = pa.array(secret[encoded.indices.to_numpy()][column.headers])
             whole = _each(values.filter(hidden), self._mask)
             others = self.texts(pc.if_else(hidden, None, values))
             values = pc.replace_with_mask(others, hidden, whole)
         else:
             values = self.texts(values)
-        return pa.MapArray.from_arrays(_starts(maps), maps.keys, _lists_like(lists, values))
+        return column.texts(values)
 
     def may_hold_own(self, column: pa.Array) -> bool:
-        """Whether a column of text or bytes may hold one of our own live tokens; never misses one."""
+        """Whether a column of text may hold one of our own live tokens; never misses one."""
         data = column.buffers()[-1]
         return self._redactor is not None and data is not None and self._redactor.holds_own(data.to_pybytes())
 
@@ -122,16 +108,6 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     if len(column) < _FEW:
         return pa.array([pattern.search(text) is not None for text in column.to_pylist()], pa.bool_())
     return pc.match_substring_regex(column, pattern.pattern)
-
-
-def _starts(column: pa.ListArray | pa.MapArray) -> pa.Array:
-    """Where each list begins, null where it is null."""
-    missing = np.append(column.is_null().to_numpy(zero_copy_only=False), False)
-    return pa.array(column.offsets.to_numpy(), mask=missing) if column.null_count else column.offsets
-
-
-def _lists_like(column: pa.ListArray, values: pa.Array) -> pa.ListArray:
-    return pa.ListArray.from_arrays(_starts(column), values)
 
 
 def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:

@@ -15,12 +15,14 @@ from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS, WHAT
-from toolkit.tables.headers import HeaderColumn, header_map
+from toolkit.tables.header_maps import header_column, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.text import (
+    base64_text,
     clean,
     is_clean,
+    labels_json,
     masked_json,
     moment,
     parse_rows,
@@ -78,14 +80,13 @@ class _Page:
         for column, (plain, encoded) in BODIES.items():
             bodies, raws = self._bodies(plain, encoded)
             columns[column] = masker.own(pa.array(bodies, pa.string()))
-            columns[f"{column}_bytes"] = masker.own(pa.array(raws, pa.binary()))
+            columns[f"{column}_base64"] = [base64_text(raw, self._redactor) for raw in raws]
         for column, wire in HEADERS.items():
-            headers = HeaderColumn.of(self._fitting(wire, header_map))
+            headers = header_column(self._fitting(wire, header_map))
             columns[column] = masker.headers(headers)
             if column == "response_headers":
                 columns["failed_at"] = http_dates(headers.first_values("date"))
-        labels = self._labels(texts["label"])
-        columns["labels"] = masker.lists(pa.array(labels, FAILURES.field("labels").type))
+        columns["labels"] = [labels_json(found, self._redactor) for found in self._labels(texts["label"])]
         columns["extra"] = self._extra()
         arrays = [
             columns[field.name]
@@ -109,7 +110,7 @@ class _Page:
             elif not is_clean(value):
                 self._misfit(place, wire, value)
                 values[place] = clean(value)
-        return values
+        return [value or None for value in values]
 
     def _fitting(self, wire: str, fit: Callable[[Any], Any]) -> list[Any]:
         found = []
@@ -133,9 +134,9 @@ class _Page:
             raws.append(raw)
         return texts, raws
 
-    def _labels(self, single: list[str | None]) -> list[list[str] | None]:
+    def _labels(self, single: list[str | None]) -> list[list[str]]:
         """The labels; the deprecated single one where only it is there."""
-        found: list[list[str] | None] = []
+        found: list[list[str]] = []
         for place, entry in enumerate(self._entries):
             labels, alone = entry.get("labels"), single[place]
             if isinstance(labels, list) and all(isinstance(item, str) and is_clean(item) for item in labels):
@@ -143,7 +144,7 @@ class _Page:
                 continue
             if labels is not None:
                 self._misfit(place, "labels", labels)
-            found.append([alone] if alone else None)
+            found.append([alone] if alone else [])
         return found
 
     def _extra(self) -> list[str | None]:

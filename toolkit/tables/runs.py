@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from toolkit.redaction import Redactor
 from toolkit.tables.schemas import RUNS
-from toolkit.tables.text import clean, is_clean, masked_json, moment, parse_rows, required_id
+from toolkit.tables.text import clean, is_clean, labels_json, masked_json, moment, parse_rows, required_id
 
 _WHAT: Final = "workflow runs"
 _TEXTS: Final = {"workflow_url": "workflowUrl", "state": "workflowState", "dlq_id": "dlqId"}
@@ -47,8 +47,8 @@ def _row(run: dict[str, Any], place: int, redactor: Redactor | None) -> dict[str
     row: dict[str, Any] = {"workflow_run_id": required_id(run, "workflowRunId", what=_WHAT, place=place)}
     for column, wire in _TEXTS.items():
         value = run.get(wire)
-        row[column] = clean(value) if isinstance(value, str) else None
-        if value is not None and (row[column] is None or not is_clean(value)):
+        row[column] = (clean(value) or None) if isinstance(value, str) else None
+        if value not in (None, "") and (row[column] is None or not is_clean(value)):
             extra[wire] = value
     for column, wire in _MOMENTS.items():
         row[column] = moment(run.get(wire)) or None  # 0 stands for "not yet"
@@ -56,7 +56,7 @@ def _row(run: dict[str, Any], place: int, redactor: Redactor | None) -> dict[str
             extra[wire] = run[wire]
     labels = run.get("labels")
     if isinstance(labels, list) and all(isinstance(label, str) and is_clean(label) for label in labels):
-        row["labels"] = labels
+        row["labels"] = labels_json(labels, redactor)
     elif labels is not None:
         extra["labels"] = labels
     if redactor is not None and row["workflow_url"]:

@@ -6,38 +6,43 @@ from typing import Final
 
 import pyarrow as pa
 
+ERROR: Final = "error"
 TIME: Final = pa.timestamp("ms", tz="UTC")
-HEADERS: Final = pa.map_(pa.string(), pa.list_(pa.string()))
 
 FAILURES: Final = pa.schema(
     [
-        pa.field("dlq_id", pa.string(), nullable=False),
+        pa.field("failed_at", TIME),
         pa.field("workflow_url", pa.string()),
+        pa.field("response_status", pa.int64()),
         pa.field("workflow_run_id", pa.string()),
-        pa.field("workflow_created_at", TIME),
+        pa.field("dlq_id", pa.string(), nullable=False),
+        pa.field("created_at", TIME),
+        pa.field("labels", pa.string()),
+        pa.field("failure_function_state", pa.string()),
+        pa.field("max_retries", pa.int64()),
+        pa.field("headers", pa.string()),
+        pa.field("body", pa.string()),
+        pa.field("response_headers", pa.string()),
+        pa.field("response_body", pa.string()),
+        pa.field("body_base64", pa.string()),
+        pa.field("response_body_base64", pa.string()),
+        pa.field("extra", pa.string()),
         pa.field("url", pa.string()),
         pa.field("method", pa.string()),
-        pa.field("headers", HEADERS),
-        pa.field("body", pa.string()),
-        pa.field("body_bytes", pa.binary()),
-        pa.field("max_retries", pa.int64()),
-        pa.field("created_at", TIME),
-        pa.field("failed_at", TIME),
+        pa.field("workflow_created_at", TIME),
         pa.field("failure_callback", pa.string()),
         pa.field("caller_ip", pa.string()),
         pa.field("label", pa.string()),
-        pa.field("labels", pa.list_(pa.string())),
         pa.field("flow_control_key", pa.string()),
-        pa.field("failure_function_state", pa.string()),
-        pa.field("response_status", pa.int64()),
-        pa.field("response_headers", HEADERS),
-        pa.field("response_body", pa.string()),
-        pa.field("response_body_bytes", pa.binary()),
-        pa.field("extra", pa.string()),
     ]
 )
-"""One row a DLQ entry. `failed_at` comes from the response's Date header; `extra` is the JSON of every
-field that the schema does not know, and of known fields whose value does not fit it."""
+"""One row a DLQ entry. `failed_at` comes from the response's Date header. Headers are JSON text, names and
+values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text beside. `extra`
+is the JSON of every field that the schema does not know, and of known fields whose value does not fit.
+
+What is looked at first comes first, and long texts stand in the middle, where pandas leaves columns out when
+it shows more than 20. `error` (see `error_column`) is part of frames, behind `response_status`, and not
+stored."""
 
 HEADERS_EXPLODED: Final = pa.schema(
     [
@@ -62,7 +67,7 @@ RUNS: Final = pa.schema(
         pa.field("created_at", TIME),
         pa.field("completed_at", TIME),
         pa.field("dlq_id", pa.string()),
-        pa.field("labels", pa.list_(pa.string())),
+        pa.field("labels", pa.string()),
         pa.field("extra", pa.string()),
     ]
 )
@@ -73,9 +78,9 @@ CALLBACKS: Final = pa.schema(
         pa.field("source_message_id", pa.string()),
         pa.field("kind", pa.string()),
         pa.field("status", pa.int64()),
-        pa.field("headers", HEADERS),
+        pa.field("headers", pa.string()),
         pa.field("body", pa.string()),
-        pa.field("body_bytes", pa.binary()),
+        pa.field("body_base64", pa.string()),
         pa.field("retried", pa.int64()),
         pa.field("max_retries", pa.int64()),
         pa.field("delivered", pa.bool_()),
@@ -86,9 +91,9 @@ CALLBACKS: Final = pa.schema(
         pa.field("endpoint_name", pa.string()),
         pa.field("url", pa.string()),
         pa.field("method", pa.string()),
-        pa.field("source_headers", HEADERS),
+        pa.field("source_headers", pa.string()),
         pa.field("source_body", pa.string()),
-        pa.field("source_body_bytes", pa.binary()),
+        pa.field("source_body_base64", pa.string()),
         pa.field("not_before", TIME),
         pa.field("created_at", TIME),
         pa.field("schedule_id", pa.string()),

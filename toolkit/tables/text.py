@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final
@@ -148,6 +148,23 @@ def split(raw: bytes) -> tuple[str | None, bytes | None]:
         return raw.decode(), None
     except UnicodeDecodeError:
         return None, raw
+
+
+def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
+    """Bytes as base64 text, our own live tokens in them masked."""
+    if raw is not None and redactor is not None:
+        raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
+    return None if raw is None else base64.b64encode(raw).decode()
+
+
+def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str | None:
+    """Labels as compact JSON, what looks like a secret masked; None when there are none.
+
+    >>> labels_json(["eu", "beta"], None)
+    '["eu","beta"]'
+    """
+    mask = redactor.text if redactor else str
+    return msgspec.json.encode([mask(label) for label in labels]).decode() if labels else None
 
 
 def whole_number(value: Any) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -10,6 +12,7 @@ import pandas as pd
 from toolkit.analysis.counts import CALLBACK_STATES
 from toolkit.analysis.wording import span
 from toolkit.redaction import Redactor, escape_html
+from toolkit.tables.header_maps import header_map
 from toolkit.widgets.colouring import coloured
 
 _FACTS: Final = {
@@ -68,8 +71,16 @@ def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
     value = row.get(name)
     if not _there(value):
         return ""
-    several = not isinstance(value, str) and hasattr(value, "__iter__")
-    return ", ".join(redactor.text(str(item)) for item in (value if several else [value]))  # type: ignore[union-attr]
+    return redactor.text(str(value))
+
+
+def _labels(row: Mapping[str, Any], redactor: Redactor) -> str:
+    try:
+        found = json.loads(row.get("labels") or "null")
+    except (TypeError, ValueError):
+        found = row["labels"]
+    several = found if isinstance(found, list) else [found] if _there(found) else []
+    return ", ".join(redactor.text(str(label)) for label in several)
 
 
 def _list(pairs: list[tuple[str, str]]) -> str:
@@ -79,7 +90,10 @@ def _list(pairs: list[tuple[str, str]]) -> str:
 
 
 def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
-    found = [(label, _text(row, name, redactor)) for name, label in _FACTS.items()]
+    found = [
+        (label, (_labels(row, redactor) if name == "labels" else _text(row, name, redactor)))
+        for name, label in _FACTS.items()
+    ]
     return _list([(label, escape_html(text)) for label, text in found if text])
 
 
@@ -120,15 +134,14 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
         for value in values
     )
     table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
-    body, raw = row.get(f"{prefix}body"), row.get(f"{prefix}body_bytes")
-    return f"{coloured(body if _there(body) else raw if _there(raw) else None, redactor)}{table}"
+    body, coded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
+    raw = base64.b64decode(coded) if isinstance(coded, str) else None
+    return f"{coloured(body if _there(body) else raw, redactor)}{table}"
 
 
 def _headers(value: Any) -> dict[str, list[str]]:
-    """A header map, whether the frame holds it as Arrow's list of pairs or as a dict."""
-    if not _there(value):
+    """A header map of its JSON text; none where the text is something else."""
+    try:
+        return header_map(json.loads(value)) or {} if isinstance(value, str) else {}
+    except (ValueError, RecursionError):
         return {}
-    found: dict[str, list[str]] = {}
-    for name, values in value.items() if isinstance(value, Mapping) else value:
-        found.setdefault(str(name), []).extend(map(str, values if values is not None else ()))
-    return found

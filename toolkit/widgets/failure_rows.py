@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from toolkit.analysis.wording import shorten
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
+from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import error_lines
-from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.texts import shared_start
 
 COLUMNS: Final = {
@@ -237,8 +237,7 @@ class FailureRows:
             times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
             parts.append(times.cast(pa.large_string()))
         if "labels" in frame.columns:
-            lists = pa.array(frame["labels"], FAILURES.field("labels").type, from_pandas=True)
-            lists = lists.combine_chunks() if isinstance(lists, pa.ChunkedArray) else lists
+            lists = label_lists(frame["labels"])
             parts.append(pc.utf8_lower(pc.binary_join(lists, "\n")).cast(pa.large_string()))
         # a line end between the parts: no search crosses from one to the next
         joined = pc.binary_join_element_wise(
@@ -261,7 +260,7 @@ def _times(frame: pd.DataFrame) -> pd.Series:
 def _labels(frame: pd.DataFrame) -> list[list[str]]:
     """The labels of each row: the list, or the single label of old entries."""
     none = [None] * len(frame)
-    lists = pa.array(frame["labels"], from_pandas=True).to_pylist() if "labels" in frame.columns else none
+    lists = label_lists(frame["labels"]).to_pylist() if "labels" in frame.columns else none
     single = pa.array(frame["label"], from_pandas=True).to_pylist() if "label" in frame.columns else none
     return [found or ([label] if label else []) for found, label in zip(lists, single, strict=True)]
 

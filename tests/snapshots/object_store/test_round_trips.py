@@ -87,7 +87,7 @@ def test_syncs_keep_history_as_on_a_disk(
             ours, theirs = getattr(here, name), getattr(there, name)
             assert ours["dlq_id"].tolist() == theirs["dlq_id"].tolist()
             assert ours["body"].tolist() == theirs["body"].tolist()
-            assert ours["gone_between"].isna().tolist() == theirs["gone_between"].isna().tolist()
+            assert ours["gone_before"].isna().tolist() == theirs["gone_before"].isna().tolist()
     assert found[bucket][1].counts == {"added": 1, "changed": 1, "gone": 1}
     verified = verify_snapshot(store.path, filesystem=store.filesystem)
     assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (4, 1, 3, ())

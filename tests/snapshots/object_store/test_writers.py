@@ -54,7 +54,7 @@ def place(store: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
 
     def state(path: str = store.path) -> dict[str, tuple[str, bool]]:
         frame = read_snapshot(path, filesystem=store.filesystem)
-        there = frame["gone_between"].isna()
+        there = frame["gone_before"].isna()
         return {row.dlq_id: (row.body, here) for row, here in zip(frame.itertuples(), there, strict=True)}
 
     def whole(path: str = store.path) -> Any:

@@ -1,0 +1,397 @@
+"""The column type of vectors: rows of numbers in Arrow memory, hashable tuples when looked at one by one."""
+
+from __future__ import annotations
+
+import builtins
+import json
+import re
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+from pandas.api.extensions import ExtensionArray, ExtensionDtype, register_extension_dtype
+from pandas.api.indexers import check_array_indexer
+
+_NAME: Final = re.compile(r"vector\[(float32|float64|int64)(?:, ([1-9][0-9]{0,6}))?\]")
+_NUMBERS: Final = {"float32": pa.float32(), "float64": pa.float64(), "int64": pa.int64()}
+_SHOWN: Final = 3
+
+
+class Vector(tuple[float, ...]):
+    """One vector: an immutable tuple of Python numbers.
+
+    Numbers of a float32 column are those with the fewest digits that read back to the same float32, as the
+    service writes them (0.1, not 0.10000000149011612). ``str`` is JSON text with all numbers, ``repr`` is
+    short.
+
+    Examples
+    --------
+    >>> Vector([0.1, 0.2, 0.3, 0.4, 0.5])
+    [0.1, 0.2, 0.3, … 5 numbers]
+    >>> str(Vector([0.1, 0.2, 0.3, 0.4, 0.5]))
+    '[0.1,0.2,0.3,0.4,0.5]'
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        shown = [f"{number:.4g}" if isinstance(number, float) else str(number) for number in self]
+        if len(shown) <= _SHOWN + 1:
+            return f"[{', '.join(shown)}]"
+        return f"[{', '.join(shown[:_SHOWN])}, … {len(shown):,} numbers]"
+
+    def __str__(self) -> str:
+        return json.dumps(self, separators=(",", ":"))
+
+
+sqlite3.register_adapter(Vector, str)
+
+
+@register_extension_dtype
+class VectorDtype(ExtensionDtype):
+    """Column type of vectors, such as ``vector[float32, 256]``, or ``vector[int64]`` for any dimension.
+
+    Parameters
+    ----------
+    numbers : {"float32", "float64", "int64"}
+        What the vectors hold.
+    dimension : int, optional
+        How many numbers each has. Default: any number of them.
+
+    Examples
+    --------
+    >>> pd.Series([[1, 2], None], dtype="vector[float32, 2]")
+    0    [1, 2]
+    1       NaN
+    dtype: vector[float32, 2]
+    """
+
+    _metadata = ("numbers", "dimension")
+    type = Vector
+    kind = "O"
+    na_value = float("nan")
+
+    def __init__(self, numbers: str = "float32", dimension: int | None = None) -> None:
+        if numbers not in _NUMBERS:
+            raise TypeError(f"vectors of {numbers}: expected one of {', '.join(_NUMBERS)}")
+        self.numbers = numbers
+        self.dimension = dimension
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """As `construct_from_string` takes it."""
+        return f"vector[{self.numbers}, {self.dimension}]" if self.dimension else f"vector[{self.numbers}]"
+
+    @property
+    def arrow_type(self) -> pa.DataType:
+        """What Parquet and Arrow hold: a plain list, of a fixed size where the dimension is known."""
+        numbers = _NUMBERS[self.numbers]
+        return pa.list_(numbers, self.dimension) if self.dimension else pa.list_(numbers)
+
+    @classmethod
+    def of(cls, kind: pa.DataType) -> Self:
+        """The type for columns of this Arrow list type."""
+        number = "float32" if pa.types.is_null(kind.value_type) else _number_name(kind.value_type)
+        return cls(number, kind.list_size if pa.types.is_fixed_size_list(kind) else None)
+
+    @classmethod
+    def construct_from_string(cls, string: str) -> Self:
+        """The type of this name.
+
+        Raises
+        ------
+        TypeError
+            For the name of another type.
+        """
+        if not isinstance(string, str):
+            raise TypeError(f"'construct_from_string' expects a string, got {type(string)}")
+        found = _NAME.fullmatch(string)
+        if found is None:
+            raise TypeError(f"Cannot construct a '{cls.__name__}' from '{string}'")
+        return cls(found[1], int(found[2]) if found[2] else None)
+
+    @classmethod
+    def construct_array_type(cls) -> builtins.type[VectorArray]:
+        """The array type."""
+        return VectorArray
+
+    def __from_arrow__(self, array: pa.Array | pa.ChunkedArray) -> VectorArray:
+        """How pandas and pyarrow make a column of what a Parquet file holds."""
+        return VectorArray(array if array.type == self.arrow_type else array.cast(self.arrow_type))
+
+    def _get_common_dtype(self, dtypes: list[Any]) -> VectorDtype | None:
+        if not all(isinstance(dtype, VectorDtype) for dtype in dtypes):
+            return None
+        dimensions = {dtype.dimension for dtype in dtypes}
+        numbers = {dtype.numbers for dtype in dtypes}
+        return VectorDtype(
+            numbers.pop() if len(numbers) == 1 else "float64",
+            dimensions.pop() if len(dimensions) == 1 else None,
+        )
+
+
+class VectorArray(ExtensionArray):
+    """A column of vectors in Arrow memory; slices share it.
+
+    Parameters
+    ----------
+    data : pyarrow.Array or pyarrow.ChunkedArray
+        Of a list type, of a fixed size or not, whose items are float32, float64 or int64.
+    """
+
+    __array_priority__: ClassVar = 1000
+
+    def __init__(self, data: pa.Array | pa.ChunkedArray) -> None:
+        whole = data if isinstance(data, pa.ChunkedArray) else pa.chunked_array([data])
+        self._dtype = VectorDtype.of(whole.type)
+        self._data = whole if whole.type == self._dtype.arrow_type else whole.cast(self._dtype.arrow_type)
+
+    @classmethod
+    def _from_sequence(cls, scalars: Any, *, dtype: Any = None, copy: bool = False) -> Self:  # noqa: ARG003 - pandas' signature
+        wanted: Any = pd.api.types.pandas_dtype(dtype) if isinstance(dtype, str) else dtype
+        if isinstance(scalars, pd.Series | pd.Index):
+            scalars = scalars.array
+        if isinstance(scalars, VectorArray):
+            return cls(scalars._data if wanted is None else scalars._cast(wanted))
+        rows = [None if missing(value) else list(value) for value in scalars]
+        if wanted is None:
+            items = {type(item) for row in rows if row for item in row}
+            whole = bool(items) and all(issubclass(item, int | np.integer) for item in items)
+            wanted = VectorDtype("int64" if whole else "float64")
+        try:
+            return cls(pa.array(rows, wanted.arrow_type))
+        except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+            raise ValueError(f"not a column of {wanted}: {error}") from None
+
+    @classmethod
+    def _from_factorized(cls, values: Any, original: VectorArray) -> Self:
+        return cls._from_sequence(values, dtype=original.dtype)
+
+    @classmethod
+    def _concat_same_type(cls, to_concat: Sequence[VectorArray]) -> Self:
+        chunks = [chunk for array in to_concat for chunk in array._data.chunks]
+        return cls(pa.chunked_array(chunks, to_concat[0]._data.type))
+
+    @property
+    def dtype(self) -> VectorDtype:
+        """The column's type."""
+        return self._dtype
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of Arrow memory that the rows take."""
+        return int(self._data.nbytes)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __iter__(self) -> Any:
+        return iter(self._objects())
+
+    def __getitem__(self, item: Any) -> Any:
+        if isinstance(item, tuple):
+            kept = [part for part in item if part is not Ellipsis]
+            if len(kept) > 1:
+                raise IndexError("too many indices for array.")
+            item = kept[0] if kept else slice(None)
+        item = slice(None) if item is Ellipsis else check_array_indexer(self, item)
+        if isinstance(item, int | np.integer):
+            place = int(item) + (len(self) if item < 0 else 0)
+            if not 0 <= place < len(self):
+                raise IndexError(f"index {item} is out of bounds for {len(self)} rows")
+            return type(self)(self._data.slice(place, 1))._objects()[0]
+        if isinstance(item, slice):
+            start, stop, step = item.indices(len(self))
+            if step == 1:
+                return type(self)(self._data.slice(start, max(0, stop - start)))
+            return self.take(np.arange(start, stop, step))
+        return self.take(np.flatnonzero(item) if item.dtype == bool else item)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        key = check_array_indexer(self, key)
+        single = missing(value) or _is_vector(value)
+        new = self._from_sequence([value] if single else value, dtype=self.dtype)
+        choice = np.arange(len(self))
+        places = choice[key]
+        if not single and np.ndim(places) and len(new) != len(places):
+            raise ValueError(f"cannot set {len(places)} rows to {len(new)} vectors")
+        choice[key] = len(self) + (0 if single or not np.ndim(places) else np.arange(len(new)))
+        self._data = self._concat_same_type([self, new])._data.take(pa.array(choice))
+
+    def __eq__(self, other: object) -> Any:
+        if isinstance(other, pd.Series | pd.Index | pd.DataFrame):
+            return NotImplemented
+        others = [other] * len(self) if _is_vector(other) or not isinstance(other, Iterable) else list(other)
+        if len(others) != len(self):
+            raise ValueError("Lengths must match to compare")
+        return np.array(
+            [_comparable(mine) == _comparable(theirs) for mine, theirs in zip(self, others, strict=True)],
+            bool,
+        )
+
+    __hash__ = None  # type: ignore[assignment]  # as of every array that can change
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
+        # never two-dimensional: pandas counts on one object a row
+        return self._objects() if dtype is None else self._objects().astype(dtype)
+
+    def __arrow_array__(self, type: pa.DataType | None = None) -> pa.ChunkedArray:  # noqa: A002 - the protocol's
+        """The column's Arrow memory."""
+        return self._data if type is None or type == self._data.type else self._data.cast(type)
+
+    def isna(self) -> npt.NDArray[np.bool_]:
+        """Which rows have no vector."""
+        return np.asarray(self._data.is_null())
+
+    def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
+        """The rows at these places; -1 is a missing one where `allow_fill` says so."""
+        places = np.asarray(indices, dtype=np.int64)
+        whole, count = self._data, len(self)
+        if allow_fill:
+            if (places < -1).any():
+                raise ValueError("places below -1 with allow_fill")
+            if not missing(fill_value):
+                filled = self._from_sequence([fill_value], dtype=self.dtype)
+                whole = self._concat_same_type([self, filled])._data
+                places = np.where(places < 0, count, places)
+                count += 1
+        else:
+            places = np.where(places < 0, places + count, places)
+        if ((places >= count) | (places < (-1 if allow_fill else 0))).any():
+            raise IndexError("out of bounds value in 'indices'." if count else "cannot do a non-empty take")
+        return type(self)(whole.take(pa.array(places, mask=places < 0)))
+
+    def copy(self) -> Self:
+        """The same rows. Arrow memory never changes, so it is shared until one of the two is assigned to."""
+        return type(self)(self._data)
+
+    def astype(self, dtype: Any, copy: bool = True) -> Any:
+        """Vectors of another kind, texts (JSON), or objects."""
+        wanted = pd.api.types.pandas_dtype(dtype)
+        if isinstance(wanted, VectorDtype):
+            return type(self)(self._cast(wanted)) if wanted != self.dtype or copy else self
+        if isinstance(wanted, pd.StringDtype):
+            texts = [None if missing(value) else str(value) for value in self]
+            return pd.array(texts, dtype=wanted)
+        return super().astype(wanted, copy=copy)
+
+    def factorize(self, use_na_sentinel: bool = True) -> tuple[npt.NDArray[np.intp], Self]:
+        """Codes of the rows, and the vector of each code, by the vectors' bytes."""
+        codes, firsts = self._coded()
+        if not use_na_sentinel and (missing := np.flatnonzero(codes < 0)).size:
+            # in the order of appearance, as everything else
+            places = np.sort(np.append(firsts, missing[0]))
+            renumbered = np.searchsorted(places, firsts)
+            code_of_missing = np.searchsorted(places, missing[0])
+            codes = np.where(codes < 0, code_of_missing, renumbered[codes] if len(firsts) else 0)
+            firsts = places
+        return codes.astype(np.intp), self.take(firsts)
+
+    def unique(self) -> Self:
+        """Every different vector, in the order of appearance."""
+        return self.factorize(use_na_sentinel=False)[1]
+
+    def duplicated(self, keep: Literal["first", "last"] | bool = "first") -> npt.NDArray[np.bool_]:
+        """Which rows are equal to another one."""
+        return np.asarray(pd.Series(self._coded()[0]).duplicated(keep=keep), dtype=bool)  # type: ignore[arg-type]
+
+    def equals(self, other: object) -> bool:
+        """Whether another array has the same type and rows."""
+        return isinstance(other, VectorArray) and bool(
+            self.dtype == other.dtype and self._data.equals(other._data)
+        )
+
+    def _cast(self, wanted: VectorDtype) -> pa.ChunkedArray:
+        try:
+            return self._data.cast(wanted.arrow_type)
+        except pa.ArrowInvalid as error:
+            raise ValueError(f"not a column of {wanted}: {error}") from None
+
+    def _parts(self) -> tuple[pa.Array, npt.NDArray[np.int64]]:
+        """All numbers, and where each row's begin; the last ends at the end. Missing rows have none."""
+        whole = self._data.combine_chunks()
+        lengths = pc.list_value_length(whole).fill_null(0).to_numpy(zero_copy_only=False)
+        return whole.flatten(), np.append(0, np.cumsum(lengths, dtype=np.int64))
+
+    def _objects(self) -> npt.NDArray[np.object_]:
+        """A `Vector` a row, NaN for a missing one."""
+        flat, places = self._parts()
+        if pa.types.is_float32(flat.type):
+            flat = flat.cast(pa.string()).cast(pa.float64())  # the fewest digits that say the same float32
+        numbers, starts = flat.to_pylist(), places.tolist()
+        found = np.empty(len(self), dtype=object)
+        for row, missing in enumerate(self.isna().tolist()):
+            found[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
+        return found
+
+    def _coded(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """A code a row (-1 for missing ones) in the order of appearance, and the first row of each code."""
+        encoded = self._bytes().dictionary_encode()
+        codes = np.asarray(encoded.indices.fill_null(-1), dtype=np.int64)
+        there = np.flatnonzero(codes >= 0)
+        return codes, there[np.unique(codes[there], return_index=True)[1]]
+
+    def _bytes(self) -> pa.Array:
+        """Each vector's numbers as bytes, the same for equal vectors."""
+        flat, places = self._parts()
+        numbers = np.asarray(flat.to_numpy(zero_copy_only=False))
+        if numbers.dtype.kind == "f":
+            numbers = numbers + numbers.dtype.type(0)  # -0.0 is 0.0
+        buffers = [
+            pa.py_buffer(np.packbits(~self.isna(), bitorder="little")),
+            pa.py_buffer(places * numbers.itemsize),
+            pa.py_buffer(np.ascontiguousarray(numbers)),
+        ]
+        return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
+
+    def _values_for_factorize(self) -> tuple[npt.NDArray[np.object_], float]:
+        return self._objects(), float("nan")
+
+    def _hash_pandas_object(
+        self, *, encoding: str, hash_key: str, categorize: bool
+    ) -> npt.NDArray[np.uint64]:
+        values = np.array(self._bytes().fill_null(b"").to_pylist(), dtype=object)
+        return pd.util.hash_array(values, encoding=encoding, hash_key=hash_key, categorize=categorize)
+
+    def _explode(self) -> tuple[Any, npt.NDArray[np.uint64]]:
+        flat, places = self._parts()
+        lengths = np.diff(places)
+        empty = lengths == 0
+        taken = np.repeat(places[:-1], np.maximum(lengths, 1))
+        counts = np.maximum(lengths, 1).astype(np.uint64)
+        inside = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts.astype(np.int64))
+        at = pa.array(taken + inside.astype(np.int64), mask=np.repeat(empty, counts.astype(np.int64)))
+        return pd.array(flat.take(at).to_pandas()), counts
+
+    def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002
+        return lambda value: "NaN" if missing(value) else repr(value)
+
+
+def missing(value: Any) -> bool:
+    """Whether a value stands for a missing one."""
+    return value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
+
+
+def _is_vector(value: Any) -> bool:
+    """Whether this is one vector and not a column of them."""
+    if isinstance(value, Vector):
+        return True
+    if isinstance(value, np.ndarray):
+        return value.dtype != object and value.ndim == 1
+    return isinstance(value, list | tuple) and all(
+        isinstance(item, int | float | np.number) and not missing(item) for item in value
+    )
+
+
+def _comparable(value: Any) -> Any:
+    """The value as what it is compared by: numbers, or NaN, which is equal to nothing."""
+    return tuple(value) if isinstance(value, tuple | list | np.ndarray) else float("nan")
+
+
+def _number_name(kind: pa.DataType) -> str:
+    return {"float": "float32", "double": "float64"}.get(str(kind), str(kind))
