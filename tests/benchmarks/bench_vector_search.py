@@ -19,6 +19,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 from clusters import clustered
 
@@ -26,6 +27,7 @@ from toolkit.filters.metadata import parse
 from toolkit.local.vectors.index import Index
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.routes import OPERATIONS
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -60,6 +62,7 @@ def main() -> None:
             fill(Path(folder), vectors)
             medians[size] = exact_search(Path(folder), vectors, options.rounds, clock)
             approximate_search(Path(folder), size, clock)
+            pages(Path(folder), vectors, options.rounds, clock)
     if len(medians) > 1:
         small, large = medians[options.sizes[0]], medians[options.sizes[-1]]
         print(f"\ncost at {options.sizes[-1]:,} over cost at {options.sizes[0]:,}")
@@ -170,6 +173,29 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
         f"  approximate: recall {statistics.mean(shares):.3f} (worst query {min(shares):.1f}), "
         f"{1e3 * took[1]:.2f} ms a query, {took[0] / took[1]:.1f} times as fast as exact; "
         f"graph made in {prepared:.0f} s"
+    )
+
+
+def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], float]) -> None:
+    """A page of a range with vectors, from the file to JSON, beside writing the vectors alone as float64."""
+    registry = IndexRegistry(folder)
+    index, run = registry.get("all"), OPERATIONS["range"].run
+    body = {"cursor": "0", "limit": 1000, "includeVectors": True, "includeMetadata": True}
+    sizes, taken = {}, {"float64 alone": [], "page": []}
+    ways: dict[str, Callable[[], Any]] = {
+        "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
+        "page": lambda: run(index, "", body, frozenset()),
+    }
+    for _ in range(rounds):
+        for name, way in ways.items():
+            start = clock()
+            sizes[name] = len(msgspec.json.encode(way()))
+            taken[name].append(clock() - start)
+    registry.close()
+    alone, page = (statistics.median(times) for times in taken.values())
+    print(
+        f"  range of 1,000 with vectors: {1e3 * page:.1f} ms; {page / alone:.2f} of the time and "
+        f"{sizes['page'] / sizes['float64 alone']:.2f} of the bytes of writing the vectors alone as float64"
     )
 
 

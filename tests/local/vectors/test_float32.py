@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from toolkit.local.vectors.database import Held
-from toolkit.local.vectors.float32 import rounded, shortest_lists, to_float32
+from toolkit.local.vectors.float32 import json_arrays, rounded, score_numbers
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import nearest
 
@@ -18,25 +20,48 @@ decimals = st.builds(
 )
 
 
+def read(array: np.ndarray) -> list[str]:
+    """The numbers of an array as they are written."""
+    (text,) = json_arrays([array])
+    return bytes(text).decode()[1:-1].split(",")
+
+
+def significant(text: str) -> str:
+    """The digits of a number without sign, point, exponent and the zeros around them."""
+    return text.lstrip("-").partition("e")[0].replace(".", "").strip("0")
+
+
 @settings(max_examples=400, deadline=None)
-@given(st.lists(arrays.arrays(np.float32, st.integers(0, 9), elements=singles | decimals), max_size=5))
-def test_digits_are_the_shortest_that_read_back(given_arrays: list[np.ndarray]) -> None:
-    """Each number is what numpy prints of the float32, of any size and sign, and reads back to it."""
-    found = shortest_lists(given_arrays)
-    assert [len(one) for one in found] == [len(one) for one in given_arrays]
-    for numbers, array in zip(found, given_arrays, strict=True):
-        assert list(map(repr, numbers)) == [repr(float(str(number))) for number in array]
-        assert np.array(numbers, dtype=np.float32).tobytes() == array.tobytes()
+@given(arrays.arrays(np.float32, st.integers(1, 9), elements=singles | decimals))
+def test_digits_are_the_shortest_that_read_back(array: np.ndarray) -> None:
+    """Each number has the digits that numpy prints of the float32, and reads back to it, as a float."""
+    written = read(array)
+    assert list(map(significant, written)) == [significant(str(number)) for number in array]
+    numbers = json.loads(f"[{','.join(written)}]")
+    assert {type(number) for number in numbers} == {float}
+    assert np.array(numbers, dtype=np.float32).tobytes() == array.tobytes()
 
 
 def test_a_hundred_thousand_bit_patterns_and_all_powers_of_two() -> None:
-    """Random bits of all exponents, the powers of two and their neighbours, over several blocks."""
+    """Random bits of all exponents, the powers of two and of ten, whole numbers, and their neighbours."""
     bits = np.random.default_rng(6).integers(0, 2**32, 100_000, dtype=np.uint32).view(np.float32)
-    powers = np.array([2.0**exponent for exponent in range(-149, 128)], dtype=np.float32)
-    near = [np.nextafter(powers, np.float32(limit)) for limit in (0, 3e38)]
-    tried = np.concatenate([bits[np.isfinite(bits)], powers, *near])
-    (found,) = shortest_lists([tried])
-    assert found == [float(str(number)) for number in tried]
+    powers = [2.0**exponent for exponent in range(-149, 128)] + [
+        10.0**exponent for exponent in range(-45, 39)
+    ]
+    exact = np.array([*powers, *range(-999, 1000), -0.0, 9999999488, 123456789], dtype=np.float32)
+    near = [np.nextafter(exact, np.float32(limit)) for limit in (-3e38, 3e38)]
+    tried = np.concatenate([bits[np.isfinite(bits)], exact, *near])
+    numbers = json.loads(f"[{','.join(read(tried))}]")
+    assert numbers == [float(str(number)) for number in tried]
+    assert {type(number) for number in numbers} == {float}
+    assert np.array(numbers, dtype=np.float32).tobytes() == tried.tobytes()
+
+
+def test_arrays_of_different_lengths_stay_apart() -> None:
+    """Many arrays at once are each written as they are alone; none at all are none."""
+    given_arrays = [np.arange(length, dtype=np.float32) / 10 for length in (1, 5, 2)]
+    assert json_arrays(given_arrays) == [one for array in given_arrays for one in json_arrays([array])]
+    assert json_arrays([]) == []
 
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
@@ -44,7 +69,9 @@ def test_rounding_keeps_the_order_of_scores(scores: list[float]) -> None:
     """A larger score never gets smaller than another; what is written is finite float32."""
     ordered = np.sort(scores)
     assert (np.diff(rounded(ordered)) >= 0).all()
-    assert np.isfinite(to_float32(rounded(ordered).tolist())).all()
+    written = score_numbers(rounded(ordered).tolist())
+    assert np.isfinite(written).all()
+    assert (np.diff(written) >= 0).all()
 
 
 def test_a_score_equal_in_float32_is_found_beyond_the_last_place() -> None:

@@ -247,13 +247,13 @@ class IndexDatabase:
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[StoredRow]:
         """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
-        found = self._connection.execute(_PAGE, (key, start, len(prefix), prefix, limit))
-        return [self._stored(key, row) for row in found]
+        found = self._connection.execute(_PAGE, (key, start, len(prefix), prefix, limit)).fetchall()
+        return self._stored(key, found)
 
     def find(self, key: int, row_id: str) -> StoredRow | None:
         """The row with this id, where there is one."""
-        found = self._connection.execute(_FIND, (key, row_id)).fetchone()
-        return self._stored(key, found) if found else None
+        found = self._connection.execute(_FIND, (key, row_id)).fetchall()
+        return self._stored(key, found)[0] if found else None
 
     def last_sequence(self) -> int:
         """The largest sequence number ever given; 0 when none was."""
@@ -280,16 +280,24 @@ class IndexDatabase:
         self._left.append((key, before))
         return int(sequence)
 
-    def _stored(self, key: int, row: tuple[int, int, str, str | None, str | None, bytes | None]) -> StoredRow:
-        sequence, place, row_id, metadata, data, sparse = row
-        return StoredRow(
-            sequence,
-            row_id,
-            self._files.matrix(key, place + 1)[place].copy(),  # the place may go to another vector
-            metadata,
-            data,
-            None if sparse is None else SparseVector.from_bytes(sparse),
-        )
+    def _stored(
+        self, key: int, rows: list[tuple[int, int, str, str | None, str | None, bytes | None]]
+    ) -> list[StoredRow]:
+        if not rows:
+            return []
+        places = [row[1] for row in rows]
+        vectors = self._files.matrix(key, max(places) + 1)[places]  # a copy: a place may go to another vector
+        return [
+            StoredRow(
+                sequence,
+                row_id,
+                vector,
+                metadata,
+                data,
+                None if sparse is None else SparseVector.from_bytes(sparse),
+            )
+            for (sequence, _, row_id, metadata, data, sparse), vector in zip(rows, vectors, strict=True)
+        ]
 
     def _taken_places(self, key: int) -> NDArray[np.int64]:
         return np.fromiter((place for (place,) in self._connection.execute(_PLACES, (key,))), dtype=np.int64)

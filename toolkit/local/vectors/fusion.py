@@ -8,7 +8,7 @@ are all the same are each in the middle, 0.5.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 
@@ -29,7 +29,11 @@ _ROUNDING: Final = 1e-12
 
 
 def fuse(
-    rankings: Sequence[Ranking], algorithm: Fusion, *, rank_start: int, inserted: Callable[[str], int]
+    rankings: Sequence[Ranking],
+    algorithm: Fusion,
+    *,
+    rank_start: int,
+    inserted: Callable[[list[str]], Any],
 ) -> Ranking:
     """Each id once, with the sum of its parts in the rankings, best first.
 
@@ -43,7 +47,7 @@ def fuse(
     rank_start : {0, 1}
         The rank of the best, for RRF.
     inserted : callable
-        The position of an id in the order of insertion.
+        Takes ids; returns their positions in the order of insertion, an array-like of int.
 
     Returns
     -------
@@ -52,7 +56,8 @@ def fuse(
 
     Examples
     --------
-    >>> fuse([[("a", 0.9), ("b", 0.8)], [("b", 7.5)]], "RRF", rank_start=1, inserted=ord)
+    >>> rankings = [[("a", 0.9), ("b", 0.8)], [("b", 7.5)]]
+    >>> fuse(rankings, "RRF", rank_start=1, inserted=lambda ids: [*map(ord, ids)])
     [('b', 0.0325...), ('a', 0.0163...)]
     """
     fused: dict[str, float] = {}
@@ -60,9 +65,9 @@ def fuse(
         parts = _reciprocal(ranking, rank_start) if algorithm == "RRF" else _normalised(ranking)
         for (row_id, _), part in zip(ranking, parts, strict=True):
             fused[row_id] = fused.get(row_id, 0.0) + part
-    scores = rounded(np.array([*fused.values()])).tolist()
-    ranking = list(zip(fused, scores, strict=True))
-    return sorted(ranking, key=lambda item: (-item[1], inserted(item[0])))
+    ids, scores = [*fused], rounded(np.array([*fused.values()], dtype=np.float64))
+    order = np.lexsort((inserted(ids), -scores))
+    return [(ids[place], score) for place, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
 
 
 def _reciprocal(ranking: Ranking, rank_start: int) -> list[float]:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.local.vectors.float32 import Floats, rounded
+from toolkit.local.vectors.float32 import rounded
 from toolkit.local.vectors.sparse import SparseVector
 
 _SMALL: Final = 20_000
@@ -138,17 +138,17 @@ class InvertedRows:
         alive = self._alive[rows]
         rows, values, terms = rows[alive], values[alive], terms[alive]
         weights = query.values * self._idf(terms, rows, len(query.values)) if idf else query.values
-        products: Floats = weights[terms] * values.astype(np.float64)
-        # without any products bincount returns integers
-        scores = rounded(np.bincount(rows, products, minlength=len(self._ids)).astype(np.float64))
+        sums = np.bincount(rows, weights[terms] * values.astype(np.float64), minlength=len(self._ids))
         matching = np.flatnonzero(np.bincount(rows, minlength=len(self._ids)))
         if passing is not None:
             matching = matching[np.isin(self._sequence[matching], passing)]
+        scores = rounded(sums[matching].astype(np.float64))  # of nothing, bincount counts in integers
         if len(matching) > top_k:
-            threshold = np.partition(scores[matching], len(matching) - top_k)[len(matching) - top_k]
-            matching = matching[scores[matching] >= threshold]
-        order = np.lexsort((self._sequence[matching], -scores[matching]))[:top_k]
-        return [(self._ids[number], float(scores[number])) for number in matching[order].tolist()]
+            best = scores >= np.partition(scores, len(scores) - top_k)[len(scores) - top_k]
+            matching, scores = matching[best], scores[best]
+        order = np.lexsort((self._sequence[matching], -scores))[:top_k]
+        chosen = zip(matching[order].tolist(), scores[order].tolist(), strict=True)
+        return [(self._ids[number], score) for number, score in chosen]
 
     def _idf(self, terms: NDArray[np.intp], rows: NDArray[np.int64], count: int) -> NDArray[np.float64]:
         if self._repeats:  # a row holds a dimension once, however often it names it

@@ -27,7 +27,7 @@ from toolkit.local.vectors.bodies import (
 )
 from toolkit.local.vectors.checks import read_namespace, whole
 from toolkit.local.vectors.database import StoredRow
-from toolkit.local.vectors.float32 import shortest_lists, to_float32
+from toolkit.local.vectors.float32 import json_arrays, score_numbers
 from toolkit.local.vectors.index import Hit, Index
 from toolkit.local.vectors.queries import (
     Include,
@@ -281,9 +281,8 @@ OPERATIONS: Final = {
 
 def _rows_as_json(rows: Sequence[StoredRow], include: Include) -> list[dict[str, Any]]:
     """Rows as responses show them, their vectors with the shortest digits of float32."""
-    numbers = iter(
-        shortest_lists([part for row in rows for part in _numbers(row)] if include.vectors else [])
-    )
+    parts = [part for row in rows for part in _numbers(row)] if include.vectors else []
+    numbers = iter(json_arrays(parts))
     shown = []
     for row in rows:
         wire: dict[str, Any] = {"id": row.id}
@@ -308,7 +307,7 @@ def _numbers(row: StoredRow) -> Iterator[NDArray[np.float32]]:
 
 
 def _hits_as_json(hits: Sequence[Hit], include: Include) -> list[dict[str, Any]]:
-    (scores,) = shortest_lists([to_float32([hit.score for hit in hits])])
+    scores = score_numbers([hit.score for hit in hits])
     rows = _rows_as_json([hit.row for hit in hits], include)
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
 

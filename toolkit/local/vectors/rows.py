@@ -95,9 +95,9 @@ class NamespaceRows:
                 self._metadata[slot] = _decode(text)
         return self._metadata
 
-    def inserted(self, row_id: str) -> int:
-        """The sequence number of the row with this id."""
-        return int(self._sequence[self._slots[row_id]])
+    def inserted(self, row_ids: list[str]) -> NDArray[np.int64]:
+        """The sequence numbers of the rows with these ids."""
+        return self._sequence[list(map(self._slots.__getitem__, row_ids))]
 
     def occupied(self) -> NDArray[np.intp] | None:
         """The slots that are no holes; None when there are no holes."""
