@@ -199,6 +199,32 @@ def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
     assert tables[0].num_rows == len(found)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[01]",
+        "[-01]",
+        "[.5]",
+        "[-.5]",
+        "[5.]",
+        "[5.e3]",
+        "[+1]",
+        "[1 1]",
+        "[1,]",
+        "[,1]",
+        "[-]",
+        "[inf]",
+        "[1e]",
+    ],
+)
+def test_no_reader_accepts_what_is_not_json(text):
+    """A spelling that JSON does not have is refused alone and in a block, before and behind other vectors."""
+    for encoded in ([text], ["[1]", text], [text, "[1]"]):
+        for reader in (simdjson_block, msgspec_block):
+            with pytest.raises(ValueError, match=r"."):
+                dense_column([one.encode() for one in encoded], None, reader=reader)
+
+
 def test_a_bad_vector_leaves_its_block_as_it_is():
     """Among many vectors, one that no quick reader takes says why, and its neighbours are exact."""
     block = [[float(n), n / 3, -n / 7] for n in range(100)]

@@ -28,7 +28,7 @@ FAILURES_AT_REST: Final = pa.schema(
 `gone_before` are null while the entry is in the DLQ; afterwards it left the queue between the two: the
 beginning of the last complete load that still saw it, and the end of the first that did not."""
 
-_TABLES: Final = (
+TABLES: Final = (
     schemas.FAILURES,
     FAILURES_AT_REST,
     schemas.HEADERS_EXPLODED,
@@ -76,7 +76,7 @@ def schema_of(frame: pd.DataFrame) -> pa.Schema:
         )
     found = pa.schema([pa.field(name, _type(frame[name])) for name in names])
     dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
-    for schema in (*_TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
+    for schema in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
         if names == schema.names and found.types == schema.types:
             return schema
     return found

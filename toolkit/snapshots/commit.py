@@ -45,6 +45,7 @@ from toolkit.snapshots.manifest import (
     write_manifest,
 )
 from toolkit.snapshots.parts import CheckpointFile, Part
+from toolkit.snapshots.versions import current_scope
 
 Clock = Callable[[], datetime]
 
@@ -155,7 +156,7 @@ class Change:
         """
         before = self.previous
         asked = msgspec.json.decode(msgspec.json.encode(scope))  # tuples compare as the lists they rest as
-        if before is not None and (before.source, before.scope) != (source, asked):
+        if before is not None and (before.source, current_scope(before)) != (source, asked):
             raise SnapshotBindingError(
                 f"writing the snapshot {self.folder}",
                 got=f"rows of {source or 'an unnamed source'} with the scope {scope}",

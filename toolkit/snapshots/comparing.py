@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,10 @@ from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.checkpoint import Resting, read_whole
 from toolkit.snapshots.commit import Change
 from toolkit.snapshots.fingerprints import fingerprints
-from toolkit.snapshots.index import ENTRY, Entries, Ids, Index, new_entries
+from toolkit.snapshots.index import ENTRY, KEY, Entries, Ids, Index, new_entries
 from toolkit.snapshots.merging import Fresh, Merge, milliseconds
 from toolkit.snapshots.spool import WAITING_BYTES, Spool
 from toolkit.tables.schemas import FAILURES
-
-KEY: Final = ("dlq_id",)
 
 _Mask = npt.NDArray[np.bool_]
 _Places = npt.NDArray[np.int64]

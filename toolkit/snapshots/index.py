@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+import pyarrow as pa
 
 from toolkit.errors import SnapshotDamagedError
-from toolkit.snapshots.datafiles import damaged, opened
-from toolkit.snapshots.fingerprints import WIDTH, Fingerprints
+from toolkit.loading.identities import identities
+from toolkit.snapshots.columns import FIRST_SEEN_AT, GONE_BEFORE
+from toolkit.snapshots.datafiles import damaged, opened, opened_parquet, tables
+from toolkit.snapshots.fingerprints import WIDTH, Fingerprints, fingerprints
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Manifest
+from toolkit.snapshots.versions import current_columns, is_older
+from toolkit.tables.schemas import FAILURES
+
+KEY: Final = ("dlq_id",)
+"""The columns that tell failures apart."""
 
 ENTRY = np.dtype(
     [
@@ -108,7 +116,7 @@ def new_entries(ids: Ids, content: Fingerprints, wire: Ids, first_seen: Any) -> 
 
 
 def read_index(folder: Folder, manifest: Manifest | None) -> Index:
-    """The index of a snapshot; empty for one that is yet to be written.
+    """The index of a snapshot: empty for a new one, made from the rows for one of an older version.
 
     Raises
     ------
@@ -117,6 +125,8 @@ def read_index(folder: Folder, manifest: Manifest | None) -> Index:
     """
     if manifest is None:
         return Index(np.zeros(0, dtype=ENTRY))
+    if is_older(manifest):
+        return Index(_entries_of_rows(folder, manifest))
     listed = manifest.index
     if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
         raise SnapshotDamagedError(
@@ -130,3 +140,22 @@ def read_index(folder: Folder, manifest: Manifest | None) -> Index:
     if index.repeats:
         raise damaged(folder, listed, "an id twice", "each id once")
     return index
+
+
+def _entries_of_rows(folder: Folder, manifest: Manifest) -> Entries:
+    """An index's entries from the rows: older versions hashed other columns, or kept less."""
+    if manifest.index is not None:
+        with opened(folder, manifest.index):
+            pass  # it was checked by its hash, and is not used
+    found = [np.zeros(0, dtype=ENTRY)]
+    for listed in manifest.files:
+        with opened_parquet(folder, listed, None) as parquet:
+            for table in tables(parquet):
+                rows = current_columns(table, "failures")
+                ids = np.frombuffer(b"".join(identities(rows, KEY)), dtype=ENTRY["id"])
+                first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
+                content = fingerprints(rows.select(FAILURES.names))
+                entries = new_entries(ids, content, np.zeros_like(ids), first_seen)
+                entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
+                found.append(entries)
+    return np.concatenate(found)

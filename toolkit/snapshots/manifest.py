@@ -13,13 +13,16 @@ import msgspec
 
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots.folder import Folder
+from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
 SCHEMA_VERSION: Final = 5
-"""Version of the columns, of what is hashed to tell a changed row, and of what the index holds."""
+"""Version of the columns, of what is hashed to tell a changed row, and of what the index holds.
+Snapshots of every older version are read (see `toolkit.snapshots.versions`), and become current when they are
+written."""
 
 KEPT_RECEIPTS: Final = 50
 """Receipts of the latest commits that the manifest keeps."""
@@ -131,7 +134,7 @@ def decode_manifest(folder: Folder, content: bytes) -> Manifest:
     SnapshotDamagedError
         When it was cut or edited.
     SnapshotError
-        When another version of the toolkit wrote it.
+        When a newer version of the toolkit wrote it. Every older one is read.
     """
     doing = f"reading the manifest {MANIFEST!r} of the snapshot {folder}"
     try:
@@ -142,12 +145,13 @@ def decode_manifest(folder: Folder, content: bytes) -> Manifest:
         raise _damaged(doing, "a text that does not have the hash it was written with")
     try:
         version = _VERSIONS.decode(envelope.manifest)
-        if (version.format, version.schema_version) != (FORMAT, SCHEMA_VERSION):
+        if version.format > FORMAT or version.schema_version > SCHEMA_VERSION:
             raise SnapshotError(
                 doing,
-                got=f"format {version.format}, schema version {version.schema_version}",
-                expected=f"format {FORMAT}, schema version {SCHEMA_VERSION}",
-                next_step="Read it with the version of the toolkit that wrote it.",
+                got=f"format {version.format}, schema version {version.schema_version}, of a newer toolkit",
+                expected=f"at most format {FORMAT}, schema version {SCHEMA_VERSION}, which toolkit "
+                f"{__version__} reads",
+                next_step="Upgrade: pip install --upgrade workflow-vector-toolkit (in a clone: git pull).",
             )
         manifest = _MANIFEST.decode(envelope.manifest)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -26,6 +26,7 @@ from toolkit.snapshots.index import Entries, Index
 from toolkit.snapshots.manifest import ListedFile
 from toolkit.snapshots.parts import PART_BYTES, Part
 from toolkit.snapshots.spool import Spool
+from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.schemas import TIME
 
 SMALL_BYTES: Final = PART_BYTES // 4
@@ -118,6 +119,8 @@ class Merge:
         self._gone = gone
         self._fresh = fresh
         self._receipt = receipt
+        # files of an older version are all written again: a snapshot has one set of columns
+        self._older = change.previous is not None and is_older(change.previous)
         self._kept: list[_AtRest] = []
         self._written: list[_Written] = []
 
@@ -137,7 +140,8 @@ class Merge:
     def _keep_columns(self, today: str) -> None:
         """Have a file without rows, so that any reader can open the folder."""
         before = self._change.previous
-        self._kept += [_AtRest(listed, slice(0, 0)) for listed in (before.files if before else ())[:1]]
+        if before and not self._older:
+            self._kept += [_AtRest(listed, slice(0, 0)) for listed in before.files[:1]]
         if not self._kept:
             self._part(today)
 
@@ -205,13 +209,15 @@ class Merge:
             self._change.finish(written.part, self._receipt.to_dict())
 
     def _touched(self, file: _AtRest) -> bool:
-        return bool((self._replaced[file.rows] | self._gone[file.rows]).any())
+        return self._older or bool((self._replaced[file.rows] | self._gone[file.rows]).any())
 
     def _write_again(self, day: str, first: int, file: _AtRest) -> None:
         complete_at = self._change.previous.complete_at if self._change.previous else None
         start = file.rows.start
-        with opened_parquet(self._change.folder, file.listed, FAILURES_AT_REST) as parquet:
-            for table in tables(parquet):
+        schema = None if self._older else FAILURES_AT_REST
+        with opened_parquet(self._change.folder, file.listed, schema) as parquet:
+            for stored in tables(parquet):
+                table = current_columns(stored, "failures") if self._older else stored
                 rows = slice(start, start := start + table.num_rows)
                 stays, gone = ~self._replaced[rows], self._gone[rows]
                 if stays.any():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
@@ -23,6 +26,7 @@ from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest
 from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.frames import to_frame
 
 _T = TypeVar("_T")
@@ -69,6 +73,8 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
                 schema = parquet.schema_arrow.remove_metadata()
                 found += [schema.empty_table(), *tables(parquet)]
         table = pa.concat_tables(found)
+        if is_older(manifest):
+            table = current_columns(table, manifest.kind)
         return to_frame(table, _receipt(manifest, table.num_rows))
 
     return _consistent(folder, read)
@@ -79,7 +85,8 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
 
     Names, sizes, rows and columns of all files are checked now, pages by their checksums when they are read.
     `verify_snapshot` checks every byte. A sync that runs before the dataset is read may replace files: scan
-    again then.
+    again then. Where an older version of the toolkit wrote other columns, they are first written into
+    temporary files, which are removed when Python ends; the next sync makes that unnecessary.
 
     Parameters
     ----------
@@ -118,6 +125,10 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
         schema: pa.Schema | None = None
         for listed in manifest.files:
             schema = _looked_at(folder, listed, schema)
+        if is_older(manifest) and schema is not None:
+            current = current_columns(schema.empty_table(), manifest.kind).schema
+            if not schema.equals(current):
+                return _rewritten(folder, manifest, current)
         return ds.dataset(
             [folder.address(listed.path) for listed in manifest.files],
             filesystem=folder.filesystem,
@@ -274,6 +285,20 @@ def _current(folder: Folder) -> Manifest:
             next_step="Name the folder that sync_failures, export_vectors or write_snapshot wrote.",
         )
     return manifest
+
+
+def _rewritten(folder: Folder, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
+    """The rows of an older version with today's columns, in files that are gone when Python ends."""
+    target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
+    atexit.register(shutil.rmtree, target, ignore_errors=True)
+    for number, listed in enumerate(manifest.files):
+        with (
+            opened_parquet(folder, listed, None) as parquet,
+            pq.ParquetWriter(f"{target}/{number:06d}.parquet", schema, compression="zstd") as written,
+        ):
+            for table in tables(parquet):
+                written.write_table(current_columns(table, manifest.kind))
+    return ds.dataset(target, schema=schema, format="parquet")
 
 
 def _looked_at(folder: Folder, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:

@@ -303,32 +303,25 @@ def meaning(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a frame in terms that do not change with the columns: what any later toolkit has to read.
 
     Headers are lists of names with their values, bytes are base64 text under a name that says so, times are
-    text, numbers of vectors are the shortest digits of a float32; what is null is left out.
+    text, numbers of vectors are the shortest digits of a float32; what is null or derived is left out.
     """
     rows = []
-    for row in frame.to_dict("records"):
-        found: dict[str, Any] = {}
-        for name, value in row.items():
-            found |= _meaning(str(name), value)
+    for row in frame.drop(columns="error", errors="ignore").to_dict("records"):
+        found = {str(name): _meaning(str(name), value) for name, value in row.items() if not _missing(value)}
         rows.append(found)
     return sorted(rows, key=lambda row: json.dumps(row, sort_keys=True))
 
 
-def _meaning(name: str, value: Any) -> dict[str, Any]:
-    if name == "gone_between" and isinstance(value, dict):
-        return _meaning("gone_after", value["last_seen"]) | _meaning("gone_before", value["first_missed"])
-    if isinstance(value, bytes):
-        return {name.replace("_bytes", "_base64"): _text(value)}
-    if name in {"vector", "sparse_values"} and value is not None and not _missing(value):
-        return {name: [float(str(np.float32(number))) for number in value]}
-    if isinstance(value, np.ndarray | list):
-        plain = [tuple(item) if isinstance(item, tuple) else item for item in value]
-        return {
-            name: [[key, list(values)] for key, values in plain]
-            if "headers" in name
-            else list(map(_plain, plain))
-        }
-    return {} if _missing(value) else {name: _plain(value)}
+def _meaning(name: str, value: Any) -> Any:
+    if name in {"headers", "response_headers", "source_headers"}:
+        return [[key, values] for key, values in json.loads(value, object_pairs_hook=list)]
+    if name == "labels":
+        return json.loads(value)
+    if name == "sparse_indices":
+        return [int(number) for number in value]
+    if name in {"vector", "sparse_values"}:
+        return [float(str(np.float32(number))) for number in value]
+    return _plain(value)
 
 
 def _missing(value: Any) -> bool:
