@@ -107,9 +107,13 @@ def count_choices(
     matched = _matched(frame, wanted)
     found = {}
     for name in names:
-        everywhere = count_values(frame, name)
+        values, rows = _values(frame, name)
+        everywhere = _counted(values)
         others = [mask for part, mask in matched.items() if part != name]
-        here = dict(count_values(frame[np.logical_and.reduce(others)], name)) if others else None
+        here = None
+        if others:
+            mask = np.logical_and.reduce(others)
+            here = dict(_counted(values.filter(pa.array(mask if rows is None else mask[rows]))))
         pairs = everywhere if here is None else [(value, here.get(value, 0)) for value, _ in everywhere]
         found[name] = sorted(pairs, key=lambda pair: -pair[1])
     return found
@@ -154,14 +158,22 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     >>> count_values(pd.DataFrame({"caller_ip": ["10.0.0.2", "10.0.0.1", "10.0.0.2", None]}), "caller_ip")
     [('10.0.0.2', 2), ('10.0.0.1', 1)]
     """
+    return _counted(_values(frame, name)[0])
+
+
+def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64] | None]:
+    """The values of a part of a filter, and the row of each where a row can have several."""
     if name == "label" and "labels" in frame.columns:
-        values, _ = _lists(frame)
-    elif name == "error" and "response_body" in frame.columns:
-        values = _arrow(error_lines(frame))
-    elif name in frame.columns:
-        values = _arrow(frame[name])
-    else:
-        return []
+        labels, rows = _lists(frame)
+        return labels, rows.to_numpy(zero_copy_only=False).astype(np.int64)
+    if name == "error" and {"error", "response_body"} & set(frame.columns):
+        return _arrow(error_lines(frame)), None
+    if name in frame.columns:
+        return _arrow(frame[name]), None
+    return pa.array([], pa.string()), np.array([], dtype=np.int64)
+
+
+def _counted(values: pa.Array) -> list[tuple[str, int]]:
     counted = pc.value_counts(values)
     names, counts = counted.field(0).to_pylist(), counted.field(1).to_pylist()
     pairs = [(str(value), count) for value, count in zip(names, counts, strict=True) if value]
