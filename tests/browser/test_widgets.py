@@ -295,6 +295,7 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     shown.evaluate("(e) => e.closest('.jp-Cell').scrollIntoView()")
     row = shown.locator(".tk-grid-body [role=row]").nth(1)
     row.locator(".tk-col-error").click()
+    expect(shown.locator(".tk-detail")).to_contain_text(notebook.asked("browser.found()['dlq_id'].iloc[1]"))
     trace = shown.locator(".tk-detail pre").first
     expect(trace).to_contain_text("at ")
     box = trace.bounding_box()
@@ -344,7 +345,7 @@ def test_nothing_is_in_the_way_of_anybody(notebook, scheme):
         "data-jp-theme-light", str(scheme == "light").lower()
     )
     for size, width in (("wide", 1400), ("narrow", 700)):
-        notebook.page.set_viewport_size({"width": width, "height": 1900})
+        notebook.page.set_viewport_size({"width": width, "height": 2700})
         panels = {"failure-filter": notebook.panel(MOUSE), "failure-browser": notebook.panel(BROWSER)}
         for name, shown in panels.items():
             shown.scroll_into_view_if_needed()

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.analysis.wording import counted
+from toolkit.analysis.wording import counted, shorten
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
+from toolkit.widgets.colouring import masked_text
 from toolkit.widgets.controls import note
 from toolkit.widgets.javascript import Guard, hear_all, script
-from toolkit.widgets.kept import kept
-from toolkit.widgets.static import static_table
 from toolkit.widgets.work import Job, Progress, Stopped, on_loop, start
+
+_ROWS: Final = 10
+_COLUMNS: Final = 8
+_LONGEST: Final = 80
+_PLAIN: Final = ("dlq_id", "failed_at", "workflow_url", "response_status", "error", "failure_function_state")
 
 T = TypeVar("T")
 
@@ -239,3 +244,71 @@ def must_be(value: Any, kind: type[T], doing: str) -> T:
     if not isinstance(value, kind):
         raise InputError(doing, got=type(value).__name__, expected=f"a {kind.__name__}")
     return value
+
+
+@dataclass
+class Kept:
+    """State of a panel.
+
+    Attributes
+    ----------
+    value : object
+        Its value now.
+    given : object
+        The value that the cell gave when the panel was made.
+    frame : pandas.DataFrame or None
+        Its last result.
+    origin : object
+        What the panel wants to know later of where the result came from.
+    """
+
+    value: Any = None
+    given: Any = None
+    frame: pd.DataFrame | None = None
+    origin: Any = None
+
+
+_KEPT: dict[tuple[str, str], Kept] = {}  # the one thing here that outlives a panel: that is its purpose
+
+
+def kept(kind: str, key: str | None, given: Any) -> Kept:
+    """The state for a panel of this kind and key, that of the one before where there was one.
+
+    A value that the cell gives wins when it is not the one that it gave before: then its author changed it.
+    """
+    if key is None:
+        return Kept(given, given)
+    state = _KEPT.setdefault((kind, key), Kept(given, given))
+    if state.given != given:
+        state.value = state.given = given
+    return state
+
+
+def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
+    """The first rows of a frame as an HTML table, every value masked and escaped.
+
+    Examples
+    --------
+    >>> static_table(pd.DataFrame({"n": ["<b>"]}), Redactor(key=b"k"))
+    '<table><thead><tr><th>n</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
+    """
+    if not len(frame):
+        return ""
+    names = [name for name in _PLAIN if name in frame.columns] or list(frame.columns[:_COLUMNS])
+    head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
+    rows = frame[names].head(_ROWS).itertuples(index=False, name=None)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape_html(shown(value, redactor))}</td>' for value in row)}</tr>"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def shown(value: Any, redactor: Redactor) -> str:
+    """A value of a frame as one short masked text; nothing for a missing one."""
+    if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)):
+        return ""
+    if isinstance(value, pd.Timestamp):
+        return f"{value:%Y-%m-%d %H:%M:%S}"
+    text = ", ".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+    return shorten(masked_text(text, redactor), _LONGEST)
