@@ -8,14 +8,37 @@ from importlib.resources import files
 
 import pytest
 
+import toolkit as tk
 from toolkit.redaction import Redactor
 from toolkit.reports import failure_report
+from toolkit.reports.pdf import print_page
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
 pytestmark = pytest.mark.browser
 
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text(encoding="utf-8")
+# axe-core does not look at text in drawings: here is each of them, and the last shape beneath its middle
+DRAWN_TEXT = """() => {
+  const number = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map((part) => Number(part) / 255);
+  const luminance = (colour) => number(colour)
+    .map((part) => part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4)
+    .reduce((sum, part, place) => sum + part * [0.2126, 0.7152, 0.0722][place], 0);
+  const paper = getComputedStyle(document.querySelector('.tk-report')).backgroundColor;
+  return [...document.querySelectorAll('svg')].filter((svg) => svg.checkVisibility()).flatMap((svg) => {
+    const shapes = [...svg.querySelectorAll('path, rect')].filter((shape) =>
+      !shape.closest('defs, clipPath') && getComputedStyle(shape).fill !== 'none');
+    return [...svg.querySelectorAll('text')].map((text) => {
+      const box = text.getBoundingClientRect();
+      const middle = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2);
+      const beneath = shapes.filter((shape) =>
+        shape.isPointInFill(middle.matrixTransform(shape.getScreenCTM().inverse()))).at(-1);
+      const colours = [getComputedStyle(text).fill, beneath ? getComputedStyle(beneath).fill : paper];
+      const [low, high] = colours.map(luminance).sort((one, other) => one - other);
+      return [(high + 0.05) / (low + 0.05), Boolean(beneath), text.textContent, ...colours];
+    });
+  });
+}"""
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 PAYLOAD = '"><img src="http://127.0.0.1:9/x.png" onerror="console.error(1)"><script>console.error(2)</script>'
 
@@ -93,6 +116,48 @@ def test_nothing_serious_for_readers_of_all_kinds(chromium, page_file):
         serious = [item for item in found if item["impact"] in {"serious", "critical"}]
         assert [(item["id"], [node["html"] for node in item["nodes"]][:3]) for item in serious] == []
         context.close()
+
+
+@pytest.fixture(scope="module")
+def sample_file(sample_service, tmp_path_factory):
+    """A saved report on the sample: 5,000 failures, counts from 1 to more than a thousand in the cells."""
+    failures = tk.load_failures(sample_service, progress=False)
+    report = failure_report(failures, now=NOW, retention="30d", redactor=Redactor(key=b"k"))
+    return report.save(tmp_path_factory.mktemp("sample") / "report.html")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1400])
+def test_texts_in_figures_can_be_read(chromium, sample_file, scheme, width):
+    """Each text in a figure has a contrast of at least 4.5 to 1 to the cell, bar or paper it stands on."""
+    context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
+    page = context.new_page()
+    page.goto(sample_file.as_uri())
+    texts = page.evaluate(DRAWN_TEXT)
+    assert sum(on_a_shape for _, on_a_shape, *_ in texts) >= (100 if width > 600 else 5)
+    assert [text for text in texts if text[0] < 4.5] == []
+    context.close()
+
+
+def test_a_report_on_the_sample_is_small_as_pdf(sample_file):
+    """Figures are printed as lines and texts: well below a megabyte."""
+    content = print_page(sample_file.read_text())
+    assert content.startswith(b"%PDF-")
+    assert len(content) < 500_000
+    assert b"/Subtype /Image" not in content
+
+
+def test_bars_of_shares_are_printed(chromium, sample_file):
+    """Print keeps the colours of the bars, and a background behind them is no matter of the printer's."""
+    context = chromium.new_context()
+    page = context.new_page()
+    page.emulate_media(media="print")
+    page.goto(sample_file.as_uri())
+    bars = page.locator(".bar")
+    assert bars.count() > 20
+    assert bars.first.evaluate("bar => getComputedStyle(bar).printColorAdjust") == "exact"
+    assert bars.first.bounding_box()["width"] > 20
+    context.close()
 
 
 @pytest.mark.parametrize(("width", "height"), [(180, 267), (186, 249)], ids=["A4", "Letter"])

@@ -41,15 +41,15 @@ ELEMENTS = {
     "html", "head", "meta", "title", "style", "body", "main", "div", "header", "section", "footer", "h1",
     "h2", "p", "a", "nav", "details", "summary", "dl", "dt", "dd", "figure", "table", "caption", "thead",
     "tbody", "tr", "th", "td", "span", "ul", "li", "pre", "svg", "desc", "defs", "g", "path", "use", "text",
-    "tspan", "clippath", "rect", "pattern",
+    "tspan", "clippath", "rect", "wbr",
 }  # fmt: skip
 ATTRIBUTES = {
     "lang", "charset", "http-equiv", "content", "name", "class", "scope", "style", "viewbox", "role",
     "aria-labelledby", "id", "d", "clip-path", "href", "transform", "x", "y", "width", "height", "rx",
-    "patternunits", "fill", "tabindex", "aria-label",
+    "fill", "tabindex", "aria-label",
 }  # fmt: skip
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-VOID = {"meta"}
+VOID = {"meta", "wbr"}
 
 
 class Page(HTMLParser):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -22,6 +23,17 @@ def short_number(value: float) -> str:
             scaled = value / size
             return f"{scaled:.1f}".removesuffix(".0") + sign if abs(scaled) < _TENS else f"{scaled:.0f}{sign}"
     return f"{value:g}"
+
+
+def fitting_numbers(counts: Iterable[int], room: int) -> list[str]:
+    """Counts in full where each takes at most `room` characters, else all of them short.
+
+    >>> fitting_numbers([5166, 30], 5), fitting_numbers([5166, 30], 4)
+    (['5,166', '30'], ['5.2k', '30'])
+    """
+    numbers = list(counts)
+    full = [f"{number:,}" for number in numbers]
+    return full if max(map(len, full), default=0) <= room else [short_number(number) for number in numbers]
 
 
 def percent(share: float) -> str:

@@ -6,7 +6,7 @@ from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.matrix import CountMatrix, count_matrix
-from toolkit.analysis.wording import counted, short_number
+from toolkit.analysis.wording import counted, fitting_numbers
 from toolkit.plots.axis import CHARACTER, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
@@ -71,7 +71,7 @@ def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> 
     if not found.total:
         return say(ax, "No failures", theme)
     draw_cells(ax, found.counts, theme)
-    totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
+    totals = [f"{total:,}" for total in found.counts.sum(axis=1).tolist()]
     name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
     _name_columns(ax, found)
     total = counted(found.total, "failure")
@@ -82,7 +82,7 @@ def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> 
 def _name_columns(ax: Axes, found: CountMatrix) -> None:
     room = inches(ax) / len(found.columns)
     names = [drawable(name, longest=max(5, int(room / CHARACTER) - 1)) for name in found.columns]
-    totals = found.counts.sum(axis=0).tolist()
-    texts = [f"{name}\n{short_number(total)}" for name, total in zip(names, totals, strict=True)]
+    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(room / CHARACTER))
+    texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
     ax.set_xticks(range(len(texts)), texts)
     as_written(ax.get_xticklabels())

@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm, to_hex
 from numpy.typing import NDArray
 
-from toolkit.analysis.wording import short_number
+from toolkit.analysis.wording import fitting_numbers
 from toolkit.plots.axis import CHARACTER, inches, inches_high
 from toolkit.plots.style import Theme
 
@@ -54,15 +54,23 @@ def draw_cells(
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    longest = max((len(short_number(int(count))) for count in np.unique(counts)), default=1)
-    fits = inches(ax) / columns > (longest + 1) * CHARACTER * 0.9 and inches_high(ax) / rows > _HIGH
-    if not fits:
+    room = int(inches(ax) / columns / (CHARACTER * 0.9)) - 1
+    written = fitting_numbers(counts.ravel().tolist(), room)
+    if max(map(len, written), default=0) > room or inches_high(ax) / rows < _HIGH:
         return
     middle = (edges[:-1] + edges[1:]) / 2
     for row, column in np.argwhere(counts > 0):
         count = int(counts[row, column])
         ink = "#000000" if _luminance(to_hex(palette(scale(count)))) > _BRIGHT else "#ffffff"
-        ax.text(middle[column], row, short_number(count), ha="center", va="center", color=ink, fontsize=8)
+        ax.text(
+            middle[column],
+            row,
+            written[row * columns + column],
+            ha="center",
+            va="center",
+            color=ink,
+            fontsize=8,
+        )
 
 
 def _luminance(colour: str) -> float:

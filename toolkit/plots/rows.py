@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from matplotlib.axes import Axes
 
-from toolkit.analysis.wording import percent, short_number
+from toolkit.analysis.wording import percent
 from toolkit.plots.axis import name_rows
 from toolkit.plots.style import HATCHES, Theme
 
@@ -35,7 +35,7 @@ def draw_rows(
             linewidth=0,
         )  # fmt: skip
         ax.annotate(
-            f"{short_number(count)}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
+            f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
     name_rows(ax, range(len(names)), names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
@@ -40,7 +41,9 @@ def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
         lstrip_blocks=True,
     )
     environment.filters |= {
-        "short": short_number,
+        "exact": "{:,}".format,
+        "size": lambda number: f"{short_number(number)}B",
+        "breakable": _breakable,
         "percent": percent,
         "moment": moment,
         "time": lambda text: moment(read_time(text)),
@@ -66,3 +69,8 @@ def _escaped(value: object) -> Markup:
     if isinstance(value, Markup):
         return value
     return Markup("" if value is None else escape_html(value))  # noqa: S704 - escaped right here
+
+
+def _breakable(value: object) -> Markup:
+    """A text that may also be broken behind a slash, where addresses are long."""
+    return Markup(re.sub("/(?!/)", "/<wbr>", str(_escaped(value))))  # noqa: S704 - escaped before

@@ -39,7 +39,7 @@ def four_numbers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [
         {"name": "failures", "value": overview["count"], **total},
         {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
-        {"name": f"workflows failing in the {hours}", "value": recent["workflows"],
+        {"name": f"workflows, {hours}", "value": recent["workflows"],
          **_against(recent, "workflows")},
         {"name": "expire within 24 hours", "value": expiring_soon(found), "change": None,
          "note": _next(found["expiry"])},
