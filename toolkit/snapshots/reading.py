@@ -53,7 +53,7 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Raises
     ------
     SnapshotError
-        When there is none.
+        When there is none, or a newer version of the toolkit wrote it; every older one is read.
     SnapshotDamagedError
         When a file is missing, cut or edited.
 
@@ -103,7 +103,7 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     Raises
     ------
     SnapshotError
-        When there is none.
+        When there is none, or a newer version of the toolkit wrote it; every older one is read.
     SnapshotDamagedError
         When a file is missing or cut, or has other rows or columns than were written.
 
@@ -217,7 +217,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
     Raises
     ------
     SnapshotError
-        When there is none.
+        When there is none, or a newer version of the toolkit wrote it; every older one is read.
     SnapshotDamagedError
         When it is not whole; says which file and why.
 

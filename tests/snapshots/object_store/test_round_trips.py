@@ -28,12 +28,14 @@ from pyarrow.fs import (
     PyFileSystem,
     SubTreeFileSystem,
     _MockFileSystem,
+    copy_files,
 )
 
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import object_store, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.object_store import ObjectFolder, open_folder
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows, to_frame
@@ -91,6 +93,31 @@ def test_syncs_keep_history_as_on_a_disk(
     assert found[bucket][1].counts == {"added": 1, "changed": 1, "gone": 1}
     verified = verify_snapshot(store.path, filesystem=store.filesystem)
     assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (4, 1, 3, ())
+
+
+def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
+    store: SimpleNamespace, made: SimpleNamespace
+) -> None:
+    """A snapshot of an older toolkit reads as from a disk; a sync writes it anew, and keeps its rows."""
+    older = Path(__file__).parents[2] / "data" / "snapshots" / "version-4" / "failures"
+    copy_files(
+        str(older), store.path, source_filesystem=LocalFileSystem(), destination_filesystem=store.filesystem
+    )
+    where = {"path": store.path, "filesystem": store.filesystem}
+    before = read_snapshot(older)
+    assert_frame_equal(read_snapshot(**where), before)
+    assert scan_snapshot(**where).to_table().column_names == [
+        name for name in before.columns if name != "error"
+    ]
+    bucket = open_folder(**where)
+    manifest = read_manifest(bucket)
+    assert manifest is not None
+    load = made.load(made.entries("new"), source=manifest.source, scope=manifest.scope)
+    assert sync_load(load, bucket).counts == {"added": 1, "changed": 0, "gone": len(before) - 1}
+    after = read_snapshot(**where)
+    assert set(after["dlq_id"]) == {*before["dlq_id"], "new"}
+    verified = verify_snapshot(**where)
+    assert (verified.rows, verified.gone, verified.unlisted) == (len(before) + 1, len(before), ())
 
 
 def test_the_public_functions_take_a_file_system(store: SimpleNamespace, sample_service: tk.Service) -> None:
