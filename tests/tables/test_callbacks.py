@@ -54,6 +54,7 @@ def test_every_field_of_the_body_has_its_column():
         "headers": f'{{"Content-Type":["text/html"],"Set-Cookie":["a={CANARY}","b=2"]}}',
         "body": "<h1>Ünavailable</h1>",
         "body_base64": None,
+        "body_truncated": False,
         "retried": 3,
         "max_retries": 3,
         "delivered": False,
@@ -67,6 +68,7 @@ def test_every_field_of_the_body_has_its_column():
         "source_headers": f'{{"Authorization":["Bearer {CANARY}"],"Accept":["*/*"]}}',
         "source_body": None,
         "source_body_base64": "//4A",
+        "source_body_truncated": False,
         "not_before": datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC),
         "created_at": datetime(2026, 1, 1, tzinfo=UTC),
         "schedule_id": "scd_1",
@@ -109,6 +111,63 @@ def test_a_body_without_a_dlq_id_is_a_callback():
     found = row({"status": 200})
     assert (found["kind"], found["in_dlq"], found["dlq_id"]) == ("callback", False, None)
     assert row({"dlqId": ""})["kind"] == "callback"
+
+
+@pytest.mark.parametrize(
+    ("body", "in_dlq"),
+    [
+        ({"status": 500, "retried": 3, "maxRetries": 3, "dlqId": "d1"}, True),
+        ({"status": 500, "retried": 3, "maxRetries": 3}, True),
+        ({"status": 500, "retried": 0, "maxRetries": 0, "dlqId": ""}, True),
+        ({"status": 500, "retried": 2, "maxRetries": 3}, False),
+        ({"status": 200, "retried": 3, "maxRetries": 3}, False),
+        ({"status": 200}, False),
+        (
+            {
+                "status": 489,
+                "retried": 0,
+                "maxRetries": 3,
+                "header": {"Upstash-NonRetryable-Error": ["true"]},
+            },
+            True,
+        ),
+        ({"status": 489, "retried": 0, "maxRetries": 3}, False),
+        ({"status": 500}, None),
+        ({"retried": 3, "maxRetries": 3}, None),
+        ({}, None),
+    ],
+)
+def test_in_dlq_is_whether_delivery_failed_for_good(body, in_dlq):
+    """With a DLQ id, or without one in a callback of the last attempt; null where the body does not say."""
+    assert row(body)["in_dlq"] is in_dlq
+
+
+@given(st.binary(max_size=40), st.integers(0, 60))
+def test_truncated_base64_is_decoded_as_far_as_it_goes(raw, size):
+    """Cut anywhere, a body is a prefix of the whole one, and says so wherever that can be known."""
+    encoded = base64.b64encode(raw).decode()[:size]
+    found = row({"body": encoded, "sourceBody": encoded})
+    for name in ("body", "source_body"):
+        text, coded = found[name], found[f"{name}_base64"]
+        read = base64.b64decode(coded) if text is None else text.encode()
+        known = raw[: len(encoded.rstrip("=")) * 6 // 8]
+        assert raw.startswith(read)
+        assert len(known) - len(read) <= (3 if len(encoded) % 4 else 0)
+        assert found[f"{name}_truncated"] is bool(len(encoded) % 4)
+    assert found["extra"] is None
+
+
+def test_a_text_that_is_truncated_inside_a_character_stays_a_text():
+    """The half character at the end is left out; bytes that are no text stay bytes; no base64 is neither."""
+    encoded = base64.b64encode("naïve ☃".encode()).decode()
+    found = row({"body": encoded[:11], "sourceBody": encoded[:-1]})
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == ("naïve ", None, True)
+    assert (found["source_body"], found["source_body_truncated"]) == ("naïve ☃", True)
+    found = row({"body": base64.b64encode(b"\xff\xfe\xfd\xfc").decode()[:6], "sourceBody": "no base64"})
+    assert (found["body"], found["body_base64"], found["body_truncated"]) == (None, "//79/A==", True)
+    assert (found["source_body"], found["source_body_truncated"]) == (None, None)
+    assert json.loads(found["extra"]) == {"sourceBody": "no base64"}
+    assert row({})["body_truncated"] is None
 
 
 def test_header_maps_of_text_and_of_lists_are_both_read():

@@ -43,6 +43,7 @@ _NUMBERS: Final = {"status": "status", "retried": "retried", "max_retries": "max
 _MOMENTS: Final = {"not_before": "notBefore", "created_at": "createdAt"}
 _BODIES: Final = {"body": "body", "source_body": "sourceBody"}
 _HEADERS: Final = {"headers": "header", "source_headers": "sourceHeader"}
+_NOT_RETRYABLE: Final = 489
 _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 _KNOWN: Final = frozenset(
     wire for names in (_TEXTS, _NUMBERS, _MOMENTS, _BODIES, _HEADERS) for wire in names.values()
@@ -123,9 +124,12 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     pyarrow.Table
         One row a body, in order. ``kind`` is "failure" where there is a DLQ id, which only failure callbacks
         carry, else "callback"; ``delivered`` is a 2xx status; ``exhausted`` is ``retried`` equal to
-        ``max_retries``. Bodies that are UTF-8 are decoded from base64,
-        others are base64 text in the column beside. A value that does not fit its column is null there and
-        stands in ``extra``, with every field the schema does not know.
+        ``max_retries``; ``in_dlq`` says whether the message is in the DLQ: there is a DLQ id, or delivery
+        failed and is not retried. Bodies that are UTF-8 are decoded from base64, others are base64 text in
+        the column beside. ``body_truncated`` is true where the base64 ends inside a group of four: it is
+        decoded as far as it goes. A body that was truncated between groups cannot be told from a whole one.
+        A value that does not fit its column is null there and stands in ``extra``, with every field the
+        schema does not know.
 
     Raises
     ------
@@ -175,7 +179,7 @@ def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
     fit(_MOMENTS, _milliseconds)
     fit(_HEADERS, header_map)
     for column, wire in _BODIES.items():
-        text, raw, fits = text_and_bytes(None, fields.get(wire))
+        text, raw, fits, row[f"{column}_truncated"] = _body(fields.get(wire))
         if not fits:
             extra[wire] = fields[wire]
         row[column] = text and redactor.own(text) if redactor else text
@@ -185,11 +189,49 @@ def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
             mask = redactor.url if column == "url" else redactor.text
             row[column] = row[column] and mask(row[column])
     status, retried, most = row["status"], row["retried"], row["max_retries"]
-    row["in_dlq"] = bool(row["dlq_id"])
-    row["kind"] = "failure" if row["in_dlq"] else "callback"
+    row["kind"] = "failure" if row["dlq_id"] else "callback"
     row["delivered"] = None if status is None else 200 <= status < 300  # noqa: PLR2004 - the 2xx statuses
     row["exhausted"] = None if retried is None or most is None else retried == most
+    row["in_dlq"] = _in_dlq(row, fields)
     return row | {"extra": masked_json(extra, redactor)}
+
+
+def _in_dlq(row: Mapping[str, Any], fields: Mapping[str, Any]) -> Any:
+    """Whether the message is in the DLQ: its delivery failed, and there are no more retries; None if unsaid.
+
+    Only failure callbacks name the entry, but a callback of the last attempt says as much.
+    """
+    if row["dlq_id"]:
+        return True
+    if row["delivered"] is not False:
+        return None if row["delivered"] is None else False
+    if row["status"] == _NOT_RETRYABLE and _says_so(fields.get("header")):
+        return True
+    return row["exhausted"]
+
+
+def _says_so(headers: Any) -> bool:
+    """Whether the destination asked for no retries."""
+    return isinstance(headers, dict) and any(
+        name.lower().endswith("nonretryable-error") and "true" in str(values).lower()
+        for name, values in headers.items()
+    )
+
+
+def _body(encoded: Any) -> tuple[str | None, bytes | None, bool, bool | None]:
+    """As `text_and_bytes`, and whether the base64 ends inside a group of four: the service truncates it."""
+    if not isinstance(encoded, str) or len(encoded) % 4 == 0:
+        text, raw, fits = text_and_bytes(None, encoded)
+        return text, raw, fits, False if fits and encoded is not None else None
+    kept = encoded.rstrip("=")
+    text, raw, fits = text_and_bytes(None, kept[:-1] if len(kept) % 4 == 1 else kept)
+    if raw is not None:
+        try:
+            raw.decode()
+        except UnicodeDecodeError as error:
+            if error.end == len(raw) and error.reason == "unexpected end of data":
+                text, raw = raw[: error.start].decode(), None
+    return text, raw, fits, True if fits else None
 
 
 def _milliseconds(value: Any) -> int | None:

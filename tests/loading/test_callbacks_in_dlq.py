@@ -1,0 +1,39 @@
+"""Callbacks that a real service sends about a message it gives up: whether the message is in the DLQ."""
+
+from __future__ import annotations
+
+import pytest
+
+import toolkit as tk
+from toolkit.local.service import LocalService
+
+
+@pytest.mark.slow
+def test_callbacks_say_when_their_message_is_in_the_dlq():
+    """One callback an attempt and a failure callback: the last two say what the DLQ shows."""
+    with LocalService(time_factor=100_000, indexes=[]) as local:
+        current, following = local.signing_keys
+        service = tk.connect(
+            queue_url=local.url,
+            queue_token=local.token,
+            current_signing_key=current,
+            next_signing_key=following,
+        )
+        with tk.CallbackReceiver(service) as receiver:
+            sent = tk.publish(
+                service,
+                "http://127.0.0.1:9/nobody",
+                {"order": 1},
+                retries=1,
+                callback=receiver.url,
+                failure_callback=receiver.url,
+            )
+            assert receiver.wait(3, timeout=60), repr(receiver)
+            frame = tk.load_callbacks(receiver).sort_values(["retried", "kind"])
+        failures = tk.load_failures(service, kind="messages", progress=False)
+    assert frame["kind"].tolist() == ["callback", "callback", "failure"]
+    assert frame["exhausted"].tolist() == [False, True, True]
+    assert frame["in_dlq"].tolist() == [False, True, True]
+    assert set(frame["source_message_id"]) == {sent.message_id}
+    assert failures["dlq_id"].tolist() == [frame["dlq_id"].iloc[-1]]
+    assert frame["body_truncated"].tolist() == [False] * 3
