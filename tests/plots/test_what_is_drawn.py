@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from toolkit import plots
+from toolkit.analysis.trend import readable_top
 from toolkit.errors import InputError
 
 MOMENTS = st.datetimes(
@@ -56,10 +57,11 @@ def test_every_failure_is_drawn_once(rows):
     stacked = plots.plot_failure_trend(found, by="workflow_url", ax=axes())
     assert round(sum(bar.get_height() for bar in stacked.patches)) == count
     facets = plots.plot_failure_trend(found, by="workflow_url", layout="facets", ax=axes())
-    heights = [bar.get_height() for bar in facets.patches]
-    tallest = plots.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
-    assert cells(tallest).sum() == count
-    assert sum(heights) == pytest.approx(0.85 / cells(tallest).max() * count)
+    heights = sum(bar.get_height() for bar in facets.patches)
+    ranked = plots.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
+    assert cells(ranked).sum() == count
+    full = sum(np.minimum(row / readable_top(row), 1).sum() for row in cells(ranked))
+    assert heights == pytest.approx(0.85 * full)
     assert cells(plots.plot_failure_calendar(found, ax=axes())).sum() == count
     assert cells(plots.plot_failure_matrix(found, ax=axes())).sum() == count
     assert sum(bar.get_height() for bar in plots.plot_time_to_failure(found, ax=axes()).patches) == count
@@ -111,7 +113,7 @@ def test_scores_by_rank_and_as_shares():
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0.9, 0.4], [0.8, 0.1]]
     assert [text.get_text() for text in ax.texts] == ["0", "1"]
     ax = plots.plot_score_distribution(found, kind="ecdf", bins=2, ax=axes())
-    assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0, 0.5, 1], [0, 0.5, 1]]
+    assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0, 0.5, 1, 1]] * 2
     with pytest.raises(InputError, match="histogram"):
         plots.plot_score_distribution(found, kind="pie", ax=axes())
     with pytest.raises(InputError, match="stacked"):
@@ -132,7 +134,7 @@ def test_names_at_line_ends_do_not_overlap():
 
 
 def test_hits_of_one_configuration_alone_stand_on_its_margin():
-    """What came and what went is drawn, and counted in the title."""
+    """What came and what went is drawn, and counted in the legend."""
     before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
     ax = plots.plot_score_comparison(before, after, names=("dense", "hybrid"), ax=axes())
@@ -141,4 +143,5 @@ def test_hits_of_one_configuration_alone_stand_on_its_margin():
     assert points[1][0][0] == 0.9
     assert points[2][0][1] == 0.6
     assert points[1][0][1] == points[2][0][0] < 0.6
-    assert ax.get_title(loc="left") == "1 hit in both, 1 only dense, 1 only hybrid"
+    said = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert said == ["1 in both", "1 only dense", "1 only hybrid", "equal scores"]

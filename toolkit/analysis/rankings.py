@@ -9,7 +9,8 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.columns import check_scalar, collect, named, select
+from toolkit.analysis.columns import NONE, check_scalar, collect, named, select
+from toolkit.analysis.scores import query_texts
 from toolkit.errors import InputError
 
 
@@ -69,13 +70,14 @@ def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[l
     frame = collect(lazy).to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
     frame = frame[np.isfinite(frame["score"]) & frame["rank"].notna()]
+    texts = query_texts(hits) if by == "query" else {}
     groups = list(frame.groupby(by, sort=False, dropna=False))
     curves = []
     for value, group in groups[:top]:
         ordered = group.sort_values("rank", kind="stable")
         curves.append(
             ScoreCurve(
-                name=named(None if pd.isna(value) else value),
+                name=NONE if pd.isna(value) else texts.get(value) or named(value),
                 ranks=ordered["rank"].to_numpy(dtype=np.int64),
                 scores=ordered["score"].to_numpy(dtype=np.float64),
             )

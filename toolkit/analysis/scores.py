@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,6 +33,8 @@ class ScoreBins:
         How many groups the last one holds; 0 when none were merged.
     left_out : int
         Hits whose score is missing or not finite. They are in no bin.
+    scores : tuple of numpy.ndarray
+        float64, the scores of each group, ascending.
     """
 
     edges: NDArray[np.float64]
@@ -38,6 +42,7 @@ class ScoreBins:
     counts: NDArray[np.int64]
     merged: int
     left_out: int
+    scores: tuple[NDArray[np.float64], ...]
 
     @property
     def total(self) -> int:
@@ -141,15 +146,42 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     order = sorted({value for value, keep in zip(values, usable, strict=True) if keep}, key=_order)
     merged = max(len(order) - top, 0)
     kept = {value: number for number, value in enumerate(order[:top])}
-    groups = [named(value) for value in order[:top]] + ([f"other ({merged})"] if merged else [])
+    texts = query_texts(hits) if by == "query" else {}
+    groups = [texts.get(value) or named(value) for value in order[:top]] + (
+        [f"other ({merged})"] if merged else []
+    )
     edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
     places = np.array([kept.get(value, top) for value in values], dtype=np.int64)
+    found = tuple(np.sort(scores[usable & (places == number)]) for number in range(len(groups)))
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
-    for number in range(len(groups)):
-        counts[number] = np.histogram(scores[usable & (places == number)], bins=edges)[0]
+    for number, some in enumerate(found):
+        counts[number] = np.histogram(some, bins=edges)[0]
     return ScoreBins(
-        edges=edges, groups=tuple(groups), counts=counts, merged=merged, left_out=int((~usable).sum())
+        edges=edges,
+        groups=tuple(groups),
+        counts=counts,
+        merged=merged,
+        left_out=int((~usable).sum()),
+        scores=found,
     )
+
+
+def query_texts(hits: IntoFrame) -> dict[Any, str]:
+    """What was asked, by the number of the query, as far as the frame of hits still knows; no text twice.
+
+    >>> hits = pd.DataFrame({"query": [0, 1]})
+    >>> hits.attrs["queries"] = [{"data": "connection refused", "top_k": 3}, {"vector": {"dimension": 3}}]
+    >>> query_texts(hits)
+    {0: 'connection refused'}
+    """
+    asked = getattr(hits, "attrs", {}).get("queries", ())
+    texts = {}
+    for number, one in enumerate(asked if isinstance(asked, list | tuple) else ()):
+        text = (one.get("data") or one.get("id")) if isinstance(one, dict) else None
+        if isinstance(text, str) and text.strip():
+            texts[number] = text
+    often = Counter(texts.values())
+    return {number: text if often[text] == 1 else f"{text} ({number})" for number, text in texts.items()}
 
 
 def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 import narwhals as nw
 import numpy as np
@@ -201,6 +201,21 @@ def failure_trend(
         fell_back=sum(count for minute, _, count, fell in rows if fell and minute is not None),
         undated=sum(count for minute, _, count, _ in rows if minute is None),
     )
+
+
+def readable_top(heights: NDArray[Any]) -> float:
+    """Where an axis of bars should end: above the tallest, or above all others that a burst would flatten.
+
+    The axis is cut where a twentieth of the bars, at least one, is more than five times as tall as the rest.
+
+    >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
+    (6.25, 9.0)
+    """
+    tall = np.sort(heights[heights > 0])
+    few = max(1, len(tall) // 20)
+    if len(tall) > 3 * few and tall[-1] > 5 * tall[-few - 1]:
+        return float(tall[-few - 1] * 1.25)
+    return float(tall[-1]) if len(tall) else 1.0
 
 
 def _largest(dated: list[tuple[int, str, int]], top: int) -> tuple[tuple[str, ...], int]:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import math
+import re
 import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toolkit.analysis.wording import short_number
-from toolkit.plots.style import Theme
-from toolkit.plots.texts import as_written, drawable
+from toolkit.analysis.wording import short_number, shorten
+from toolkit.plots.style import FONT, Theme
+from toolkit.plots.texts import as_written, drawable, without_prefix
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
@@ -28,12 +29,15 @@ _TICK_STEPS: Final = tuple(
         180,
         360,
         720,
-        *(1440 * days for days in (1, 2, 4, 7, 14, 28, 91, 364, 1820)),
+        *(1440 * days for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
     )
 )
 _TICK_WIDTH: Final = 0.75  # inches that a tick label and the gap beside it take
 CHARACTER: Final = 0.085  # inches, of a text of 9 points
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
+_WIDE: Final = 4.6  # inches from which a legend has room beside the Axes
+_LOW: Final = 1.9  # inches of height below which a heading is one short line
+_MARK: Final = 0.7  # inches that a mark on a cut bar takes
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
 
 
@@ -47,10 +51,77 @@ def inches_high(ax: Axes) -> float:
     return float(ax.get_window_extent().height / ax.figure.dpi)
 
 
-def time_axis(ax: Axes, start: float, end: float) -> None:
-    """A horizontal axis of days since 1970, UTC, which is what matplotlib's date axes count."""
+def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
+    """A title, and what all names begin with, above the Axes and so many inches of other things."""
+    room = max(16, int(inches(ax) / CHARACTER))
+    height = above * 72 + 5
+    small = inches_high(ax) < _LOW
+    if prefix and not small and not prefix.endswith("://"):  # a scheme alone tells nothing
+        ax.annotate(
+            f"names begin with {drawable(prefix, longest=max(8, room - 17))}", xy=(0, 1), xytext=(0, height),
+            xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
+            va="bottom", annotation_clip=False, parse_math=False,
+        )  # fmt: skip
+        height += _LINE * 72 + 1
+    if title:
+        size = 9 if small else 11
+        fits = max(14, room * 9 // size)
+        lines = (
+            [shorten(drawable(re.split("[,:]", title)[0]), fits)]
+            if small
+            else textwrap.wrap(drawable(title, longest=120), fits)
+        )
+        ax.set_title(
+            "\n".join(lines), loc="left", y=1.0, pad=height, color=theme.ink, fontsize=size, parse_math=False
+        )
+
+
+def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
+    """A legend beside the Axes where they are wide, above them where not; the inches it takes of each.
+
+    Handles are given: a label that matplotlib finds by itself vanishes when it begins with "_".
+    """
+    width = max(map(len, names)) * CHARACTER + 0.45
+    beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
+    columns = 1 if beside else max(1, min(4, int(inches(ax) / width)))
+    drawn = ax.legend(
+        handles, names, loc="upper left" if beside else "lower left", ncols=columns, frameon=False,
+        bbox_to_anchor=(1.0, 1.0) if beside else (0.0, 1.0), prop={"family": FONT, "size": 9},
+        labelcolor=theme.ink, handlelength=1.2, handleheight=0.75, handletextpad=0.5, labelspacing=0.35,
+        columnspacing=1.2, borderpad=0.0, borderaxespad=0.5, markerscale=1.0, numpoints=1, scatterpoints=1,
+        shadow=False, fancybox=False, mode=None, alignment="left",
+    )  # fmt: skip
+    as_written(drawn.get_texts())
+    return (width, 0.0) if beside else (0.0, -(-len(names) // columns) * _LINE + 0.06)
+
+
+def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
+    """End the vertical axis at `top` and mark the bars that go on; the inches that takes above.
+
+    Of neighbours, whose marks would lie on one another, the tallest is marked.
+    """
+    ax.set_ylim(0, top)
+    low, high = ax.get_xlim()
+    per_inch = (high - low) / max(inches(ax), 0.1)
+    marked: list[float] = []
+    for number in sorted(range(len(heights)), key=lambda number: -heights[number]):
+        place = middles[number]
+        if heights[number] <= top:
+            break
+        if all(abs(place - other) > _MARK * per_inch for other in marked):
+            marked.append(place)
+            ax.annotate(
+                f"\N{BLACK UP-POINTING TRIANGLE} {heights[number]:,.0f}", xy=(place, top),
+                xytext=(0, 1), textcoords="offset points",
+                ha="center", va="bottom", color=theme.ink, fontsize=9, annotation_clip=False,
+            )  # fmt: skip
+    return _LINE
+
+
+def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0) -> None:
+    """A horizontal axis of days since 1970, UTC, as matplotlib's date axes count; less the inches taken."""
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
-    most = max(2, int(inches(ax) / _TICK_WIDTH))
+    most = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
     step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
     days = (step or _TICK_STEPS[-1]) / DAY
     origin = _MONDAY if days % 7 == 0 else 0
@@ -106,12 +177,12 @@ def rows_that_fit(ax: Axes) -> int:
     return max(2, int(inches_high(ax) / _LINE))
 
 
-def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()) -> None:
+def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()) -> str:
     """Name the rows on the vertical axis; long names lose their middle, notes behind them stay whole.
 
-    Addresses of one scheme are named without it: it tells nothing apart.
+    Addresses are named without what all begin with, which is returned: the heading says it.
     """
-    names = _without_scheme(names)
+    names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
     room = int(inches(ax) * _SHARE_OF_NAMES / CHARACTER) - max(map(len, behind), default=0)
     texts = [
@@ -121,11 +192,27 @@ def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes:
     ax.set_yticks(list(places), texts)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
+    return prefix
 
 
-def _without_scheme(names: Sequence[str]) -> Sequence[str]:
-    addresses = [name for name in names if "://" in name]
-    schemes = {name.partition("://")[0] for name in addresses}
-    if len(schemes) != 1 or len(addresses) < 2:  # noqa: PLR2004 - one address alone stays whole
-        return names
-    return [name.removeprefix(f"{min(schemes)}://") for name in names]
+def name_tops(ax: Axes, what: str, theme: Theme, places: Sequence[float], tops: Sequence[float]) -> None:
+    """Rows of bars, each on its own scale: at the right edge, which count its full height stands for."""
+    label_axis(ax.yaxis, f"{what}: each row has its own scale, at the right", theme)
+    if inches_high(ax) < _LOW:
+        label_axis(ax.yaxis, "own scale each", theme)
+    ax.grid(visible=False)
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.set_ylim(-len(tops) + 0.9, 1)
+    for place, top in zip(places, tops, strict=True):
+        ax.plot(
+            [0, 1],
+            [place, place],
+            color=theme.grid,
+            linewidth=0.6,
+            transform=ax.get_yaxis_transform(),
+            zorder=0.5,
+        )
+        ax.annotate(
+            short_number(round(top)), xy=(1, place + 0.85), xytext=(4, 0), xycoords=("axes fraction", "data"),
+            textcoords="offset points", va="top", color=theme.muted, fontsize=9, annotation_clip=False,
+        )  # fmt: skip

@@ -10,7 +10,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.columns import NONE
 from toolkit.analysis.counts import count_states
 from toolkit.analysis.wording import counted
-from toolkit.plots.axis import label_axis
+from toolkit.plots.axis import heading, label_axis
 from toolkit.plots.rows import draw_rows
 from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
@@ -58,6 +58,7 @@ def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: 
     colours = theme_named(theme)
     found = count_states(failures)
     with drawing(ax, colours) as axes:
+        heading(axes, "States of failure functions", colours)
         if not len(found):
             return say(axes, "No failures", colours)
         states = [state if isinstance(state, str) else NONE for state in found["state"]]

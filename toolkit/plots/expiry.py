@@ -9,8 +9,9 @@ from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins
-from toolkit.analysis.wording import moment, span
-from toolkit.plots.axis import DAY, count_axis, inches, label_axis, time_axis
+from toolkit.analysis.trend import readable_top
+from toolkit.analysis.wording import moment, short_number, span
+from toolkit.plots.axis import DAY, count_axis, cut, heading, inches, label_axis, time_axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
@@ -67,12 +68,13 @@ def plot_expiry(
     now = now or datetime.now(UTC)
     found = expiry_bins(expiring(failures, retention, now), now)
     with drawing(ax, colours) as axes:
-        return draw_expiry(found, axes, colours)
+        return draw_expiry(found, axes, colours, title="Failures by time of expiry")
 
 
-def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme) -> Axes:
+def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw computed bins on Axes from `drawing`."""
     if not found.total:
+        heading(ax, title, theme)
         return say(ax, f"Nothing left to expire{_aside(found)}", theme)
     start, width = (found.now - _EPOCH) / DAY, found.step / DAY
     left = start + width * np.arange(len(found.counts))
@@ -83,6 +85,14 @@ def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme) -> Axes:
     )  # fmt: skip
     time_axis(ax, left[0], left[-1] + width)
     count_axis(ax, "failures that expire", theme)
+    top, above = readable_top(found.counts), 0.0
+    if top < found.counts.max():
+        above = cut(ax, theme, top, (left + width / 2).tolist(), found.counts.tolist())
+        said = (
+            f"failures that expire\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
+        )
+        label_axis(ax.yaxis, said, theme)
+    heading(ax, title, theme, above=above)
     between = " " if inches(ax) > _WIDE else "\n"
     label = f"time of expiry (UTC), from {moment(found.now)} on;{between}a bar is {span(found.step)}"
     label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)

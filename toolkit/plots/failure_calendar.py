@@ -7,7 +7,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.calendar import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.analysis.wording import counted
-from toolkit.plots.axis import inches, label_axis, name_rows
+from toolkit.plots.axis import heading, inches, label_axis, name_rows
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
@@ -55,14 +55,16 @@ def plot_failure_calendar(
     colours = theme_named(theme)
     found = failure_calendar(failures, tz=tz)
     with drawing(ax, colours) as axes:
-        return draw_calendar(found, axes, colours)
+        return draw_calendar(found, axes, colours, title="Failures by weekday and hour")
 
 
-def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme) -> Axes:
+def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
     """Draw a computed calendar on Axes from `drawing`."""
     if not found.total:
+        heading(ax, title, theme)
         return say(ax, f"No failures{_left_out(found)}", theme)
-    draw_cells(ax, found.counts, theme)
+    above = draw_cells(ax, found.counts, theme)
+    heading(ax, title, theme, above=above)
     name_rows(ax, range(7), WEEKDAYS)
     step = next(step for step in (1, 2, 3, 6, 12) if inches(ax) / (24 / step) > _HOUR or step == 12)  # noqa: PLR2004 - noon
     ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])

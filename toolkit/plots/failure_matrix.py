@@ -7,7 +7,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, fitting_numbers
-from toolkit.plots.axis import CHARACTER, inches, label_axis, name_rows, rows_that_fit
+from toolkit.plots.axis import CHARACTER, heading, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import as_written, drawable, say
@@ -63,16 +63,18 @@ def plot_failure_matrix(
             failures, rows, columns, top_rows=min(top, rows_that_fit(axes) - 1),
             top_columns=max(1, int(inches(axes) * 0.6 / _COLUMN)),
         )  # fmt: skip
-        return draw_matrix(found, axes, colours, columns=columns)
+        return draw_matrix(found, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")
 
 
-def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str) -> Axes:
+def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str, title: str = "") -> Axes:
     """Draw a computed matrix on Axes from `drawing`; `columns` is what the columns are."""
     if not found.total:
+        heading(ax, title, theme)
         return say(ax, "No failures", theme)
-    draw_cells(ax, found.counts, theme)
+    above = draw_cells(ax, found.counts, theme)
     totals = [f"{total:,}" for total in found.counts.sum(axis=1).tolist()]
-    name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
+    prefix = name_rows(ax, range(len(found.rows)), found.rows, notes=totals)
+    heading(ax, title, theme, prefix=prefix, above=above)
     _name_columns(ax, found)
     total = counted(found.total, "failure")
     label_axis(ax.xaxis, f"{drawable(columns, longest=24)}, and failures; {total} in all", theme)

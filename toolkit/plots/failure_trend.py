@@ -10,24 +10,28 @@ import numpy as np
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.trend import FailureTrend, failure_trend
+from toolkit.analysis.trend import FailureTrend, failure_trend, readable_top
 from toolkit.analysis.wording import counted, moment, short_number, span
 from toolkit.errors import InputError
 from toolkit.plots.axis import (
     CHARACTER,
     DAY,
     count_axis,
+    cut,
+    heading,
     inches,
     label_axis,
+    legend,
     name_rows,
+    name_tops,
     rows_that_fit,
     time_axis,
 )
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
-from toolkit.plots.texts import as_written, drawable, say
+from toolkit.plots.texts import drawable, say, without_prefix
 
-_LEGEND_COLUMNS: Final = 3
+_NARROW: Final = 4.6  # inches up to which a legend stands above the Axes
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
@@ -61,8 +65,9 @@ def plot_failure_trend(
         How many groups to tell apart, 1 to 8; the rest is one group. Where rows do not fit the height of the
         Axes, there are fewer.
     layout : {"stacked", "facets", "ranked"}
-        Bars on one another; a row of bars for each group, on one scale; or a row of cells for each group, the
-        one with the most failures at the top, coloured by count.
+        Bars on one another; a row of bars for each group, each on its own scale; or a row of cells for each
+        group, the one with the most failures at the top, coloured by count. Where one burst would flatten
+        all other bars, the axis is cut: it says so, and the burst carries its count.
     now : datetime, optional
         The axis goes on to this time. Default: to the last failure.
     ax : matplotlib.axes.Axes, optional
@@ -95,60 +100,101 @@ def plot_failure_trend(
         )
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
-        # a legend may take two fifths of the height, rows of their own all of it
-        rows = rows_that_fit(axes) * 2 // 5 if layout == "stacked" else rows_that_fit(axes) - 1
+        # a legend above takes room that bars need, rows of their own all of it
+        rows = rows_that_fit(axes) - 1
+        if layout == "stacked" and inches(axes) < _NARROW:
+            rows = rows_that_fit(axes) // 6
         trend = failure_trend(
             failures, by=by, freq=freq, top=min(top, max(rows, 1), len(colours.series) - 1), now=now
         )
-        return draw_trend(trend, axes, colours, layout=layout)
+        title = f"Failures over time, by {by}" if by else "Failures over time"
+        return draw_trend(trend, axes, colours, layout=layout, title=title)
 
 
-def draw_trend(trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked") -> Axes:
+def draw_trend(
+    trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked", title: str = ""
+) -> Axes:
     """Draw a computed trend on Axes from `drawing`."""
     if trend.total <= 1:
+        heading(ax, title, theme)
         return say(ax, _sentence(trend), theme)
     # days since 1970, which is what matplotlib's date axes count
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
     width = trend.step / DAY
-    if layout == "ranked":
-        _cells(trend, ax, theme, left, width)
-    elif layout == "facets":
-        _facets(trend, ax, theme, left, width)
-    else:
-        _stack(trend, ax, theme, left, width)
-    time_axis(ax, left[0], left[-1] + width)
+    ax.set_xlim(left[0], left[-1] + width)
+    draw = {"ranked": _cells, "facets": _facets, "stacked": _stack}[layout]
+    prefix, beside, above = draw(trend, ax, theme, left, width)
+    time_axis(ax, left[0], left[-1] + width, taken=beside)
     label_axis(ax.xaxis, _time_label(trend), theme)
+    heading(ax, title, theme, prefix=prefix, above=above)
     return ax
 
 
-def _stack(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
+def _stack(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> tuple[str, float, float]:
     base = np.zeros(len(left))
     for number, heights in enumerate(trend.counts):
         _bars(trend, ax, theme, number, left, width, heights, base)
         base = base + heights
     count_axis(ax, "failures", theme)
+    prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
-        _legend(ax, trend, theme)
+        names, prefix = without_prefix(trend.groups)
+        longest = max(12, min(32, int(inches(ax) * 0.32 / CHARACTER) - 6))
+        totals = [short_number(total) for total in trend.counts.sum(axis=1).tolist()]
+        texts = [
+            f"{drawable(name, longest=longest)}  {total}" for name, total in zip(names, totals, strict=True)
+        ]
+        beside, above = legend(ax, ax.containers, texts, theme)
+    top = readable_top(base)
+    if top < base.max():
+        above += cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
+        label_axis(
+            ax.yaxis,
+            f"failures\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})",
+            theme,
+        )
+    return prefix, beside, above
 
 
-def _facets(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
-    tallest = int(trend.counts.max())
-    for number, counts in enumerate(trend.counts):
-        _bars(trend, ax, theme, number, left, width, counts * (0.85 / tallest), np.full(len(left), -number))
-    _row_names(trend, ax, [-number for number in range(len(trend.groups))])
-    ax.set_ylim(-len(trend.groups) + 0.9, 1)
-    label_axis(ax.yaxis, f"failures\n(tallest bar: {short_number(tallest)})", theme)
+def _facets(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> tuple[str, float, float]:
+    tops = [readable_top(counts) for counts in trend.counts]
+    places = [-number for number in range(len(trend.groups))]
+    for number, (counts, top) in enumerate(zip(trend.counts, tops, strict=True)):
+        heights = np.minimum(counts / top, 1) * 0.85
+        _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
+        if counts.max() > top:
+            _mark(ax, theme, left + width / 2, counts, -number + 0.85, width)
+    prefix = _row_names(trend, ax, places)
+    name_tops(ax, "failures", theme, places, tops)
+    return prefix, 0.5, 0.0
 
 
-def _cells(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
-    draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
-    _row_names(trend, ax, range(len(trend.groups)))
-    label_axis(ax.yaxis, f"failures\n(brightest cell: {short_number(int(trend.counts.max()))})", theme)
+def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, width: float) -> None:
+    """Write the count of a row's tallest bar, which is cut, beside its top."""
+    number = int(counts.argmax())
+    right = number < len(counts) * 0.8
+    side = middles[number] + (width if right else -width) / 2
+    ax.annotate(
+        f"\N{BLACK UP-POINTING TRIANGLE} {int(counts[number]):,}", xy=(side, top),
+        xytext=(3 if right else -3, 1), textcoords="offset points", ha="left" if right else "right",
+        va="top", color=theme.ink, fontsize=8,
+    )  # fmt: skip
 
 
-def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> None:
+def _cells(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> tuple[str, float, float]:
+    above = draw_cells(ax, trend.counts, theme, edges=np.append(left, left[-1] + width))
+    return _row_names(trend, ax, list(range(len(trend.groups)))), 0.0, above
+
+
+def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> str:
     totals = [short_number(total) for total in trend.counts.sum(axis=1).tolist()]
-    name_rows(ax, places, trend.groups, notes=totals)
+    return name_rows(ax, places, trend.groups, notes=totals)
 
 
 def _bars(
@@ -186,21 +232,3 @@ def _time_label(trend: FailureTrend) -> str:
     if trend.undated:
         notes.append(f"{counted(trend.undated, 'failure')} without a usable time left out")
     return "\n".join(notes)
-
-
-def _legend(ax: Axes, trend: FailureTrend, theme: Theme) -> None:
-    room = inches(ax)
-    longest = max(16, min(48, int(room / CHARACTER) - 8))
-    totals = trend.counts.sum(axis=1).tolist()
-    names = [
-        f"{drawable(name, longest=longest)}  {short_number(total)}"
-        for name, total in zip(trend.groups, totals, strict=True)
-    ]
-    columns = max(1, min(_LEGEND_COLUMNS, int(room / (max(map(len, names)) * CHARACTER + 0.5))))
-    # handles and labels are given: a label that matplotlib finds by itself vanishes when it begins with "_"
-    legend = ax.legend(
-        ax.containers, names, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=columns, frameon=False,
-        fontsize=9, labelcolor=theme.ink, handlelength=1.4, handleheight=0.7,
-        handletextpad=0.8, labelspacing=0.4, columnspacing=1.6, borderpad=0.2, borderaxespad=0.3,
-    )  # fmt: skip
-    as_written(legend.get_texts())

@@ -4,25 +4,24 @@ from __future__ import annotations
 
 from typing import Final
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm, to_hex
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from toolkit.analysis.wording import fitting_numbers
+from toolkit.analysis.trend import readable_top
+from toolkit.analysis.wording import fitting_numbers, short_number
 from toolkit.plots.axis import CHARACTER, inches, inches_high
-from toolkit.plots.style import Theme
+from toolkit.plots.style import FONT, Theme
 
-_COLOURS: Final = "cividis"  # the same order of lightness for every eye, and in grey
-_ROOT: Final = 0.5  # counts are skewed: on a straight scale one large cell leaves all others dark
 _HIGH: Final = 0.15  # inches a number needs upwards
-_BRIGHT: Final = 0.179  # luminance above which black on it reads better than white
+_MANY: Final = 5  # the colour of the theme's from which on texts are those for many
 
 
 def draw_cells(
     ax: Axes, counts: NDArray[np.int64], theme: Theme, *, edges: NDArray[np.float64] | None = None
-) -> None:
+) -> float:
     """Draw a matrix of counts, the first row at the top; a cell without a count has no colour.
 
     Parameters
@@ -35,19 +34,26 @@ def draw_cells(
     edges : numpy.ndarray, optional
         Horizontal edges of the columns, shape (columns + 1,).
 
-    Counts are written into the cells, the second sign beside colour, where all of them fit.
+    Counts are written into the cells, the second sign beside colour, where all of them fit; where not, there
+    is a key.
+
+    Returns
+    -------
+    float
+        Inches that the key to the colours takes above the Axes.
     """
     rows, columns = counts.shape
     edges = np.arange(columns + 1) - 0.5 if edges is None else edges
-    most = max(int(counts.max(initial=0)), 1)
-    # the darkest colours would not be told from a dark background
-    low = 0 if _luminance(theme.paper) > _BRIGHT else -0.1 * most
-    scale = PowerNorm(_ROOT, low, most)
-    palette = mpl.colormaps[_COLOURS]
+    bounds = _bounds(counts, len(theme.heat))
+    levels = np.searchsorted(bounds, counts, side="left")
+    shown = [
+        theme.heat[place] for place in np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
+    ]
     narrowest = inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(
-        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=palette, norm=scale,
-        shading="flat", snap=False, edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
+        edges, np.arange(rows + 1) - 0.5, np.ma.masked_equal(counts, 0), cmap=ListedColormap(shown),
+        norm=BoundaryNorm([0.5, *(bound + 0.5 for bound in bounds)], len(shown)), shading="flat", snap=False,
+        edgecolors=theme.paper, linewidth=min(1.0, 8 * narrowest),
     )  # fmt: skip
     ax.set_xlim(edges[0], edges[-1])
     ax.set_ylim(rows - 0.5, -0.5)
@@ -57,24 +63,44 @@ def draw_cells(
     room = int(inches(ax) / columns / (CHARACTER * 0.9)) - 1
     written = fitting_numbers(counts.ravel().tolist(), room)
     if max(map(len, written), default=0) > room or inches_high(ax) / rows < _HIGH:
-        return
+        return _key(ax, bounds, shown, theme)
     middle = (edges[:-1] + edges[1:]) / 2
     for row, column in np.argwhere(counts > 0):
-        count = int(counts[row, column])
-        ink = "#000000" if _luminance(to_hex(palette(scale(count)))) > _BRIGHT else "#ffffff"
+        many = theme.heat.index(shown[levels[row, column]]) >= _MANY
         ax.text(
-            middle[column],
-            row,
-            written[row * columns + column],
-            ha="center",
-            va="center",
-            color=ink,
-            fontsize=8,
-        )
+            middle[column], row, written[row * columns + column], ha="center", va="center",
+            color=theme.on_many if many else theme.on_few, fontsize=8,
+        )  # fmt: skip
+    return 0.0
 
 
-def _luminance(colour: str) -> float:
-    """Relative luminance of an sRGB colour as WCAG 2 defines it."""
-    parts = [int(colour[place : place + 2], 16) / 255 for place in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]  # noqa: PLR2004 - the definition's own
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
+    """The highest count of each colour, evenly by the root of the count: counts are skewed.
+
+    Where a burst stands out from all others, it has the last colour for itself.
+    """
+    most = int(counts.max(initial=1))
+    top = min(most, round(readable_top(counts.ravel())))
+    steps = levels - (top < most)
+    return sorted({max(1, round(top * (step / steps) ** 2)) for step in range(1, steps + 1)} | {most})
+
+
+def _key(ax: Axes, bounds: list[int], shown: list[str], theme: Theme) -> float:
+    """Which colours stand for how many failures, above the right end of the Axes."""
+    most = max(2, min(5, int(inches(ax) / 0.7)))
+    some = sorted({round(place) for place in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
+    patches = [Patch(facecolor=shown[place], edgecolor=theme.grid, linewidth=0.6) for place in some]
+    lowest = [1, *(bound + 1 for bound in bounds)]
+    names = [_span(lowest[place], bounds[place]) for place in some]
+    ax.legend(
+        patches, names, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(names), frameon=False,
+        prop={"family": FONT, "size": 8}, labelcolor=theme.muted, handlelength=1.0, handleheight=0.8,
+        handletextpad=0.3, labelspacing=0.3, columnspacing=0.8, borderpad=0.0, borderaxespad=0.4,
+        markerscale=1.0, shadow=False, fancybox=False,
+    )  # fmt: skip
+    return 0.2
+
+
+def _span(low: int, high: int) -> str:
+    first, last = short_number(low), short_number(high)
+    return first if first == last else f"{first}\N{EN DASH}{last}"

@@ -9,12 +9,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from toolkit.plots.axis import inches_high
+from toolkit.plots.axis import CHARACTER, inches, inches_high
 from toolkit.plots.style import Theme
 from toolkit.plots.texts import drawable
 
 DASHES: Final = (
-    "-", "--", "-.", ":", (0, (6, 1)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (4, 1, 1, 1, 1, 1)), (0, (1, 3)),
+    "-", (0, (3.7, 1.6)), (0, (6.4, 1.6, 1, 1.6)), (0, (1, 1.65)),
+    (0, (6, 1)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (4, 1, 1, 1, 1, 1)), (0, (1, 3)),
 )  # fmt: skip
 MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", ".")
 """The second signs, beside colour: one a line, in order."""
@@ -34,11 +35,12 @@ def name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: The
     names : sequence of str
     theme : Theme
     """
+    longest = max(12, min(32, int(inches(ax) * 0.34 / CHARACTER)))
     low, high = ax.get_ylim()
     gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
     for number, place in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
         ax.annotate(
-            drawable(names[number], longest=18), xy=(1, place), xycoords=("axes fraction", "data"),
+            drawable(names[number], longest=longest), xy=(1, place), xycoords=("axes fraction", "data"),
             xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, annotation_clip=False,
             color=theme.ink, parse_math=False,
         )  # fmt: skip

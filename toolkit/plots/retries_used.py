@@ -7,7 +7,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.wording import counted
-from toolkit.plots.axis import count_axis, label_axis, whole_axis
+from toolkit.plots.axis import count_axis, heading, label_axis, legend, whole_axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
@@ -45,6 +45,8 @@ def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeN
     found = retries_used(frame)
     left_out = f" ({counted(found.left_out, 'row')} without a number)" if found.left_out else ""
     with drawing(ax, colours) as axes:
+        title = "Retries allowed to failures" if found.allowed_only else "Retries made for callbacks"
+        heading(axes, title, colours)
         if not found.total:
             return say(axes, f"No retries known{left_out}", colours)
         axes.bar(
@@ -52,7 +54,7 @@ def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeN
             edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
         if found.others.any():
-            _others(found, axes, colours)
+            heading(axes, title, colours, above=_others(found, axes, colours))
         count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
         whole_axis(axes, 0.4)
         axes.set_xlim(-0.6, len(found.retries) - 0.4)
@@ -60,12 +62,9 @@ def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeN
         return axes
 
 
-def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> None:
+def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
     ax.bar(
         found.retries, found.others, width=0.8, bottom=found.used_up, color=theme.series[1], hatch=HATCHES[1],
         edgecolor=theme.paper, linewidth=0,
     )  # fmt: skip
-    ax.legend(
-        ax.containers, ["retries used up", "retries left"], loc="lower left", bbox_to_anchor=(0, 1.0),
-        ncols=2, frameon=False, fontsize=9, labelcolor=theme.ink, borderaxespad=0.3,
-    )  # fmt: skip
+    return legend(ax, ax.containers, ["retries used up", "retries left"], theme)[1]

@@ -8,9 +8,8 @@ from matplotlib.markers import MarkerStyle
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.rankings import score_moves
-from toolkit.analysis.wording import counted
-from toolkit.plots.axis import label_axis, number_axis
-from toolkit.plots.style import FONT, ThemeName, drawing, theme_named
+from toolkit.plots.axis import heading, label_axis, legend, number_axis
+from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
 
 
@@ -54,8 +53,8 @@ def plot_score_comparison(
     >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
     >>> ax = plot_score_comparison(before, after, ax=Figure().add_subplot())
-    >>> ax.get_title(loc="left")
-    '1 hit in both, 1 only before, 1 only after'
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['1 in both', '1 only before', '1 only after', 'equal scores']
     """
     colours = theme_named(theme)
     moves = score_moves(before, after)
@@ -66,13 +65,18 @@ def plot_score_comparison(
     with drawing(ax, colours) as axes:
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both
+        title = f"Scores: {first} and {second}"
+        texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
         if not (both.any() or lost.any() or new.any()):
+            heading(axes, title, colours)
             return say(axes, "No hits with a finite score", colours)
         values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
         low, high = float(values.min()), float(values.max())
         room = (high - low) * 0.06 or 0.5
         margin = low - room
-        axes.plot([margin, high], [margin, high], color=colours.grid, linewidth=1, zorder=0)
+        axes.plot(
+            [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
+        )
         kinds = (
             (x[both], y[both], "o", 0),
             (x[lost], np.full(lost.sum(), margin), "v", 3),
@@ -88,11 +92,7 @@ def plot_score_comparison(
         number_axis(axes, axes.yaxis)
         label_axis(axes.xaxis, f"score {first}", colours)
         label_axis(axes.yaxis, f"score {second}", colours)
-        title = (
-            f"{counted(int(both.sum()), 'hit')} in both, {lost.sum()} only {first}, {new.sum()} only {second}"
-        )
-        axes.set_title(
-            title, color=colours.ink, fontsize=9, loc="left", y=1.0, pad=6, parse_math=False, wrap=True,
-            usetex=False, fontfamily=FONT,
-        )  # fmt: skip
+        handles = [*axes.collections, axes.lines[0]]
+        _, above = legend(axes, handles, [*texts, "equal scores"], colours)
+        heading(axes, title, colours, above=above)
         return axes

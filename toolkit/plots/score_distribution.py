@@ -12,7 +12,7 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.scores import ScoreBins, score_bins
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.errors import InputError
-from toolkit.plots.axis import count_axis, label_axis, name_rows, number_axis
+from toolkit.plots.axis import count_axis, heading, label_axis, name_rows, name_tops, number_axis
 from toolkit.plots.lines import DASHES, name_lines
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
@@ -77,6 +77,7 @@ def plot_score_distribution(
     found = score_bins(hits, by=by, bins=bins, top=min(top, len(colours.series) - 1))
     kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
     with drawing(ax, colours) as axes:
+        heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
         if found.total <= 1:
             return say(axes, _sentence(found), colours)
         label = "score (higher is nearer)"
@@ -133,43 +134,38 @@ def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
 
 
 def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
-    """Cumulative shares at the bins' edges, so that what is drawn is what `score_bins` counted."""
-    for number, counts in enumerate(found.counts):
-        shares = np.concatenate([[0.0], np.cumsum(counts) / counts.sum()])
+    low, high = found.edges[0], found.edges[-1]
+    for number, scores in enumerate(found.scores):
+        places = np.concatenate([[low], scores, [high]])
+        shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(
-            found.edges, shares, color=theme.series[number], linestyle=DASHES[number], linewidth=1.6,
-            drawstyle="steps-pre",
+            places, shares, color=theme.series[number], linestyle=DASHES[number], linewidth=1.6,
+            drawstyle="steps-post",
         )  # fmt: skip
-    ax.set_xlim(found.edges[0], found.edges[-1])
+    ax.set_xlim(low, high)
     ax.set_ylim(0, 1.03)
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
     number_axis(ax, ax.yaxis)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
     label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(found.groups) > 1:
-        _name_from_the_middle(found, ax, theme)
-
-
-def _name_from_the_middle(found: ScoreBins, ax: Axes, theme: Theme) -> None:
-    """All shares end at 100 %: names stand in the order of the medians, the highest score at the bottom."""
-    medians = [found.edges[np.searchsorted(np.cumsum(counts), counts.sum() / 2)] for counts in found.counts]
-    span = found.edges[-1] - found.edges[0]
-    name_lines(ax, [1 - (median - found.edges[0]) / span for median in medians], _named(found), theme)
+        # all shares end at 100 %: names stand in the order of the medians, the highest score at the bottom
+        ends = [1 - (np.median(scores) - low) / (high - low) for scores in found.scores]
+        name_lines(ax, ends, _named(found), theme)
 
 
 def _named(found: ScoreBins) -> list[str]:
-    totals = found.counts.sum(axis=1).tolist()
+    totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
     return [
-        f"{drawable(name, longest=12)} ({short_number(total)})"
-        for name, total in zip(found.groups, totals, strict=True)
+        f"{drawable(name, longest=26)} ({total})" for name, total in zip(found.groups, totals, strict=True)
     ]
 
 
 def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
-    tallest = int(found.counts.max())
-    for number in range(len(found.groups)):
-        _bars(found, number, ax, theme, height=0.85 / tallest, bottom=-number)
+    tops = found.counts.max(axis=1).clip(1).tolist()
+    places = [-number for number in range(len(tops))]
+    for number, top in enumerate(tops):
+        _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
-    name_rows(ax, [-number for number in range(len(totals))], found.groups, notes=totals)
-    ax.set_ylim(-len(totals) + 0.9, 1)
-    column = drawable(by, longest=24)
-    label_axis(ax.yaxis, f"{column} (hits)\ntallest bar: {counted(tallest, 'hit')}", theme)
+    prefix = name_rows(ax, places, found.groups, notes=totals)
+    name_tops(ax, "hits", theme, places, tops)
+    heading(ax, f"Scores of hits, by {by}", theme, prefix=prefix)

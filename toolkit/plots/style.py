@@ -37,6 +37,10 @@ class Theme:
         Text, lesser text, lines, background.
     series : tuple of str
         One colour a series, in order; the last is for what was merged.
+    heat : tuple of str
+        From few, which is near the background, to many.
+    on_few, on_many : str
+        Text on the first five colours of `heat`, and on the others.
     """
 
     ink: str
@@ -44,6 +48,9 @@ class Theme:
     grid: str
     paper: str
     series: tuple[str, ...]
+    heat: tuple[str, ...]
+    on_few: str
+    on_many: str
 
 
 THEMES: Final[dict[ThemeName, Theme]] = {
@@ -55,6 +62,11 @@ THEMES: Final[dict[ThemeName, Theme]] = {
         series=(
             "#0072b2", "#e69f00", "#009e73", "#d55e00", "#56b4e9", "#cc79a7", "#b8a900", "#4b4f9c", "#8a929b",
         ),
+        heat=(
+            "#e3eef9", "#cbdff2", "#aed0e8", "#8cbddf", "#67a8d4", "#2b76b4", "#1a5f9e", "#0c4683", "#082f63",
+        ),
+        on_few="#10151a",
+        on_many="#fdfeff",
     ),
     "dark": Theme(
         ink="#e8ebee",
@@ -64,6 +76,11 @@ THEMES: Final[dict[ThemeName, Theme]] = {
         series=(
             "#56b4e9", "#e69f00", "#1fc095", "#ef7a2a", "#3b8fd0", "#dd93bb", "#f0e442", "#9ea2f0", "#8a929b",
         ),
+        heat=(
+            "#1d3346", "#1f4059", "#234e6e", "#275d84", "#2c6a98", "#55a3d6", "#7fbde4", "#abd6f0", "#d8eefb",
+        ),
+        on_few="#fdfeff",
+        on_many="#10151a",
     ),
 }  # fmt: skip
 

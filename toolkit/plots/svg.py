@@ -36,7 +36,8 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
         Begins every id, so that several figures stand on one page.
     theme : Theme
         What the figure was drawn with: its colours become CSS variables (``--plot-ink``, ``--plot-muted``,
-        ``--plot-grid``, ``--plot-paper``, ``--plot-0`` …) with the theme's value where a page sets none.
+        ``--plot-grid``, ``--plot-paper``, ``--plot-0`` …, ``--plot-heat-0`` …,
+        ``--plot-on-few``, ``--plot-on-many``) with the theme's value where a page sets none.
 
     Returns
     -------
@@ -57,6 +58,8 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
     ids = {name: f"{prefix}-{number}" for number, name in enumerate(names)}  # matplotlib's are random
     variables = {theme.ink: "ink", theme.muted: "muted", theme.grid: "grid", theme.paper: "paper"}
     variables |= {colour: str(number) for number, colour in enumerate(theme.series)}
+    variables |= {colour: f"heat-{number}" for number, colour in enumerate(theme.heat)}
+    variables |= {theme.on_few: "on-few", theme.on_many: "on-many"}
     body = "".join(_markup(child, ids, variables) for child in root)
     labels = f"{prefix}-title {prefix}-description"
     return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from os.path import commonprefix
 from typing import Final
 
 from matplotlib.axes import Axes
@@ -33,6 +35,20 @@ def drawable(value: object, *, longest: int = _LONGEST) -> str:
         for character in _shortened(line, longest)
     )
     return text or "(empty)"
+
+
+def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
+    """Addresses without what all of them begin with, to a slash, and that beginning; others as they are.
+
+    >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
+    (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
+    """
+    addresses = {name for name in names if "://" in name}
+    if len(addresses) < 2:  # noqa: PLR2004 - one address alone stays whole
+        return list(names), ""
+    prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
+    prefix = prefix[: prefix.rfind("/") + 1]
+    return [(name.removeprefix(prefix) or "/") if name in addresses else name for name in names], prefix
 
 
 def _shortened(line: str, longest: int) -> str:

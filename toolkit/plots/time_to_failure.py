@@ -10,7 +10,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.delays import FailureDelays, failure_delays
 from toolkit.analysis.wording import counted, span
-from toolkit.plots.axis import count_axis, inches, label_axis
+from toolkit.plots.axis import count_axis, heading, inches, label_axis
 from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
@@ -54,6 +54,7 @@ def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: 
     colours = theme_named(theme)
     found = failure_delays(failures)
     with drawing(ax, colours) as axes:
+        heading(axes, "Time from creation to failure", colours)
         if not found.total:
             return say(axes, f"No failures with both times{_left_out(found)}", colours)
         places = np.arange(len(found.counts))

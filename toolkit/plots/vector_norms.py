@@ -6,8 +6,7 @@ from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.norms import NormBins, norm_bins
-from toolkit.analysis.wording import counted
-from toolkit.plots.axis import count_axis, label_axis, number_axis
+from toolkit.plots.axis import count_axis, heading, label_axis, number_axis
 from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
 from toolkit.plots.texts import say
 
@@ -33,7 +32,7 @@ def plot_vector_norms(
     Returns
     -------
     matplotlib.axes.Axes
-        With a sentence instead of bars where there is no usable vector, or all have one length.
+        With a sentence instead of bars where there is no usable vector.
 
     Raises
     ------
@@ -53,10 +52,17 @@ def plot_vector_norms(
     colours = theme_named(theme)
     found = norm_bins(vectors, bins=bins)
     with drawing(ax, colours) as axes:
-        if len(found.counts) <= 1:
-            return say(axes, _sentence(found), colours)
+        heading(axes, "Lengths of vectors", colours)
+        if not found.total:
+            return say(axes, f"No usable vectors{_aside(found)}", colours)
+        left, widths = found.edges[:-1], found.edges[1:] - found.edges[:-1]
+        if len(found.counts) == 1:
+            # all of one length: a thin bar there, in the middle of a bin that is a whole unit wide
+            length = float(left[0] + widths[0] / 2)
+            left, widths = left + 0.49 * widths, 0.02 * widths
+            heading(axes, f"Lengths of vectors: all {found.total:,} of length {length:.4g}", colours)
         axes.bar(
-            found.edges[:-1], found.counts, width=(found.edges[1:] - found.edges[:-1]) * 0.94, align="edge",
+            left, found.counts, width=widths * 0.94, align="edge",
             color=colours.series[0], hatch=HATCHES[0], edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
         number_axis(axes, axes.xaxis)
@@ -64,13 +70,6 @@ def plot_vector_norms(
         count_axis(axes, "vectors", colours)
         label_axis(axes.xaxis, f"length of the vector{_aside(found)}", colours)
         return axes
-
-
-def _sentence(found: NormBins) -> str:
-    if not found.total:
-        return f"No usable vectors{_aside(found)}"
-    length = (found.edges[0] + found.edges[-1]) / 2
-    return f"{counted(found.total, 'vector')} of length {length:.4g}{_aside(found)}"
 
 
 def _aside(found: NormBins) -> str:

@@ -56,7 +56,7 @@ class Charts:
             ),
             "matrix": (
                 self.matrix.total > 1, "Failures by workflow and response status",
-                f"{len(self.matrix.rows)} by {len(self.matrix.columns)} cells, the brightest with {most}",
+                f"{len(self.matrix.rows)} by {len(self.matrix.columns)} cells, the strongest with {most}",
                 rows,
                 lambda ax, theme: draw_matrix(self.matrix, ax, theme, columns="response status"),
             ),

@@ -1,0 +1,180 @@
+"""What a reader sees: titles, legends, names without what all share, bursts that do not flatten the rest."""
+
+from __future__ import annotations
+
+import io
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.figure import Figure
+
+from toolkit import plots
+from toolkit.analysis import score_bins
+from toolkit.plots.style import THEMES
+
+PREFIX = "https://shop.example.com/flows/"
+NAMES = ["orders/fulfil", "orders/confirm", "legacy/sync", "reports/render"]
+
+
+def axes(width=9.0, height=3.6):
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def burst(most=1_000):
+    """Four workflows that fail about twenty times a day, and one day on which one of them fails often."""
+    days = pd.date_range("2026-03-01", periods=20, freq="D", tz="UTC")
+    when = [day for number, day in enumerate(days) for _ in range(20 + number % 3)] + [days[12]] * most
+    names = [
+        PREFIX + NAMES[0] if number % 2 else PREFIX + NAMES[1 + number % 3] for number in range(len(when))
+    ]
+    names[-most:] = [PREFIX + NAMES[0]] * most
+    return pd.DataFrame(
+        {"failed_at": when, "created_at": when, "workflow_url": names, "response_status": 500}
+    )
+
+
+def luminance(colour):
+    """As WCAG 2 defines it."""
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in to_rgb(colour)]
+    return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+
+def contrast(one, other):
+    low, high = sorted([luminance(one), luminance(other)])
+    return (high + 0.05) / (low + 0.05)
+
+
+def said(ax):
+    return " ".join(ax.get_ylabel().split())
+
+
+def test_every_plot_has_a_title(plot):
+    """At the left above each plot, also where there is nothing to draw."""
+    assert plot.draw(60, ax=axes()).get_title(loc="left")
+    assert plot.draw(0, ax=axes()).get_title(loc="left")
+
+
+@pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
+def test_what_all_names_begin_with_is_said_once(layout):
+    """Workflows are named without their common address, which stands above them."""
+    ax = plots.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
+    legend = ax.get_legend().get_texts() if layout == "stacked" else ax.get_yticklabels()
+    names = [text.get_text() for text in legend]
+    assert all(any(name.startswith(short) for short in NAMES) for name in names)
+    assert [text.get_text() for text in ax.texts].count(f"names begin with {PREFIX}") == 1
+
+
+def test_a_burst_does_not_flatten_the_rest():
+    """The axis is cut, says so, and the burst carries its count; without one nothing is cut."""
+    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
+    low, high = ax.get_ylim()
+    assert (low, high) == (0, 22 * 1.25)
+    assert "cut at 28" in said(ax)
+    assert "\N{BLACK UP-POINTING TRIANGLE} 1,020" in [text.get_text() for text in ax.texts]
+    plain = plots.plot_failure_trend(burst(1), by="workflow_url", freq="1d", ax=axes())
+    assert "cut" not in said(plain)
+    assert not [text for text in plain.texts if "\N{BLACK UP-POINTING TRIANGLE}" in text.get_text()]
+
+
+def test_facets_have_scales_of_their_own():
+    """In each row the tallest bar, or all but the burst, has the full height; the scale is said."""
+    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())
+    rows = itertools.groupby(
+        sorted((bar.get_y(), bar.get_height()) for bar in ax.patches), lambda bar: bar[0]
+    )
+    heights = {place: [height for _, height in bars] for place, bars in rows}
+    assert all(max(one) == pytest.approx(0.85) for one in heights.values())
+    assert np.median(heights[0.0]) > 0.5
+    assert "each row has its own scale" in said(ax)
+
+
+def test_the_legend_leaves_the_plot_its_height():
+    """Beside the bars where there is room; else above them, and the bars keep half of the figure."""
+    for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.35)):
+        ax = plots.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
+        ax.figure.canvas.draw()
+        assert ax.get_position().height > least, (width, ax.get_position())
+
+
+@pytest.mark.parametrize("theme", THEMES.values(), ids=list(THEMES))
+def test_colours_of_cells_go_from_the_background_to_the_other_end(theme):
+    """Few is near the background, each step is further from it, and texts on every step are legible."""
+    far = [contrast(colour, theme.paper) for colour in theme.heat]
+    assert far == sorted(far)
+    assert 1.1 < far[0] < 1.6
+    assert far[-1] > 9
+    inks = [theme.on_few] * 5 + [theme.on_many] * 4
+    assert min(contrast(ink, colour) for ink, colour in zip(inks, theme.heat, strict=True)) >= 4.5
+    assert contrast(theme.ink, theme.paper) >= 4.5
+    assert contrast(theme.muted, theme.paper) >= 4.5
+
+
+def test_most_of_a_ranked_picture_is_light():
+    """Around a burst, cells of ordinary counts differ from each other and stay lighter than the burst."""
+    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="ranked", ax=axes())
+    mesh = ax.collections[0]
+    colours = mesh.to_rgba(mesh.get_array()).reshape(-1, 4)
+    bright = [luminance(to_hex(colour)) for colour in colours if colour[3]]
+    assert min(bright) < 0.05
+    assert sorted(bright)[1] > 0.05
+    drawn = io.BytesIO()
+    ax.figure.savefig(drawn, format="rgba", dpi=50)
+    pixels = np.frombuffer(drawn.getvalue(), dtype=np.uint8).reshape(-1, 4)[:, :3]
+    assert pixels.mean() > 150
+
+
+@pytest.mark.parametrize("name", THEMES)
+def test_texts_in_cells_are_legible(name):
+    """The count written in a cell has a contrast of 4.5 with the colour of the cell."""
+    ax = plots.plot_failure_matrix(burst(), ax=axes(), theme=name)
+    mesh = ax.collections[0]
+    colours = [to_hex(one) for one in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
+    inks = [text.get_color() for text in ax.texts if text.get_text()[0].isdigit()]
+    assert len(inks) == len(colours) == 4
+    assert min(contrast(ink, colour) for ink, colour in zip(inks, colours, strict=True)) >= 4.5
+
+
+def test_shares_are_exact():
+    """A share steps at each score, not at the edges of bins."""
+    hits = pd.DataFrame({"query": 0, "score": [0.1, 0.25, 0.25, 0.9]})
+    ax = plots.plot_score_distribution(hits, kind="ecdf", bins=2, ax=axes())
+    assert ax.lines[0].get_xdata().tolist() == [0.1, 0.1, 0.25, 0.25, 0.9, 0.9]
+    assert ax.lines[0].get_ydata().tolist() == [0, 0.25, 0.5, 0.75, 1, 1]
+    assert ax.lines[0].get_drawstyle() == "steps-post"
+    assert [one.tolist() for one in score_bins(hits).scores] == [[0.1, 0.25, 0.25, 0.9]]
+
+
+def test_queries_are_named_by_their_text():
+    """By what was asked, as the frame knows it; equal texts are told apart, vectors keep their number."""
+    hits = pd.DataFrame({"query": [0, 0, 1, 1, 2, 2, 3, 3], "rank": [1, 2] * 4, "score": [0.9, 0.1] * 4})
+    hits.attrs["queries"] = [
+        {"data": "no route"},
+        {"vector": {"dimension": 3}},
+        {"data": "twice"},
+        {"data": "twice"},
+    ]
+    expected = ["no route", "1", "twice (2)", "twice (3)"]
+    assert [text.get_text() for text in plots.plot_score_by_rank(hits, ax=axes()).texts] == expected
+    rows = plots.plot_score_distribution(hits, ax=axes()).get_yticklabels()
+    assert [text.get_text() for text in rows] == [f"{name} (2)" for name in expected]
+
+
+def test_vectors_of_one_length_are_a_plot():
+    """A bar stands at their length, and the title says that it is that of all."""
+    ax = plots.plot_vector_norms(pd.DataFrame({"vector": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]}), ax=axes())
+    (bar,) = ax.patches
+    assert bar.get_height() == 3
+    assert bar.get_x() < 1 < bar.get_x() + bar.get_width()
+    assert "all 3 of length 1" in ax.get_title(loc="left")
+
+
+def test_series_are_told_apart_by_colour_blind_eyes():
+    """The first colours of a theme still differ when red and green are one."""
+    # F. Viénot, H. Brettel and J. D. Mollon (1999), deuteranopia
+    deuteranope = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1.0]])
+    for theme in THEMES.values():
+        seen = [deuteranope @ np.array(to_rgb(colour)) for colour in theme.series[:4]]
+        assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 0.12
