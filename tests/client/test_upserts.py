@@ -123,3 +123,15 @@ def test_what_holds_no_rows_is_refused(server, rows):
     """The error says what is expected."""
     with pytest.raises(InputError, match=r"reading rows.*a mapping, several, or a DataFrame"):
         tk.upsert_vectors(server.service(), rows)
+
+
+@pytest.mark.parametrize("namespace", ["team/a", "team/a/b", "/first", "last/", "a//b", "50% / \u00fc?#&"])
+def test_a_namespace_may_have_slashes(local_indexes, namespace):
+    """Storing, listing, loading, fetching and querying reach the same namespace, and no other."""
+    service = local_indexes["dense"]
+    assert tk.upsert_vectors(service, {"id": "one", "vector": [0.1, 0.7]}, namespace=namespace) == 1
+    assert namespace in tk.list_namespaces(service)
+    assert list(stored(service, namespace).index) == ["one"]
+    assert tk.fetch_vectors(service, ["one"], namespace=namespace)["id"].tolist() == ["one"]
+    hits = tk.query(service, vector=[0.1, 0.7], namespace=namespace)
+    assert (hits["id"].tolist(), hits["score"].tolist()) == (["one"], [1.0])

@@ -153,7 +153,7 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         weighting_strategy="IDF",
         fusion_algorithm="DBSF",
     )
-    assert server.asked[0].path == "/query/n%2Fs"
+    assert server.asked[0].path == "/query/n/s"
     common = {
         "topK": 3,
         "includeMetadata": True,

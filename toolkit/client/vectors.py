@@ -440,7 +440,8 @@ def _metadata(name: str, given: Any) -> Any:
 
 
 def _post(doing: str, operation: str, namespace: str, body: Any) -> Request:
-    path = f"/{operation}/{quote(namespace, safe='')}" if namespace else f"/{operation}"
+    # slashes as they are: so the public packages send them, and so the public service takes them
+    path = f"/{operation}/{quote(namespace)}" if namespace else f"/{operation}"
     return Request(
         doing=doing,
         method="POST",

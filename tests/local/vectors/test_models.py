@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import Refusal
 from toolkit.local.vectors.bm25 import Bm25Model
-from toolkit.local.vectors.models import load_models
+from toolkit.local.vectors.models import STAND_INS, load_models
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.routes import OPERATIONS
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.words import words_of
@@ -79,7 +80,7 @@ def test_models_of_other_packages_are_found(registry: IndexRegistry) -> None:
     assert hit.row.sparse is not None
     assert hit.row.sparse.indices.tolist() == [120, 121, 122]
     registry.create(IndexSpec.parse("half:hybrid:2:EUCLIDEAN:hashing+letters"))
-    with pytest.raises(InputError, match="one of bm25, letters, wrong"):
+    with pytest.raises(InputError, match="one of BGE_M3, BM25, bm25, letters, wrong"):
         registry.create(IndexSpec.parse("none:sparse:lengths"))
     registry.close()
 
@@ -164,4 +165,19 @@ def test_text_without_models_is_refused(tmp_path: Path) -> None:
     index = registry.create(IndexSpec.parse("words:sparse"))
     with pytest.raises(Refusal, match="model"):
         index.query([Query("text", 1, Include(metadata=False, vectors=False, data=False))])
+    registry.close()
+
+
+def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
+    """An index may have the model name that a program expects; text is embedded, and info says the name."""
+    registry = IndexRegistry(tmp_path)
+    for name in STAND_INS:
+        index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))
+        index.upsert_data([{"id": "a", "data": "disk full"}, {"id": "b", "data": "connection refused"}])
+        info = OPERATIONS["info"].run(index, "", None, frozenset())
+        assert info["denseIndex"]["embeddingModel"] == name
+        assert info["sparseIndex"]["embeddingModel"] == "BM25"
+        hits = OPERATIONS["query-data"].run(index, "", {"data": "disks"}, frozenset())
+        assert hits[0]["id"] == "a"
+    assert registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse is not None
     registry.close()

@@ -24,6 +24,11 @@ from toolkit.local.vectors.words import words_of
 
 GROUP: Final = "toolkit.local.models"
 SPARSE_GROUP: Final = "toolkit.local.sparse_models"
+STAND_INS: Final = ("BGE_SMALL_EN_V1_5", "BGE_BASE_EN_V1_5", "BGE_LARGE_EN_V1_5", "BGE_M3")
+"""The public service's dense models, for which `HashingModel` stands in where no package offers them.
+
+Programs that check which model an index has find the name they know; similarity is that of spelling.
+"""
 
 _LONGEST_WORD: Final = 64
 _GRAM: Final = 3
@@ -166,7 +171,11 @@ def _hash(feature: str, known: dict[str, int]) -> int:
 
 _BUILT_IN: Final[Mapping[str, Mapping[str, Any]]] = {
     GROUP: {"hashing": HashingModel},
-    SPARSE_GROUP: {"bm25": Bm25Model},
+    SPARSE_GROUP: {"bm25": Bm25Model, "BM25": Bm25Model},
+}
+_STANDING_IN: Final[Mapping[str, Mapping[str, Any]]] = {
+    GROUP: dict.fromkeys(STAND_INS, HashingModel),
+    SPARSE_GROUP: {"BGE_M3": Bm25Model},
 }
 
 
@@ -196,11 +205,13 @@ def _load(group: str, name: str, kind: str) -> Any:
     if name in built_in:
         return built_in[name]()
     offered = entry_points(group=group)
+    if name in _STANDING_IN[group] and name not in offered.names:
+        return _STANDING_IN[group][name]()
     if name not in offered.names:
         raise InputError(
             f"loading the model {name!r} for {kind} vectors",
             got="no such model",
-            expected=f"one of {', '.join(sorted({*built_in, *offered.names}))}",
+            expected=f"one of {', '.join(sorted({*built_in, *_STANDING_IN[group], *offered.names}))}",
             next_step=f"Install a package that offers it under the entry point group {group!r}.",
         )
     return offered[name].load()()
