@@ -212,6 +212,10 @@ def test_snapshots_and_reports(command, tmp_path: Path) -> None:
     assert reported.returncode == 0, reported.stderr
     for path in paths:
         assert (tmp_path / path).stat().st_size > 1000
+        assert f"wrote {tmp_path / path}\n" in reported.stdout
+    verdict = json.loads((tmp_path / "out.json").read_text())["verdict"]
+    assert verdict.startswith("5,000 failures in 11 workflows between ")
+    assert reported.stdout.endswith(f"{verdict}\n")
     assert TOKEN not in "".join((tmp_path / path).read_text() for path in paths)
 
 

@@ -420,8 +420,8 @@ def _report(given: argparse.Namespace) -> int:
         failures, previous, retention=given.retention, title=given.title, redactor=redactor
     )
     for path in given.output or ["failure-report.html"]:
-        report.save(path)
-        _say(f"wrote {path}")
+        _say(f"wrote {report.save(path).resolve()}")
+    _say(visible(report.verdict))
     return _status(tk.receipt(failures))
 
 

@@ -55,6 +55,13 @@ class Receipt:
         Whether every entry present during the whole load is in the result, under the assumptions.
     reasons : tuple of str
         Why it is not complete. Empty when it is.
+
+    Examples
+    --------
+    >>> from toolkit import load_failures, receipt
+    >>> found = receipt(load_failures(service, progress=False))
+    >>> found.verdict, found.scope
+    ('complete: 5,000 failures', {'kind': 'workflows', 'revealed': False})
     """
 
     what: str

@@ -10,6 +10,7 @@ import jsonschema
 import pandas as pd
 import pytest
 
+import toolkit as tk
 from toolkit.errors import InputError
 from toolkit.reports import failure_report
 from toolkit.tables.frames import frame_from_rows, to_table
@@ -57,10 +58,24 @@ def test_verdict(make, rows, options):
     """The verdict is one sentence with counts, window, the worst workflow, and what expires."""
     report = failure_report(make(rows), retention="6d", **options)
     assert report.verdict == (
-        "12 failures in 2 workflows between 2026-03-04 23:00 and 2026-03-10 11:00 UTC, 8 of them (67 %) in "
-        "https://shop.example/pay; 2 expire within 24 hours."
+        "12 failures since 2026-03-03 00:00 UTC in 2 workflows between 2026-03-04 23:00 and 2026-03-10 11:00 "
+        "UTC, 8 of them (67 %) in https://shop.example/pay; 2 expire within 24 hours."
     )
     assert repr(report) == f"FailureReport({report.verdict!r})"
+
+
+def test_the_verdict_names_the_filter(make, rows, options):
+    """A report on a filtered load says so in its verdict, in every form, and where nothing matches."""
+    chosen = tk.FailureFilter(label=["prod", "eu"], response_status=500, until="2026-03-10T12:00Z")
+    scope = {"kind": "messages", "revealed": False} | chosen.scope()
+    named = "of plain messages with label prod or eu and status 500 until 2026-03-10 12:00 UTC"
+    report = failure_report(make(rows, scope=scope), **options)
+    assert report.verdict.startswith(f"12 failures {named} in 2 workflows between ")
+    for form in (report.to_html(), report.to_markdown(), report.to_dict()["verdict"], repr(report)):
+        assert named in form
+    assert failure_report(make([], scope=scope), **options).verdict == f"No failures {named}."
+    everything = failure_report(make(rows, scope={"kind": "workflows", "revealed": False}), **options)
+    assert everything.verdict.startswith("12 failures in 2 workflows between ")
 
 
 def test_what_is_new(make, rows, options):
@@ -154,7 +169,7 @@ def test_code_asks_for_the_same(make, rows, options):
 def test_no_failures(make, options):
     """No failures is a normal report, in every form."""
     report = failure_report(make([]), make([{}]), **options)
-    assert report.verdict == "No failures; none new since the previous load."
+    assert report.verdict == "No failures since 2026-03-03 00:00 UTC; none new since the previous load."
     assert report.to_dict()["comparison"]["gone"] == 1
     assert "<svg" not in report.to_html()
     assert "Where it fails" not in report.to_markdown()
@@ -163,7 +178,7 @@ def test_no_failures(make, options):
 def test_rows_without_anything(make, options):
     """Rows with nothing but an id are reported too, in every form."""
     report = failure_report(make([{}, {}, {}]), **options)
-    assert report.verdict == "3 failures."
+    assert report.verdict == "3 failures since 2026-03-03 00:00 UTC."
     assert report.to_dict()["trend"]["undated"] == 3
     assert "no usable time" in report.to_html()
     assert "(none)" in report.to_markdown()

@@ -31,6 +31,13 @@ class FrameSummary:
         Names and texts, as they are shown.
     complete : bool or None
         What the receipt says; None without one.
+
+    Examples
+    --------
+    >>> from toolkit import load_failures, summary
+    >>> found = summary(load_failures(service, progress=False))
+    >>> found.what, found.rows, found.complete
+    ('failures', 5000, True)
     """
 
     what: str

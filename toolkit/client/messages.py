@@ -43,6 +43,11 @@ class Published:
         Id of the message; callbacks name it as ``source_message_id``.
     deduplicated : bool
         Whether the service had the message already and did not take it again.
+
+    Examples
+    --------
+    >>> Published(message_id="msg_1", deduplicated=False).message_id
+    'msg_1'
     """
 
     message_id: str

@@ -45,6 +45,13 @@ class IndexInfo:
         Vectors that can be found, and those that are still being indexed.
     namespaces : dict
         From each namespace ("" is the default one) to its vector count.
+
+    Examples
+    --------
+    >>> from toolkit import index_info
+    >>> found = index_info(service)
+    >>> found.kind, found.similarity, "runbooks" in found.namespaces
+    ('HYBRID', 'COSINE', True)
     """
 
     kind: str

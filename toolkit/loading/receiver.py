@@ -56,6 +56,13 @@ class CallbackReceiver:
     last_refusal : str or None
         Why the last refused request was.
 
+    Raises
+    ------
+    InputError
+        For options that cannot be used.
+    ToolkitError
+        When the port is taken.
+
     Examples
     --------
     >>> import requests

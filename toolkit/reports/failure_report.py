@@ -37,6 +37,17 @@ class FailureReport:
 
     Notebooks show it as a part of their page. It holds no frame: only numbers, and texts with their secrets
     masked.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import failure_report, load_failures
+    >>> report = failure_report(load_failures(service, limit=3, progress=False))
+    >>> report.verdict[:30]
+    'Incomplete: at least 3 failure'
+    >>> with TemporaryDirectory() as folder:
+    ...     report.save(f"{folder}/failures.md").name
+    'failures.md'
     """
 
     _findings: dict[str, Any]
@@ -122,7 +133,7 @@ def failure_report(
     Parameters
     ----------
     failures : pandas.DataFrame
-        The failures table, as loaders give it; its receipt says whether it is complete.
+        The failures table, as loaders return it; its receipt says whether it is complete.
     previous : pandas.DataFrame, optional
         An earlier one, to say what is new.
     retention : str or timedelta

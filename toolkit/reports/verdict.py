@@ -4,13 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Final
 
 from toolkit.analysis.wording import counted, moment, percent
 
+_PARTS: Final = {
+    "workflow_url": "workflow",
+    "label": "label",
+    "failure_function_state": "failure function state",
+    "caller_ip": "caller IP",
+    "flow_control_key": "flow control key",
+    "response_status": "status",
+    "error": "error text",
+    "workflow_run_id": "run",
+    "workflow_created_at": "run created at",
+}
+_MOST_VALUES: Final = 3
+
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """One sentence: how many failures, when, where most, what is new, what expires.
+    """One sentence: how many failures, of which filter, when, where most, what is new, what expires.
 
     Parameters
     ----------
@@ -25,11 +38,12 @@ def verdict(found: Mapping[str, Any]) -> str:
     overview, state = found["overview"], found["completeness"]["state"]
     count = overview["count"]
     prefix = {"complete": "", "incomplete": "Incomplete: ", "unknown": ""}[state]
+    chosen = filter_in_words(found["completeness"].get("scope", {}))
     if not count:
-        return f"{prefix}{'no' if prefix else 'No'} failures{_new(found)}."
+        return f"{prefix}{'no' if prefix else 'No'} failures{chosen}{_new(found)}."
     at_least = "at least " if state == "incomplete" else ""
     where = f" in {counted(overview['workflows'], 'workflow')}" if overview["workflows"] else ""
-    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{where}{_window(overview)}"]
+    parts = [f"{prefix}{at_least}{counted(count, 'failure')}{chosen}{where}{_window(overview)}"]
     if overview["workflows"] > 1:
         share = percent(overview["worst_share"])
         parts.append(f"{overview['worst_count']:,} of them ({share}) in {overview['worst_workflow']}")
@@ -37,6 +51,27 @@ def verdict(found: Mapping[str, Any]) -> str:
     soon = expiring_soon(found)
     expiry = f"; {soon:,} {'expires' if soon == 1 else 'expire'} within 24 hours" if soon else ""
     return f"{', '.join(parts)}{new}{expiry}."
+
+
+def filter_in_words(scope: Mapping[str, Any]) -> str:
+    """The filter of a load, as it stands behind "12 failures"; nothing where everything was asked for.
+
+    >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
+    ' with label eu or us and status 500'
+    >>> filter_in_words({"kind": "messages", "since": "2026-03-03T00:00:00.000Z"})
+    ' of plain messages since 2026-03-03 00:00 UTC'
+    """
+    named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
+    times = [f" {part} {moment(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
+    kind = " of plain messages" if scope.get("kind") == "messages" else ""
+    return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
+
+
+def _some(values: Any) -> str:
+    """The first values of a part of a filter."""
+    texts = [str(value) for value in values] if isinstance(values, list) else [str(values)]
+    more = f" or {len(texts) - _MOST_VALUES} more" if len(texts) > _MOST_VALUES else ""
+    return " or ".join(texts[:_MOST_VALUES]) + more
 
 
 def expiring_soon(found: Mapping[str, Any]) -> int:

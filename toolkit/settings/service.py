@@ -41,6 +41,12 @@ class Dialect:
         Start of every publish header, such as ``Service-``.
     query_token : str
         Name of the query parameter that can carry the queue's token.
+
+    Examples
+    --------
+    >>> from toolkit.settings import connect
+    >>> connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine").queue.dialect.name
+    'service'
     """
 
     name: DialectName
@@ -73,6 +79,13 @@ class Half:
         Current and next signing key of the queue, where known.
     regional_keys : tuple of (region, keys)
         Signing keys of each region, where known: any region may deliver.
+
+    Examples
+    --------
+    >>> from toolkit.settings import connect
+    >>> service = connect(queue_url="http://127.0.0.1:8080", queue_token="t0ken-of-mine")
+    >>> service.queue.url, service.queue.source, service.vector is None
+    ('http://127.0.0.1:8080', 'arguments', True)
     """
 
     name: HalfName

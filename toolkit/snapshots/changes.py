@@ -51,6 +51,15 @@ class Changes:
         Where it lies.
     added_pieces, changed_pieces, gone_pieces : tuple of Piece
         Where in its files the rows of the frames are.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import sync_failures
+    >>> with TemporaryDirectory() as folder:
+    ...     changes = sync_failures(service, f"{folder}/failures", progress=False)
+    ...     len(changes.added), len(changes.changed), len(changes.gone)
+    (5000, 0, 0)
     """
 
     receipt: Receipt

@@ -160,6 +160,16 @@ class Verification:
         readers, given the folder, may not.
     receipt : Receipt or None
         Of the latest load.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import load_failures, verify_snapshot, write_snapshot
+    >>> with TemporaryDirectory() as folder:
+    ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
+    ...     verified = verify_snapshot(f"{folder}/failures")
+    >>> verified.kind, verified.rows
+    ('failures', 5000)
     """
 
     path: str
