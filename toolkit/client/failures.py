@@ -201,7 +201,25 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
 def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -> dict[str, str]:
     """Restart exactly these failed runs from the beginning. Every step runs again.
 
-    Parameters, result and errors are those of `resume_failures`.
+    Parameters
+    ----------
+    service : Service
+    dlq_ids : DataFrame, str or iterable of str
+        A frame of failures, whose ``dlq_id`` column is taken, or exact ids.
+    confirm : bool
+        Must be True: real work starts.
+
+    Returns
+    -------
+    dict
+        From each DLQ id to the id of the new run.
+
+    Raises
+    ------
+    InputError
+        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
+    ServiceError
+        When asking fails; a note on the error says which runs had been resumed by then.
 
     Examples
     --------

@@ -51,7 +51,7 @@ class IndexInfo:
     >>> from toolkit import index_info
     >>> found = index_info(service)
     >>> found.kind, found.similarity, "runbooks" in found.namespaces
-    ('HYBRID', 'COSINE', True)
+    ('DENSE', 'COSINE', True)
     """
 
     kind: str

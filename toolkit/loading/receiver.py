@@ -60,8 +60,8 @@ class CallbackReceiver:
     ------
     InputError
         For options that cannot be used.
-    ToolkitError
-        When the port is taken.
+    LocalServiceError
+        On entering, when the port cannot be had.
 
     Examples
     --------

@@ -41,7 +41,7 @@ class FailureReport:
     Examples
     --------
     >>> from tempfile import TemporaryDirectory
-    >>> from toolkit import failure_report, load_failures
+    >>> from toolkit import load_failures
     >>> report = failure_report(load_failures(service, limit=3, progress=False))
     >>> report.verdict[:30]
     'Incomplete: at least 3 failure'

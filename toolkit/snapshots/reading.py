@@ -168,8 +168,8 @@ class Verification:
     >>> with TemporaryDirectory() as folder:
     ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
     ...     verified = verify_snapshot(f"{folder}/failures")
-    >>> verified.kind, verified.rows
-    ('failures', 5000)
+    >>> verified.kind, verified.files, verified.rows
+    ('frame', 1, 5000)
     """
 
     path: str
