@@ -89,6 +89,16 @@ def test_a_snapshot_reads_as_it_was_written(path: Path) -> None:
     assert _files(path) == before
 
 
+@pytest.mark.parametrize(
+    "version", sorted(_DATA.glob("version-*/callbacks")), ids=lambda path: path.parent.name
+)
+def test_older_callbacks_have_the_columns_of_today(version: Path) -> None:
+    """Those that their version had not are there, and missing."""
+    frame = tk.read_snapshot(version)
+    assert list(frame.columns) == list(tk.load_callbacks([]).columns)
+    assert frame["body_truncated"].isna().all() or version.parent.name != "version-4"
+
+
 @pytest.mark.parametrize("version", _WITH_FRAMES, ids=lambda path: path.name)
 def test_an_older_snapshot_has_the_columns_of_today(version: Path, source: Any) -> None:
     """A frame from an older snapshot has the columns, in the order and of the types, that a load has now."""

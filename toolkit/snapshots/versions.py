@@ -26,6 +26,8 @@ _RENAMED: Final = {
     "response_body_bytes": ("response_body_base64",),
     "source_body_bytes": ("source_body_base64",),
 }
+_ADDED: Final = frozenset({"body_truncated", "source_body_truncated"})
+"""Columns of callbacks that older versions had not: they are null there."""
 _BODIES: Final = ("body", "response_body", "source_body")
 
 
@@ -41,7 +43,8 @@ def current_names(names: Iterable[str]) -> list[str]:
     ['body', 'body_base64']
     """
     found = [new for name in names for new in _RENAMED.get(name, (name,))]
-    return next((list(table.names) for table in TABLES if set(table.names) == set(found)), found)
+    known = (list(table.names) for table in TABLES if set(table.names) == {*found, *_ADDED & {*table.names}})
+    return next(known, found)
 
 
 def current_scope(manifest: Manifest) -> dict[str, Any]:
@@ -79,6 +82,8 @@ def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
         columns = {field.name: pa.nulls(table.num_rows, field.type) for field in FAILURES_AT_REST} | columns
     names = current_names(columns)
     schema = next((known for known in TABLES if known.names == names), None)
+    if schema is not None:
+        columns = {field.name: pa.nulls(table.num_rows, field.type) for field in schema} | columns
     types = {name: column.type for name, column in columns.items()}
     if schema is None and types == dict(zip(table.schema.names, table.schema.types, strict=True)):
         return table
