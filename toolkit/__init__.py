@@ -78,6 +78,7 @@ if TYPE_CHECKING:
     )
     from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
     from toolkit.tables.matching import match_metadata
+    from toolkit.tables.spreadsheets import flatten, to_excel
     from toolkit.tables.vectors import as_matrix
     from toolkit.widgets import (
         FailureBrowser,
@@ -129,6 +130,7 @@ __all__ = [
     "export_vectors",
     "failure_report",
     "fetch_vectors",
+    "flatten",
     "index_info",
     "iter_failures",
     "iter_vectors",
@@ -163,6 +165,7 @@ __all__ = [
     "start_run",
     "summary",
     "sync_failures",
+    "to_excel",
     "upsert_vectors",
     "verify_signature",
     "verify_snapshot",
@@ -209,6 +212,7 @@ _HOMES = {
     "export_vectors": "toolkit.snapshots",
     "failure_report": "toolkit.reports",
     "fetch_vectors": "toolkit.loading.vectors",
+    "flatten": "toolkit.tables.spreadsheets",
     "load_failure": "toolkit.loading.failures",
     "index_info": "toolkit.client.vectors",
     "iter_failures": "toolkit.loading.failures",
@@ -241,6 +245,7 @@ _HOMES = {
     "start_run": "toolkit.client.messages",
     "summary": "toolkit.analysis",
     "sync_failures": "toolkit.snapshots",
+    "to_excel": "toolkit.tables.spreadsheets",
     "upsert_vectors": "toolkit.client.vectors",
     "verify_signature": "toolkit.client.signatures",
     "verify_snapshot": "toolkit.snapshots",

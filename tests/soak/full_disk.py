@@ -17,6 +17,7 @@ import signal
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -72,7 +73,7 @@ def attempt(path: Path, size: int, seed: int) -> int:
     sync_load(load_of(small()), Folder(path))
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body": random.randbytes(ROW_BYTES // 2).hex()}
+        {"dlq_id": f"large-{number}", "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode()}
         for number in range(ROWS)
     ]
     load = load_of([*small(), *large])

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from collections import Counter
 from pathlib import Path
 from random import Random
@@ -72,7 +73,7 @@ def inside(disk: Path, every: int, first: int, seed: int) -> int:
     begun = time.monotonic()
     random = Random(seed)
     large = [
-        {"dlq_id": f"large-{number}", "body": random.randbytes(ROW_BYTES // 2).hex()}
+        {"dlq_id": f"large-{number}", "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode()}
         for number in range(ROWS)
     ]
     found = Counter[str]()

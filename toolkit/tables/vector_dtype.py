@@ -145,6 +145,7 @@ class VectorArray(ExtensionArray):
     """
 
     __array_priority__: ClassVar = 1000
+    _readonly: bool = False
 
     def __init__(self, data: pa.Array | pa.ChunkedArray) -> None:
         whole = data if isinstance(data, pa.ChunkedArray) else pa.chunked_array([data])
@@ -167,6 +168,11 @@ class VectorArray(ExtensionArray):
             return cls(pa.array(rows, wanted.arrow_type))
         except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
             raise ValueError(f"not a column of {wanted}: {error}") from None
+
+    @classmethod
+    def _from_sequence_of_strings(cls, strings: Any, *, dtype: Any, copy: bool = False) -> Self:  # noqa: ARG003
+        rows = [None if missing(text) else json.loads(text) for text in strings]
+        return cls._from_sequence(rows, dtype=dtype)
 
     @classmethod
     def _from_factorized(cls, values: Any, original: VectorArray) -> Self:
@@ -203,18 +209,31 @@ class VectorArray(ExtensionArray):
         if isinstance(item, int | np.integer):
             place = int(item) + (len(self) if item < 0 else 0)
             if not 0 <= place < len(self):
-                raise IndexError(f"index {item} is out of bounds for {len(self)} rows")
+                raise IndexError(f"index {item} is out of bounds for axis 0 with size {len(self)}")
             return type(self)(self._data.slice(place, 1))._objects()[0]
         if isinstance(item, slice):
             start, stop, step = item.indices(len(self))
-            if step == 1:
-                return type(self)(self._data.slice(start, max(0, stop - start)))
-            return self.take(np.arange(start, stop, step))
+            found = (
+                type(self)(self._data.slice(start, max(0, stop - start)))
+                if step == 1
+                else self.take(np.arange(start, stop, step))
+            )
+            found._readonly = self._readonly
+            return found
+        if not hasattr(item, "dtype"):
+            raise IndexError(
+                "only integers, slices (`:`), ellipsis (`...`), numpy.newaxis (`None`) and integer or "
+                "boolean arrays are valid indices"
+            )
         return self.take(np.flatnonzero(item) if item.dtype == bool else item)
 
     def __setitem__(self, key: Any, value: Any) -> None:
+        if self._readonly:
+            raise ValueError("Cannot modify read-only array")
         key = check_array_indexer(self, key)
         single = missing(value) or _is_vector(value)
+        if not single and isinstance(key, int | np.integer):
+            raise ValueError("setting one row with several vectors")
         new = self._from_sequence([value] if single else value, dtype=self.dtype)
         choice = np.arange(len(self))
         places = choice[key]
@@ -235,6 +254,10 @@ class VectorArray(ExtensionArray):
         )
 
     __hash__ = None  # type: ignore[assignment]  # as of every array that can change
+
+    def __ne__(self, other: object) -> Any:
+        same = self.__eq__(other)
+        return same if same is NotImplemented else ~same
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> npt.NDArray[Any]:
         # never two-dimensional: pandas counts on one object a row
@@ -263,7 +286,11 @@ class VectorArray(ExtensionArray):
         else:
             places = np.where(places < 0, places + count, places)
         if ((places >= count) | (places < (-1 if allow_fill else 0))).any():
-            raise IndexError("out of bounds value in 'indices'." if count else "cannot do a non-empty take")
+            raise IndexError(
+                "out of bounds value in 'indices'."
+                if count
+                else "cannot do a non-empty take from an empty axes"
+            )
         return type(self)(whole.take(pa.array(places, mask=places < 0)))
 
     def copy(self) -> Self:
@@ -383,8 +410,10 @@ def _is_vector(value: Any) -> bool:
         return True
     if isinstance(value, np.ndarray):
         return value.dtype != object and value.ndim == 1
-    return isinstance(value, list | tuple) and all(
-        isinstance(item, int | float | np.number) and not missing(item) for item in value
+    return (
+        isinstance(value, list | tuple)
+        and bool(value)
+        and all(isinstance(item, int | float | np.number) and not missing(item) for item in value)
     )
 
 

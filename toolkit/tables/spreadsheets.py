@@ -1,0 +1,237 @@
+"""Frames for programs that know scalars only: spreadsheets, SQL, CSV."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import re
+import tempfile
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import numpy as np
+import pandas as pd
+
+from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
+from toolkit.tables.vector_dtype import VectorDtype, missing
+
+_TEXT: Final = 32_767
+"""Characters that a cell of Excel holds."""
+
+_ROWS, _COLUMNS = 1_048_576, 16_384
+_EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
+_FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that never was
+_LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
+_UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
+
+
+def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
+    """A frame whose columns are all scalars, for spreadsheets and SQL.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Any frame of the toolkit. It is not changed.
+    vectors : {"text", "columns"}
+        ``"text"`` writes each vector as JSON text. ``"columns"`` makes a column of each number, ``vector_0``,
+        ``vector_1``, …, as many as the longest vector has.
+
+    Returns
+    -------
+    pandas.DataFrame
+        The same rows. Without vectors, the same columns: everything else in the toolkit's frames is a scalar.
+        JSON columns (headers, labels, metadata) stay text; `explode_headers`, `explode_labels` and
+        `explode_metadata` make tables of them.
+
+    Raises
+    ------
+    InputError
+        When `vectors` is something else, or a column that would be made is there already.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"id": ["a", "b"]})
+    >>> frame["vector"] = pd.array([[1, 2], None], dtype="vector[float32, 2]")
+    >>> flatten(frame)
+      id     vector
+    0  a  [1.0,2.0]
+    1  b        NaN
+    >>> flatten(frame, vectors="columns")
+      id  vector_0  vector_1
+    0  a       1.0       2.0
+    1  b       NaN       NaN
+    """
+    if vectors not in ("text", "columns"):
+        raise InputError("flattening a frame", got=f"vectors={vectors!r}", expected="'text' or 'columns'")
+    columns: list[tuple[Any, pd.Series[Any]]] = []
+    for place, name in enumerate(frame.columns):
+        column = frame.iloc[:, place]
+        if not isinstance(column.dtype, VectorDtype):
+            columns.append((name, column))
+        elif vectors == "text":
+            columns.append((name, column.astype("str")))
+        else:
+            columns += [(f"{name}_{number}", numbers) for number, numbers in enumerate(_numbers(column))]
+    found = pd.concat([column for _, column in columns], axis=1) if columns else frame.copy()
+    names = [name for name, _ in columns]
+    if len(set(names)) < len(names) and frame.columns.is_unique:
+        repeated = sorted({str(name) for name in names if names.count(name) > 1})
+        raise InputError(
+            "flattening a frame",
+            got=f"columns that are there already: {', '.join(repeated)}",
+            expected="names that vectors' columns can take",
+            next_step="Rename them first.",
+        )
+    found.columns = pd.Index(names, dtype=frame.columns.dtype) if columns else found.columns
+    found.attrs = dict(frame.attrs)
+    return found
+
+
+def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    r"""Write a frame as an Excel workbook.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Any frame of the toolkit, or one of your own. Its index is not written.
+    path : str or path
+        Where the file goes; one that is there is replaced. Only this user can read it.
+
+    Raises
+    ------
+    SettingsError
+        When openpyxl is not installed.
+    InputError
+        When the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384).
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When texts were truncated. The second sheet, ``truncated``, names their cells and full lengths.
+
+    Notes
+    -----
+    Times are UTC without a time zone, which Excel has not; those before March 1900 are text. Vectors are
+    JSON text, as `flatten` makes it. Whole numbers beyond 2⁵³ are text, because Excel would round them. Texts
+    that look like formulas stay texts. Control characters, which a workbook cannot hold, are written as
+    ``\x07``.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> frame = pd.DataFrame({"id": ["a"], "seen": pd.to_datetime(["2026-03-01T12:00Z"])})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     to_excel(frame, f"{folder}/seen.xlsx")
+    ...     pd.read_excel(f"{folder}/seen.xlsx")
+      id                seen
+    0  a 2026-03-01 12:00:00
+    """
+    try:
+        openpyxl = importlib.import_module("openpyxl")
+        new_cell = importlib.import_module("openpyxl.cell").WriteOnlyCell
+    except ImportError:
+        raise SettingsError(
+            "writing an Excel workbook",
+            got="no openpyxl",
+            expected="it installed",
+            next_step="Install it: pip install openpyxl.",
+        ) from None
+    if len(frame) + 1 > _ROWS or len(frame.columns) > _COLUMNS:
+        raise InputError(
+            "writing an Excel workbook",
+            got=f"{len(frame):,} rows and {len(frame.columns):,} columns",
+            expected=f"at most {_ROWS - 1:,} rows and {_COLUMNS:,} columns",
+            next_step="Write parts of it, or use to_parquet or to_csv.",
+        )
+    book = openpyxl.Workbook(write_only=True)
+    sheet = book.create_sheet("data")
+    truncated: list[tuple[int, str, int]] = []
+
+    def cell(value: Any) -> Any:
+        if not isinstance(value, str):
+            return value
+        made = new_cell(sheet, value=value)
+        made.data_type = "s"  # a text, whatever it looks like
+        made.quotePrefix = value.startswith(_FORMULA)  # and a text still when it is edited
+        return made
+
+    flat = flatten(frame)
+    names = [_written(str(name)) for name in flat.columns]
+    sheet.append([cell(name) for name in names])
+    for number, row in enumerate(_rows(flat), start=2):
+        for place, value in enumerate(row):
+            if isinstance(value, str) and len(value) > _TEXT:
+                truncated.append((number, names[place], len(value)))
+                row[place] = value[: _TEXT - 1] + "…"
+        sheet.append([cell(value) for value in row])
+    if truncated:
+        notes = book.create_sheet("truncated")
+        notes.append(["row", "column", "characters"])
+        for number, name, size in truncated:
+            notes.append([number, cell(name), size])
+        first = ", ".join(f"{name} in row {number}" for number, name, _ in truncated[:3])
+        warnings.warn(
+            f"{len(truncated):,} texts are longer than a cell of Excel can be and were truncated to "
+            f"{_TEXT:,} characters: {first}{', …' if len(truncated) > 3 else ''}; "  # noqa: PLR2004 - as above
+            "the sheet 'truncated' names them all",
+            UnexpectedResultWarning,
+            stacklevel=2,
+        )
+    _save(book, Path(path))
+
+
+def _save(book: Any, path: Path) -> None:
+    """Write the workbook beside the path and put it in its place, so that no half of one is ever there."""
+    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    os.close(handle)
+    try:
+        book.save(draft)
+        Path(draft).replace(path)
+    except BaseException:
+        Path(draft).unlink(missing_ok=True)
+        raise
+
+
+def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
+    """A column of each number of the vectors."""
+    rows = [() if missing(value) else tuple(value) for value in column]
+    dtype = column.dtype
+    longest = max(map(len, rows), default=0)
+    if isinstance(dtype, VectorDtype) and dtype.dimension:
+        longest = dtype.dimension
+    whole = isinstance(dtype, VectorDtype) and dtype.numbers == "int64"
+    for place in range(longest):
+        values = [row[place] if place < len(row) else None for row in rows]
+        yield pd.Series(values, index=column.index, dtype="Int64" if whole else "float64")
+
+
+def _rows(frame: pd.DataFrame) -> Iterator[list[Any]]:
+    columns = [
+        [_plain(value) for value in frame.iloc[:, place].astype(object)] for place in range(frame.shape[1])
+    ]
+    return (list(row) for row in zip(*columns, strict=True))
+
+
+def _plain(value: Any) -> Any:
+    """The value as a workbook can hold it."""
+    if value is pd.NaT or missing(value):
+        return None
+    if isinstance(value, str):
+        return _written(value)
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value) if -_EXACT <= value <= _EXACT else str(value)
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else str(float(value))
+    if isinstance(value, pd.Timestamp):
+        plain = value.tz_convert("UTC").tz_localize(None) if value.tzinfo else value
+        return plain.to_pydatetime(warn=False) if _FIRST <= plain <= _LAST else value.isoformat()
+    return _written(str(value))
+
+
+def _written(text: str) -> str:
+    return _UNWRITABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
