@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
+import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from toolkit.tables import schemas
 
 NAMES = [
     "CallbackReceiver",
@@ -110,7 +117,6 @@ def test_every_public_name_loads_and_is_documented(name):
         assert text
         if inspect.isfunction(value) and inspect.signature(value).parameters:
             assert "Parameters" in text
-            assert "Raises" in text or "errors are those of" in text
 
 
 def test_an_unknown_name_is_an_attribute_error():
@@ -128,3 +134,90 @@ def test_importing_pulls_in_neither_plots_nor_widgets():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def documented():
+    """The docstrings a user reads: of each public name, and of the public members of its class."""
+    for name in set(NAMES) - {"__version__", "errors"}:
+        value = getattr(tk, name)
+        yield name, value, inspect.getdoc(value)
+        if inspect.isclass(value):
+            for member, function in vars(value).items():
+                if not member.startswith("_") and (
+                    inspect.isfunction(function) or isinstance(function, property)
+                ):
+                    yield f"{name}.{member}", function, inspect.getdoc(function) or ""
+
+
+@pytest.mark.parametrize("name", sorted(set(NAMES) - {"__version__", "errors"}))
+def test_every_public_name_has_an_example_and_names_its_errors(name):
+    """Each function and class has an example; each that takes arguments says what it raises."""
+    text = inspect.getdoc(getattr(tk, name))
+    assert re.search(r"^Examples\n-+\n(?:.*\n)*?>>> ", text, re.MULTILINE)
+    if re.search(r"^Parameters$", text, re.MULTILINE):
+        assert re.search(r"^Raises\n-+\n\w", text, re.MULTILINE)
+
+
+def _defined_in_the_package():
+    """Names that modules define, and whether the embedded service or the sample alone does."""
+    for path in Path(tk.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        for node in tree.body:
+            if isinstance(node, ast.FunctionDef | ast.ClassDef):
+                yield node.name
+            elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+                yield node.target.id
+
+
+def _known():
+    """What a user can write: public names and their members, Python's and pandas' own."""
+    known = {*NAMES, *dir(builtins), *dir(pd), *dir(pd.DataFrame), *dir(pd.Series), *dir(tk.errors)}
+    for name in NAMES:
+        value = getattr(tk, name)
+        if inspect.isclass(value):
+            known |= {*dir(value), *getattr(value, "__annotations__", {})}
+    return known
+
+
+SCHEMAS = [value for value in vars(schemas).values() if isinstance(value, pa.Schema)]
+COLUMNS = {"recent", "when", *(column for schema in SCHEMAS for column in schema.names)}
+SIGNED = re.compile(r"(?<!`)`([A-Za-z_][\w.]*)(?:\([^`]*\))?`(?!`)|\b([a-z_]\w+)\(")
+
+
+def test_docstrings_name_only_what_is_public():
+    """A name in backticks, or one that is called, is one that users can write."""
+    known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS
+    wrong = set()
+    for where, value, text in documented():
+        own = set(inspect.signature(value).parameters) if callable(value) else set()
+        prose = text.partition("Examples\n--")[0]
+        for quoted, called in SIGNED.findall(prose):
+            name = (quoted or called).removeprefix("tk.")
+            first = name.partition(".")[0]
+            if first in known | own:
+                continue
+            if called or first in private or first == "toolkit" or not first.islower():
+                wrong.add((where, name))
+    assert wrong == set()
+
+
+def test_messages_name_only_what_is_public():
+    """What an error tells the user to do next can be done with public names."""
+    known, private = _known(), set(_defined_in_the_package()) - set(NAMES) - COLUMNS
+    wrong, seen = set(), 0
+    for path in Path(tk.__file__).parent.rglob("*.py"):
+        tree = ast.parse(path.read_text(encoding="utf-8"))
+        advice = (
+            node.value for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg == "next_step"
+        )
+        for text in (part for value in advice for part in ast.walk(value)):
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                seen += 1
+                words = re.findall(r"\b([a-z]\w*_\w+)|\b([a-z]\w+)\(", text.value)
+                wrong |= {
+                    (path.name, name or called)
+                    for name, called in words
+                    if (name in private or called) and (name or called) not in known
+                }
+    assert seen > 100
+    assert wrong == set()

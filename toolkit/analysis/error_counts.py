@@ -52,8 +52,8 @@ def count_errors(
     top : int, optional
         How many texts, at least 1. Default: all.
     clean : callable, optional
-        Applied to each body, and again to the line found in it, such as `Redactor.text`: then secrets reach
-        neither texts nor examples.
+        Applied to each body, and again to the line found in it, such as ``service.redactor.text``: then
+        secrets reach neither texts nor examples.
 
     Returns
     -------

@@ -69,7 +69,8 @@ class FailureFilter:
         only.
     workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
         Values to match exactly; none by default. Duplicates are dropped, the order is kept (sets are sorted).
-        `FAILURE_STATES` lists the known states.
+        Known states are ``"CALLBACK_INPROGRESS"``, ``"CALLBACK_SUCCESS"``, ``"CALLBACK_FAIL"`` and
+        ``"CALLBACK_CANCELED"``.
     response_status : int or iterable of int
         HTTP statuses of the response, 100 to 999.
     error : str or iterable of str

@@ -59,7 +59,7 @@ class FailureReport:
         return str(self._findings["verdict"])
 
     def to_dict(self) -> dict[str, Any]:
-        """The findings as JSON-able values, as `toolkit.reports.findings` describes them; a copy."""
+        """The findings as JSON-able values, as ``docs/failure-report.schema.json`` describes them; a copy."""
         return copy.deepcopy(self._findings)
 
     def to_html(self) -> str:

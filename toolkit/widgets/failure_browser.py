@@ -51,7 +51,7 @@ class FailureBrowser(Panel):
     value : FailureView, optional
         What is searched, sorted by and selected at first.
     key : str, optional
-        Keeps the value when the cell is run again; see `toolkit.widgets`.
+        Keeps the value when the cell is run again in the same kernel.
     redactor : Redactor, optional
         ``service.redactor`` masks that service's tokens too.
 

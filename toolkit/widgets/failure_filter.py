@@ -86,7 +86,7 @@ class FailureFilterWidget(Panel):
     kind : {"workflows", "messages"}
         As in `load_failures`.
     key : str, optional
-        Keeps value and result when the cell is run again; see `toolkit.widgets`.
+        Keeps value and result when the cell is run again in the same kernel.
     clock : callable, optional
         What ages such as ``7d`` are counted back from.
 

@@ -29,7 +29,8 @@ class FailureView:
     search : str
         Found in ids, addresses, labels and bodies, whatever the case of its letters. Empty: everything.
     sort_by : str
-        One of `SORTABLE`.
+        A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"response_status"``,
+        ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
     ascending : bool
         Missing values come last in both directions.
     selected : iterable of str

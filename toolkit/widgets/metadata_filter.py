@@ -65,7 +65,7 @@ class MetadataFilterWidget(Panel):
     frame : pandas.DataFrame, optional
         Beside a service: vectors loaded earlier, to learn the fields from and count matches without asking.
     key : str, optional
-        Keeps value and result when the cell is run again; see `toolkit.widgets`.
+        Keeps value and result when the cell is run again in the same kernel.
 
     Attributes
     ----------

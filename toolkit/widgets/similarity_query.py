@@ -49,7 +49,7 @@ class SimilarityQueryWidget(Panel):
     frame : pandas.DataFrame, optional
         Vectors loaded earlier (`load_vectors`): to ask by a row, to look ids up, to complete the filter.
     key : str, optional
-        Keeps value and result when the cell is run again; see `toolkit.widgets`.
+        Keeps value and result when the cell is run again in the same kernel.
 
     Attributes
     ----------
@@ -316,7 +316,14 @@ class SimilarityQueryWidget(Panel):
         return self._pinned
 
     def moves(self) -> pd.DataFrame:
-        """What moved between the pinned result and the last one, as `score_moves` gives it.
+        """What moved between the pinned result and the last one.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row a hit of either result, by query and best rank: `query`, `id`, `rank_before`,
+            `rank_after`, `score_before`, `score_after` (missing where the hit is in one result only),
+            `moved` (ranks it rose).
 
         Raises
         ------

@@ -97,7 +97,7 @@ def parse(text: str) -> MetadataFilter:
     Parameters
     ----------
     text : str
-        At most `MAX_TEXT` characters, parentheses at most 100 deep.
+        At most 65,536 characters, parentheses at most 100 deep.
 
     Returns
     -------

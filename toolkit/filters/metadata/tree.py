@@ -44,7 +44,7 @@ class MetadataFilter(ABC):
     """
 
     def text(self) -> str:
-        """The filter in the service's language, in one canonical form; `parse` makes an equal tree of it."""
+        """The filter in the service's language, in one canonical form, which `parse_filter` reads back."""
         return self._text()
 
     def matches(self, metadata: Any) -> bool:
