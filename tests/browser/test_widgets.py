@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 
 import pytest
@@ -305,8 +304,6 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     assert error.evaluate("(e) => e.scrollWidth <= e.clientWidth")
     grid = shown.locator(".tk-grid")
     assert grid.evaluate("(e) => e.scrollWidth <= e.clientWidth")  # nothing is hidden at the right
-    if folder := os.environ.get("LOOK"):
-        notebook.page.screenshot(path=f"{folder}/look-{width}.png")
     search.fill("")
     search.press("Enter")
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
@@ -333,7 +330,10 @@ def test_ids_and_code_are_copied(notebook):
     notebook.page.evaluate("navigator.clipboard.writeText('')")
     shown.locator(".tk-grid").focus()
     notebook.page.keyboard.press("ControlOrMeta+c")
-    notebook.page.wait_for_function("navigator.clipboard.readText().then((text) => text !== '')")
+    for _ in range(300):
+        if notebook.page.evaluate("navigator.clipboard.readText()"):
+            break
+        notebook.page.wait_for_timeout(100)
     assert notebook.page.evaluate("navigator.clipboard.readText()") == "\n".join(ids)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -11,7 +10,7 @@ from operator import index
 from typing import Any, Final, NamedTuple
 
 from toolkit.errors import InputError
-from toolkit.filters.error_text import error_text
+from toolkit.filters.error_text import binary_line, error_text
 from toolkit.times import Time, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
@@ -207,7 +206,7 @@ class FailureFilter:
             return False
         if self.response_status and row.get("responseStatus") not in self.response_status:
             return False
-        if self.error and not names_error(error_text(_response_body(row)).text, self.error):
+        if self.error and not names_error(_error_line(row), self.error):
             return False
         created = self.workflow_created_at
         return created is None or row.get("workflowCreatedAt") == milliseconds(created)
@@ -286,16 +285,17 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     return any(text.casefold() in folded for text in wanted)
 
 
-def _response_body(row: Mapping[str, Any]) -> str | None:
+def _error_line(row: Mapping[str, Any]) -> str:
+    """The line of an entry's response that says what went wrong, as the column ``error`` has it."""
     body, encoded = row.get("responseBody"), row.get("responseBodyBase64")
-    if isinstance(body, str) and body:
-        return body
-    if isinstance(encoded, str):
+    if not (isinstance(body, str) and body) and isinstance(encoded, str) and encoded:
         try:
-            return base64.b64decode(encoded).decode("utf-8", "replace")
-        except (binascii.Error, ValueError):
-            return None
-    return None
+            body = base64.b64decode(encoded).decode()
+        except UnicodeDecodeError:
+            return binary_line(encoded)
+        except ValueError:  # no base64
+            body = None
+    return error_text(body if isinstance(body, str) else None).text
 
 
 def _texts(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
