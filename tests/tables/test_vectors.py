@@ -166,6 +166,7 @@ vector_texts = st.one_of(
     st.sampled_from(
         ["[1e400, 1, 2]", "[-0, 1e-400, 1E+2]", '["1", 2, 3]', "[[1, 2], 3]", "[[1], 2, 3]", "[null]"]
     ),
+    st.sampled_from(["[1,2, 3]", "[1, 2,3]", "[1 ,2,3]", "[1,2,3]", "[1.5e-7,2E8,-3e+9]", "[0, -0.0, 0.05]"]),
     st.sampled_from(
         ["[true, 1, 2]", "[1, 2, {}]", "{}", "1", '"a"', "[ 1 , 2 ,\n3 ]", "[1" + "0" * 5000 + ", 1, 1]"]
     ),
@@ -219,7 +220,7 @@ def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
 )
 def test_no_reader_accepts_what_is_not_json(text):
     """A spelling that JSON does not have is refused alone and in a block, before and behind other vectors."""
-    for encoded in ([text], ["[1]", text], [text, "[1]"]):
+    for encoded in ([text], ["[1]", text], [text, "[1]"], ["[0.5, 2]", text]):
         for reader in (simdjson_block, msgspec_block):
             with pytest.raises(ValueError, match=r"."):
                 dense_column([one.encode() for one in encoded], None, reader=reader)
@@ -234,6 +235,18 @@ def test_a_bad_vector_leaves_its_block_as_it_is():
     assert [place for place, problem in enumerate(problems) if problem] == [50]
     kept = np.array([item.as_py() for n, item in enumerate(column) if n != 50], dtype=np.float32)
     assert np.array_equal(kept, np.array(block[:50] + block[51:], dtype=np.float32))
+
+
+def test_several_blocks_stay_in_their_order():
+    """Of a page of several blocks, each vector is where it was, and one that cannot be used is one row."""
+    numbers = np.random.default_rng(5).normal(size=(400, 768)).astype(np.float32)
+    encoded = [json.dumps(vector.tolist()).encode() for vector in numbers]
+    encoded[200] = b"[1e400]"
+    kept = np.delete(numbers, 200, axis=0)
+    for reader in (simdjson_block, msgspec_block):
+        column, problems = dense_column(encoded, 768, reader=reader)
+        assert [place for place, problem in enumerate(problems) if problem] == [200]
+        assert np.array_equal(column.drop_null().flatten().to_numpy().reshape(-1, 768), kept)
 
 
 def test_an_interpreter_without_pysimdjson_reads_with_msgspec():
