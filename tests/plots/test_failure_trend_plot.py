@@ -55,9 +55,9 @@ def test_bars_stand_for_the_counts():
     """Bars have the heights and places of the counts, and labels name unit, zone and width."""
     ax = plot_failure_trend(frame(failed(1), failed(2), failed(125)), freq="1h", ax=axes())
     assert isinstance(ax, Axes)
-    assert [int(bar.get_height()) for bar in ax.patches] == [2, 1]
+    assert ax.patches[0].heights.tolist() == [2, 1]
     day = (START - datetime(1970, 1, 1, tzinfo=UTC)) / timedelta(days=1)
-    assert ax.patches[1].get_x() == pytest.approx(day + 2 / 24)
+    assert ax.patches[0].lefts[1] == pytest.approx(day + 2 / 24)
     assert ax.get_ylabel() == "failures"
     assert ax.get_xlabel() == "time of failure (UTC), 02 Mar 2026; a bar is 1\u00a0h"
     assert not texts(ax)
@@ -77,7 +77,7 @@ def test_stacks_and_their_second_sign():
     rows = [failed(0, workflow_url="a")] * 2 + [failed(0, workflow_url="b")]
     ax = plot_failure_trend(frame(*rows), by="workflow_url", freq="1h", ax=axes())
     first, second = ax.patches
-    assert (first.get_height(), second.get_y(), second.get_height()) == (2, 2, 1)
+    assert (first.heights, second.bottoms, second.heights) == ([2], [2], [1])
     assert first.get_hatch() != second.get_hatch()
     assert first.get_facecolor() != second.get_facecolor()
     assert texts(ax) == ["a  2", "b  1"]

@@ -55,9 +55,9 @@ def test_every_failure_is_drawn_once(rows):
     """Bars and cells of every plot add up to the rows of the frame."""
     found, count = frame(rows), len(rows)
     stacked = plots.plot_failure_trend(found, by="workflow_url", ax=axes())
-    assert round(sum(bar.get_height() for bar in stacked.patches)) == count
+    assert sum(bars.heights.sum() for bars in stacked.patches) == count
     facets = plots.plot_failure_trend(found, by="workflow_url", layout="facets", ax=axes())
-    heights = sum(bar.get_height() for bar in facets.patches)
+    heights = sum(bars.heights.sum() for bars in facets.patches)
     ranked = plots.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
     assert cells(ranked).sum() == count
     full = sum(np.minimum(row / readable_top(row), 1).sum() for row in cells(ranked))
