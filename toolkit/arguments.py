@@ -51,8 +51,8 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
     return f"{f'Did you mean {close[0][:_LONGEST]!r}? ' if close else ''}{what}: {listed}{more}."
 
 
-def whole(name: str, value: object, *, least: int = 1, optional: str = "") -> Any:
-    """A whole number from `least` on; with `optional`, which says what None means, None too.
+def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
+    """A whole number from `least` to `most`; with `optional`, which says what None means, None too.
 
     >>> whole("limit", 5), whole("limit", None, optional="for all")
     (5, None)
@@ -63,8 +63,9 @@ def whole(name: str, value: object, *, least: int = 1, optional: str = "") -> An
         number = least - 1 if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
     except TypeError:
         number = least - 1
-    if number < least:
-        raise wrong(name, value, f"a whole number from {least}" + f", or None {optional}" * bool(optional))
+    if not least <= number <= most:
+        bounds = f"from {least}" + f" to {most:,}" * (most < 1 << 62)
+        raise wrong(name, value, f"a whole number {bounds}" + f", or None {optional}" * bool(optional))
     return number
 
 
@@ -94,7 +95,8 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
     if value is None and optional:
         return None
     if not isinstance(value, str) or value not in names:
-        expected = " or ".join(filter(None, (", ".join(map(repr, names)), "None" if optional else "")))
+        *others, last = [*map(repr, names), *(["None"] if optional else [])]
+        expected = f"{', '.join(others)} or {last}" if others else last
         close = get_close_matches(str(value)[:_LONGEST].lower(), [one.lower() for one in names], n=1)
         meant = next((one for one in names if one.lower() in close), None)
         raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
@@ -152,6 +154,13 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     for place, item in enumerate(value):
         found.append(text(f"{name} at position {place:,}", item, empty=empty))
     return sorted(found) if isinstance(value, set | frozenset) else found
+
+
+def mapping(name: str, value: object) -> Mapping[Any, Any]:
+    """A mapping, such as a dict."""
+    if not isinstance(value, Mapping):
+        raise wrong(name, value, "a mapping")
+    return value
 
 
 def instance(name: str, value: object, kind: type[T], expected: str, next_step: str | None = None) -> T:

@@ -182,7 +182,8 @@ def receipt(frame: HasAttrs) -> Receipt:
     >>> receipt(frame).verdict
     'complete: 3 failures'
     """
-    found = frame.attrs.get("receipt")
+    attributes = getattr(frame, "attrs", None)
+    found = attributes.get("receipt") if isinstance(attributes, Mapping) else None
     if not isinstance(found, Mapping):
         raise InputError(
             "reading the receipt of a frame",

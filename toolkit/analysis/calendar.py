@@ -12,6 +12,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import collect, effective_time, select
+from toolkit.arguments import text, wrong
 from toolkit.errors import InputError
 
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
@@ -114,9 +115,11 @@ def failure_calendar(failures: IntoFrame, *, tz: str = "UTC") -> FailureCalendar
     """
     doing = "counting failures by weekday and hour"
     try:
-        zone = ZoneInfo(tz)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise InputError(doing, got=f"tz={tz!r}"[:80], expected="a name such as 'Europe/Istanbul'") from None
+        zone = ZoneInfo(text("tz", tz, empty=False))
+    except (ZoneInfoNotFoundError, UnicodeError, OSError):
+        raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else wrong("tz", tz, "a name such as 'UTC'") from None
     table = collect(
         select(failures, ["failed_at", "created_at"], doing=doing).with_columns(when_=effective_time())
     )

@@ -55,7 +55,7 @@ def new_and_gone(failures: IntoFrame, previous: IntoFrame) -> NewAndGone:
     doing = "comparing failures"
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
     later = collect(select(failures, columns, doing=doing).with_columns(when_=effective_time()))
-    earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing))
+    earlier = collect(select(previous, ["dlq_id", "workflow_url"], doing=doing, name="previous"))
     known = set(earlier["dlq_id"].to_pylist())
     ids = later["dlq_id"].to_pylist()
     moments = [-when.timestamp() if when else 0.0 for when in later["when_"].to_pylist()]

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any, Final
 
 import narwhals as nw
 import pyarrow as pa
 from narwhals.typing import IntoFrame
 
+from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
 from toolkit.times import parse_time
 
@@ -24,32 +26,53 @@ axis."""
 _NESTED: Final = (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Object, nw.Unknown)
 
 
-def select(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
+def select(
+    frame: IntoFrame,
+    columns: Iterable[str],
+    *,
+    doing: str,
+    name: str = "failures",
+    chosen: Mapping[str, object] = MappingProxyType({}),
+) -> nw.LazyFrame[Any]:
     """The named columns of a frame, lazily.
+
+    Parameters
+    ----------
+    frame : frame
+    columns : iterable of str
+    doing : str
+        What for, as the start of an error's sentence.
+    name : str
+        What the frame's argument is called.
+    chosen : mapping
+        Further columns that the caller chose: from the argument's name to its value.
 
     Raises
     ------
     InputError
-        When the frame is none, or lacks a column; `doing` starts the message.
+        When the frame is none, or lacks a column; it names the argument.
     """
     try:
         lazy = nw.from_native(frame).lazy()
-    except TypeError:
+        known = [str(column) for column in lazy.collect_schema().names()]
+    except (TypeError, ValueError, nw.exceptions.NarwhalsError):
         raise InputError(
             doing,
-            got=type(frame).__name__,
+            got=f"{shown(frame)} for {name}",
             expected="a frame",
             next_step="Use a frame made by a loader.",
         ) from None
-    names = list(dict.fromkeys(columns))
-    known = lazy.collect_schema().names()
-    missing = [name for name in names if name not in known]
+    for argument, column in chosen.items():
+        if not isinstance(column, str) or column not in known:
+            raise wrong(argument, column, f"a column of {name}", nearest(column, known, what="It has"))
+    names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
+    missing = [column for column in names if column not in known]
     if missing:
         raise InputError(
             doing,
-            got=f"a frame with the columns {', '.join(known) or 'none'}",
+            got=f"{name} with the columns {', '.join(known) or 'none'}",
             expected=f"also {', '.join(missing)}",
-            next_step="Use a frame made by a loader, or name a column it has.",
+            next_step="Use a frame made by a loader.",
         )
     return lazy.select(names)
 
@@ -57,6 +80,7 @@ def select(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFr
 def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
     """The named columns of the rows that are still in the queue: a snapshot also keeps those that left it."""
     names = list(columns)
+    select(frame, names, doing=doing)  # what is no frame, or lacks one of them, is said here
     if "gone_before" not in nw.from_native(frame).lazy().collect_schema().names():
         return select(frame, names, doing=doing)
     kept = select(frame, [*names, "gone_before"], doing=doing)
@@ -78,7 +102,12 @@ def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str)
 
 def collect(lazy: nw.LazyFrame[Any]) -> pa.Table:
     """The rows as an Arrow table, whatever the frame is made of."""
-    return lazy.collect("pyarrow").to_arrow()
+    try:
+        return lazy.collect("pyarrow").to_arrow()
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+        raise InputError(
+            "reading a frame", got=str(error)[:120], expected="columns with values of one type each"
+        ) from None
 
 
 def effective_time() -> nw.Expr:

@@ -12,6 +12,7 @@ import pyarrow as pa
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import check_scalar, collect, select
+from toolkit.arguments import texts, wrong
 from toolkit.tables.explode import label_lists
 from toolkit.tables.frames import to_frame
 
@@ -56,8 +57,12 @@ def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
     1              404      1  0.333333
     """
     doing = "counting failures by column"
-    columns = [column] if isinstance(column, str) else list(column)
-    lazy = select(failures, columns, doing=doing)
+    columns = list(dict.fromkeys(texts("column", column)))
+    if not columns:
+        raise wrong("column", column, "a column, or several")
+    lazy = select(failures, [], doing=doing)
+    for one in columns:
+        lazy = select(failures, columns, doing=doing, chosen={"column": one})
     check_scalar(lazy, columns, doing=doing)
     counted = collect(lazy.group_by(*columns).agg(nw.len().alias("count_")))
     total = sum(counted["count_"].to_pylist())

@@ -12,7 +12,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.columns import collect, effective_time, select
 from toolkit.analysis.wording import shorten
-from toolkit.errors import InputError
+from toolkit.arguments import whole, wrong
 from toolkit.filters.error_text import ErrorText, binary_line, error_text, mask_text
 
 _LONGEST = 300  # characters of a text or example
@@ -81,8 +81,9 @@ def count_errors(
     1      timeout      1      c
     """
     doing = "counting error texts"
-    if top is not None and top < 1:
-        raise InputError(doing, got=f"top={top}", expected="at least 1")
+    top = whole("top", top, optional="for all")
+    if clean is not None and not callable(clean):
+        raise wrong("clean", clean, "a callable, or None")
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at", "response_body", "response_body_base64"]
     table = collect(select(failures, columns, doing=doing).with_columns(when_=effective_time()))
     groups: dict[str, _Group] = {}

@@ -88,7 +88,7 @@ def summary(frame: IntoFrame) -> FrameSummary:
     time         2026-03-01 09:05 UTC
     complete     not known: the frame has no receipt
     """
-    select(frame, [], doing="summing up a frame")
+    select(frame, [], doing="summing up a frame", name="frame")
     names = nw.from_native(frame).lazy().collect_schema().names()
     receipt = _receipt(frame)
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
@@ -138,7 +138,9 @@ def _failures(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
 
 
 def _vectors(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
-    table = collect(select(frame, ["namespace", "vector", "vector_problem"], doing="summing up vectors"))
+    table = collect(
+        select(frame, ["namespace", "vector", "vector_problem"], doing="summing up vectors", name="frame")
+    )
     spaces = len(table["namespace"].unique())
     lines = [("rows", f"{counted(table.num_rows, 'vector')} in {counted(spaces, 'namespace')}")]
     kind = table.schema.field("vector").type

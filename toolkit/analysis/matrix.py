@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import check_scalar, collect, named, select
-from toolkit.errors import InputError
+from toolkit.arguments import whole
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -75,11 +75,11 @@ def count_matrix(
     a    1    1
     b    1    0
     """
-    doing = f"counting by {rows} and {columns}"
-    if top_rows < 1 or top_columns < 1:
-        raise InputError(doing, got=f"top_rows={top_rows}, top_columns={top_columns}", expected="at least 1")
+    doing = "counting by two columns"
+    whole("top_rows", top_rows)
+    whole("top_columns", top_columns)
+    lazy = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
     keys = list(dict.fromkeys([rows, columns]))
-    lazy = select(frame, keys, doing=doing)
     check_scalar(lazy, keys, doing=doing)
     counted = collect(lazy.group_by(*keys).agg(nw.len().alias("count_")))
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)

@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import collect, select
-from toolkit.errors import InputError
+from toolkit.arguments import whole
 
 _MOST_BINS = 1_000
 _ROWS = 8_192  # at a time, so that the squares of a large index need no memory to speak of
@@ -74,9 +74,8 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
     ([0.0, 5.0], [2], 1)
     """
     doing = "measuring the lengths of vectors"
-    if not 1 <= bins <= _MOST_BINS:
-        raise InputError(doing, got=f"bins={bins}", expected="1 to 1,000")
-    column = collect(select(vectors, ["vector"], doing=doing))["vector"].combine_chunks()
+    bins = whole("bins", bins, most=_MOST_BINS)
+    column = collect(select(vectors, ["vector"], doing=doing, name="vectors"))["vector"].combine_chunks()
     there = column.drop_null()
     lengths = np.sqrt(
         np.concatenate(

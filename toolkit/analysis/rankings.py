@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.columns import NONE, check_scalar, collect, named, select
 from toolkit.analysis.scores import query_texts
-from toolkit.errors import InputError
+from toolkit.arguments import whole
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -62,10 +62,9 @@ def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[l
     [0.9, 0.4]
     """
     doing = "ordering scores by rank"
-    if top < 1:
-        raise InputError(doing, got=f"top={top}", expected="at least 1")
+    top = whole("top", top)
+    lazy = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
     columns = list(dict.fromkeys([by, "rank", "score"]))
-    lazy = select(hits, columns, doing=doing)
     check_scalar(lazy, columns, doing=doing)
     frame = collect(lazy).to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
@@ -123,7 +122,10 @@ def score_moves(before: IntoFrame, after: IntoFrame) -> pd.DataFrame:
                 "score": pd.Series(table["score"].to_pylist(), dtype="float64"),
             }
         )
-        for table in (collect(select(frame, columns, doing=doing)) for frame in (before, after))
+        for table in (
+            collect(select(frame, columns, doing=doing, name=name))
+            for name, frame in (("before", before), ("after", after))
+        )
     )
     both = first.merge(second, on=["query", "id"], how="outer", suffixes=("_before", "_after"))
     both["moved"] = both["rank_before"] - both["rank_after"]

@@ -72,9 +72,10 @@ def retries_used(frame: IntoFrame) -> RetriesUsed:
     ([0, 0, 0, 1], [1, 0, 0, 0])
     """
     doing = "counting retries"
+    select(frame, ["max_retries"], doing=doing, name="frame")  # what is no frame is said here
     allowed_only = "retried" not in nw.from_native(frame).lazy().collect_schema().names()
     columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
-    table = collect(select(frame, columns, doing=doing))
+    table = collect(select(frame, columns, doing=doing, name="frame"))
     numbers = table[columns[0]].to_pylist()
     most = table["max_retries"].to_pylist()
     known = [

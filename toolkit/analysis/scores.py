@@ -12,7 +12,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import check_scalar, collect, named, select
-from toolkit.errors import InputError
+from toolkit.arguments import whole
 
 _MOST_BINS = 1_000
 
@@ -72,7 +72,7 @@ def score_summary(hits: IntoFrame) -> pd.DataFrame:
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
     """
-    table = collect(select(hits, ["query", "score"], doing="summing up scores"))
+    table = collect(select(hits, ["query", "score"], doing="summing up scores", name="hits"))
     frame = pd.DataFrame(
         {
             "query": pd.Series(table["query"].to_pylist(), dtype="Int64"),
@@ -130,12 +130,9 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     (('0', '1'), [[1, 1], [1, 0]])
     """
     doing = "counting hits by score"
-    if not 1 <= bins <= _MOST_BINS or top < 1:
-        raise InputError(
-            doing, got=f"bins={bins}, top={top}", expected="bins of 1 to 1,000, top of at least 1"
-        )
+    bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
     keys = [] if by is None else [by]
-    lazy = select(hits, ["score", *keys], doing=doing)
+    lazy = select(hits, ["score"], doing=doing, name="hits", chosen={} if by is None else {"by": by})
     check_scalar(lazy, keys, doing=doing)
     table = collect(lazy)
     scores = np.array(

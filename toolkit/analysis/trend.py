@@ -14,8 +14,9 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.columns import EARLIEST, LATEST, check_scalar, collect, effective_time, named, select
+from toolkit.arguments import whole
 from toolkit.errors import InputError
-from toolkit.times import parse_duration
+from toolkit.times import parse_duration, parse_time
 
 _MINUTE: Final = 60_000  # milliseconds, like every time below
 _DAY: Final = 24 * 60 * _MINUTE
@@ -163,11 +164,11 @@ def failure_trend(
     ([[2, 0, 1]], 1)
     """
     doing = "counting failures over time"
-    if top < 1:
-        raise InputError(doing, got=f"top={top}", expected="at least 1")
+    top = whole("top", top)
+    now = None if now is None else parse_time(now, exact=True, name="now")
     wanted = None if freq is None else _width(freq)
     keys = [] if by is None else [by]
-    lazy = select(failures, ["failed_at", "created_at", *keys], doing=doing)
+    lazy = select(failures, ["failed_at", "created_at"], doing=doing, chosen={} if by is None else {"by": by})
     check_scalar(lazy, keys, doing=doing)
     # Counting by the minute first keeps a large frame where it is; whatever the bins are, they are whole
     # minutes.

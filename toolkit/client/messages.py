@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from toolkit.arguments import flag, instance, mapping, text
 from toolkit.client.publish_headers import (
     Duration,
     Method,
@@ -30,7 +31,7 @@ from toolkit.client.publish_headers import (
 from toolkit.client.request import Answer, Request, not_as_specified
 from toolkit.client.transport import Transport
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Service
+from toolkit.settings.service import Service, half_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,7 +92,7 @@ class CallbackSettings:
     headers: Mapping[str, str] = field(default_factory=dict, kw_only=True)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "headers", dict(self.headers))
+        object.__setattr__(self, "headers", dict(mapping("headers", self.headers)))
         self.wire_headers("Callback")
 
     def __repr__(self) -> str:
@@ -209,7 +210,10 @@ def publish(
     ...
     toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
     """
-    half = service.need("queue")
+    half = half_of(service, "queue")
+    flag("content_based_deduplication", content_based_deduplication)
+    if headers is not None:
+        mapping("headers", headers)
     if delay is not None and not_before is not None:
         raise refused("Not-Before", "delay and not_before", "one of them")
     if content_based_deduplication and deduplication_id is not None:
@@ -218,7 +222,7 @@ def publish(
     options: dict[str, str | None] = {
         "Method": method_name("Method", method),
         "Retries": count("Retries", retries),
-        "Retry-Delay": count("Retry-Delay", retry_delay) if isinstance(retry_delay, int) else retry_delay,
+        "Retry-Delay": retry_delay if isinstance(retry_delay, str) else count("Retry-Delay", retry_delay),
         "Timeout": duration("Timeout", timeout),
         "Delay": duration("Delay", delay),
         "Not-Before": not_before_seconds(not_before),
@@ -242,8 +246,9 @@ def publish(
             wire += settings.wire_headers(name)
     wire += forwarded("Forward-", headers or {})
     named = [(f"{half.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]
-    if content_type or kind:
-        named.append(("Content-Type", header_value("Content-Type", content_type or kind or "")))
+    if content_type is not None or kind:
+        value = kind if content_type is None else text("content_type", content_type, empty=False)
+        named.append(("Content-Type", header_value("Content-Type", value)))
     request = Request(
         doing="publishing a message",
         method="POST",
@@ -308,8 +313,11 @@ def start_run(
     doing = "starting a workflow run"
     address = web_address("url", url, doing=doing)
     content, kind = content_of(body)
+    if redactor is not None:
+        instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
     sent = {"Content-Type": kind} if kind else {}
-    for name, value in (headers or {}).items():
+    for name, value in ({} if headers is None else mapping("headers", headers)).items():
+        header_name(name)
         sent = {known: text for known, text in sent.items() if known.lower() != name.lower()}
         sent[header_name(name)] = header_value(name, value)
     parts = urlsplit(address)

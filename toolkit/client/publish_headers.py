@@ -114,6 +114,8 @@ def header_value(name: str, value: Any) -> str:
 
 def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers under a forwarding prefix, checked."""
+    if not isinstance(headers, Mapping):
+        raise refused(f"{prefix}headers", type(headers).__name__, "a mapping of names to values")
     return [
         (f"{prefix}{header_name(name)}", header_value(f"{prefix}{name}", value))
         for name, value in headers.items()
@@ -133,7 +135,7 @@ def method_name(header: str, value: str | None) -> str | None:
     """An HTTP method as header text; None stays None."""
     if value is None:
         return None
-    if value not in _METHODS:
+    if not isinstance(value, str) or value not in _METHODS:
         raise refused(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
     return value
 
@@ -174,6 +176,8 @@ def not_before_seconds(value: Any) -> str | None:
 
 def listed(header: str, values: str | Iterable[str]) -> str | None:
     """Values as one comma-separated header."""
+    if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
+        raise refused(header, type(values).__name__, "text, or several texts")
     several = [values] if isinstance(values, str) else list(values)
     for value in several:
         if not isinstance(value, str) or not value.strip() or "," in value:
@@ -189,9 +193,9 @@ def flow_control(
     """The value of ``Flow-Control-Value``; None when no limit was given."""
     header = "Flow-Control-Value"
     parts = {
-        "parallelism": count(header, parallelism, least=1),
-        "rate": count(header, rate, least=1),
-        "period": duration(header, period),
+        "parallelism": count(f"{header}, parallelism", parallelism, least=1),
+        "rate": count(f"{header}, rate", rate, least=1),
+        "period": duration(f"{header}, period", period),
     }
     text = ", ".join(f"{name}={value}" for name, value in parts.items() if value is not None)
     if text and key is None:

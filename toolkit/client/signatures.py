@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
+import math
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
@@ -20,9 +21,11 @@ from typing import Any, Final
 import jwt
 import msgspec
 
+from toolkit.arguments import instance, text, wrong
 from toolkit.errors import InputError, SettingsError, SignatureError
 from toolkit.redaction import Secret, normalise_header
 from toolkit.settings.service import MIN_SIGNING_KEY, Service
+from toolkit.times import parse_time
 
 REGION_HEADERS: Final = ("upstash-region", "service-region")
 """Names of the header that says which region signed a delivery; in lower case."""
@@ -151,8 +154,11 @@ def verify_signature(
         )
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the address that was published")
-    if not 0 <= leeway <= _MOST_LEEWAY:
+    if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
         raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
+    text("issuer", issuer)
+    if seen is not None:
+        instance("seen", seen, ReplayGuard, "a ReplayGuard")
     _check_header(signature)
     claims = _signed_claims(signature, keys)
     _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
@@ -195,8 +201,10 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
             )
     elif isinstance(keys, str | Secret):
         raise InputError(_DOING, got="one key", expected="a sequence of keys", next_step="Write keys=[key].")
+    elif isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
+        raise wrong("keys", keys, "a sequence of keys, or a Service")
     else:
-        found = tuple(key if isinstance(key, Secret) else Secret(key) for key in keys)
+        found = tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
     if not found or any(len(key.reveal()) < MIN_SIGNING_KEY for key in found):
         raise InputError(
             _DOING,
@@ -330,9 +338,18 @@ def _unix_seconds(now: float | datetime | None) -> float:
     if now is None:
         return time.time()
     if not isinstance(now, datetime):
-        return float(now)
-    if now.tzinfo is None:
-        raise InputError(
-            _DOING, got="now= without a time zone", expected="Unix seconds, or a datetime that has one"
-        )
-    return now.timestamp()
+        try:
+            seconds = math.nan if isinstance(now, bool | str | bytes) else float(now)
+        except (TypeError, ValueError, OverflowError):
+            seconds = math.nan
+        if not math.isfinite(seconds):
+            raise wrong("now", now, "Unix seconds, or a datetime")
+        return seconds
+    return parse_time(now, exact=True, name="now").timestamp()
+
+
+def _key(key: object) -> str:
+    """A key's text; what it is otherwise is not shown."""
+    if not isinstance(key, str):
+        raise InputError(_DOING, got=f"{type(key).__name__} in keys", expected="texts or Secrets")
+    return key

@@ -23,7 +23,7 @@ from toolkit.tables.text import lenient
 
 __all__ = ["CallbackReceiver", "load_callbacks"]
 
-_DOING: Final = "loading callbacks"
+_DOING: Final = "loading callbacks from a source"
 _SUFFIXES: Final = (".json", ".jsonl")
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -80,6 +80,8 @@ def load_callbacks(
     """
     arguments.whole("limit", limit, optional="for all")
     arguments.flag("reveal", reveal)
+    if redactor is not None:
+        arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
     started = _now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()
@@ -123,7 +125,9 @@ def _bodies(source: Source) -> Iterator[Body]:
         return iter([bytes(source) if isinstance(source, bytearray) else source])
     if not isinstance(source, Iterable):
         raise InputError(
-            _DOING, got=type(source).__name__, expected="a CallbackReceiver, a path, or callback bodies"
+            _DOING,
+            got=f"{type(source).__name__} for source",
+            expected="a CallbackReceiver, a path, or callback bodies",
         )
     return _checked(source)
 
@@ -140,7 +144,13 @@ def _checked(bodies: Iterable[Any]) -> Iterator[Body]:
 
 
 def _from_path(path: Path) -> Iterator[Body]:
-    if path.is_dir():
+    try:
+        is_folder = path.is_dir()
+    except OSError as error:
+        raise InputError(
+            _DOING, got=f"a path that is {error.strerror}", expected="a file or a folder"
+        ) from None
+    if is_folder:
         for item in sorted(path.iterdir()):
             if item.suffix.lower() in _SUFFIXES:
                 if item.is_symlink() or not item.is_file():

@@ -10,6 +10,8 @@ from toolkit.loading.progress import ProgressOption
 
 CONNECTIONS: Final = 16
 """Requests under way at once, at most, when nothing else is said."""
+MOST_CONNECTIONS: Final = 256
+"""Each is a thread and a connection."""
 
 
 class LoadArguments(TypedDict, total=False):
@@ -48,7 +50,7 @@ class LoadOptions:
     def __post_init__(self) -> None:
         checked = {
             "limit": arguments.whole("limit", self.limit, optional="for all"),
-            "connections": arguments.whole("connections", self.connections),
+            "connections": arguments.whole("connections", self.connections, most=MOST_CONNECTIONS),
             "requests_per_second": arguments.positive(
                 "requests_per_second",
                 self.requests_per_second,

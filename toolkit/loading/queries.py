@@ -130,7 +130,7 @@ def query(
     if queries is not None:
         return _hits(service, [replace(one, **given) for one in _ready(queries)])
     if id is not None:
-        return _hits(service, [VectorQuery(id=one, **given) for one in texts("id", id, column="id")])
+        return _hits(service, [VectorQuery(id=one, **given) for one in _some("id", id, column="id")])
     return _hits(service, [VectorQuery(vector=one, sparse=sparse, **given) for one in _several(vector)])
 
 
@@ -195,14 +195,12 @@ def query_text(
             fusion_algorithm=fusion_algorithm,
             query_mode=query_mode,
         )
-        for one in texts("text", text)
+        for one in _some("text", text)
     ]
     return _hits(service, asked)
 
 
 def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
-    if not asked:
-        raise InputError("reading what to query", got="no query", expected="at least one")
     with Transport.to(service, "vector") as transport:
         answers = query_bytes(transport, _with_vectors(transport, asked))
     table = decode_hits(
@@ -286,6 +284,13 @@ def _without_selves(table: pa.Table, asked: list[VectorQuery]) -> pa.Table:
     return table.filter(pa.array(keep, pa.bool_()))
 
 
+def _some(name: str, value: object, column: str | None = None) -> list[str]:
+    found = texts(name, value, column=column)
+    if not found:
+        raise wrong(name, value, "at least one text")
+    return found
+
+
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     expected = "a VectorQuery, or several"
     hint = "For vectors use vector=, for stored ids id=, for text query_text."
@@ -294,6 +299,8 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(queries, Iterable):
         raise wrong("queries", queries, expected, hint)
     found = list(queries)
+    if not found:
+        raise wrong("queries", found, expected)
     for place, one in enumerate(found):
         if not isinstance(one, VectorQuery):
             raise wrong(f"queries at position {place}", one, expected, hint)

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from toolkit.arguments import instance, text, whole, wrong
 from toolkit.client.signatures import ReplayGuard, region_in, signature_in, verify_signature
 from toolkit.errors import InputError, LocalServiceError, SignatureError, ToolkitError
 from toolkit.redaction import Redactor
@@ -82,12 +83,16 @@ class CallbackReceiver:
         public_url: str | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        if not path.startswith("/") or keep < 1:
-            raise InputError(
-                "making a receiver",
-                got=f"path={path!r}, keep={keep!r}",
-                expected="a path that starts with a slash, and room for one callback or more",
-            )
+        if service is not None:
+            instance("service", service, Service, "a Service, as connect() returns, or None")
+        port = whole("port", port, least=0, most=65_535)
+        keep = whole("keep", keep)
+        if not text("path", path).startswith("/"):
+            raise wrong("path", path, "a path that starts with a slash")
+        if public_url is not None:
+            text("public_url", public_url, empty=False)
+        if not callable(clock):
+            raise wrong("clock", clock, "a callable that returns Unix seconds")
         self.refused = 0
         self.turned_away = 0
         self.last_refusal: str | None = None

@@ -362,10 +362,10 @@ def open_vectors(
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
     include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
     prefixes = _disjoint(prefix)
-    spaces = namespace if namespace == "all" else _named(namespace)
+    spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as asking:
         info = read_info(asking)
-    names = (tuple(sorted(info.namespaces)) or ("",)) if spaces == "all" else tuple(spaces)
+    names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
     ranges = [Range(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if how.limit is None else min(how.limit, counted or how.limit)
@@ -428,7 +428,10 @@ def open_vectors(
     )
 
 
-def _named(namespace: Namespaces) -> list[str]:
+def _named(namespace: Namespaces) -> list[str] | None:
+    """The namespaces named; None for all."""
+    if isinstance(namespace, str) and namespace == "all":
+        return None
     names = list(dict.fromkeys(arguments.texts("namespace", namespace, empty=True)))
     if not names:
         raise arguments.wrong("namespace", namespace, "a namespace, several, or 'all'")

@@ -8,6 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
+from toolkit.analysis.columns import when_counted
 from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins
 from toolkit.analysis.trend import readable_top
 from toolkit.analysis.wording import moment, short_number, span
@@ -65,7 +66,7 @@ def plot_expiry(
     2
     """
     colours = theme_named(theme)
-    now = now or datetime.now(UTC)
+    now = when_counted(now)
     found = expiry_bins(expiring(failures, retention, now), now)
     with drawing(ax, colours) as axes:
         return draw_expiry(found, axes, colours, title="Failures by time of expiry")

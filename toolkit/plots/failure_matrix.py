@@ -7,6 +7,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, fitting_numbers
+from toolkit.arguments import whole
 from toolkit.plots.axis import CHARACTER, heading, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
@@ -60,7 +61,7 @@ def plot_failure_matrix(
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
         found = count_matrix(
-            failures, rows, columns, top_rows=min(top, rows_that_fit(axes) - 1),
+            failures, rows, columns, top_rows=min(whole("top", top), rows_that_fit(axes) - 1),
             top_columns=max(1, int(inches(axes) * 0.6 / _COLUMN)),
         )  # fmt: skip
         return draw_matrix(found, axes, colours, columns=columns, title=f"Failures by {rows} and {columns}")

@@ -14,7 +14,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.trend import FailureTrend, failure_trend, readable_top
 from toolkit.analysis.wording import counted, moment, short_number, span
-from toolkit.errors import InputError
+from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (
     CHARACTER,
     DAY,
@@ -96,10 +96,7 @@ def plot_failure_trend(
     >>> ax.patches[0].heights.tolist()
     [1, 1]
     """
-    if layout not in get_args(Layout):
-        raise InputError(
-            "drawing a trend", got=f"layout={layout!r}", expected="'stacked', 'facets' or 'ranked'"
-        )
+    choice("layout", layout, get_args(Layout))
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
         # a legend above takes room that bars need, rows of their own all of it
@@ -107,7 +104,11 @@ def plot_failure_trend(
         if layout == "stacked" and inches(axes) < _NARROW:
             rows = rows_that_fit(axes) // 6
         trend = failure_trend(
-            failures, by=by, freq=freq, top=min(top, max(rows, 1), len(colours.series) - 1), now=now
+            failures,
+            by=by,
+            freq=freq,
+            top=min(whole("top", top), max(rows, 1), len(colours.series) - 1),
+            now=now,
         )
         title = f"Failures over time, by {by}" if by else "Failures over time"
         return draw_trend(trend, axes, colours, layout=layout, title=title)

@@ -7,6 +7,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.rankings import score_curves
 from toolkit.analysis.wording import counted
+from toolkit.arguments import whole
 from toolkit.plots.axis import heading, label_axis, number_axis, whole_axis
 from toolkit.plots.lines import DASHES, MARKERS, name_lines
 from toolkit.plots.style import ThemeName, drawing, theme_named
@@ -59,7 +60,7 @@ def plot_score_by_rank(
     [0.9, 0.4]
     """
     colours = theme_named(theme)
-    curves, left_out = score_curves(hits, by=by, top=min(top, len(colours.series)))
+    curves, left_out = score_curves(hits, by=by, top=min(whole("top", top), len(colours.series)))
     with drawing(ax, colours) as axes:
         heading(axes, f"Scores by rank, by {by}", colours)
         if not curves:

@@ -8,6 +8,8 @@ from matplotlib.markers import MarkerStyle
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.rankings import score_moves
+from toolkit.arguments import texts as checked_texts
+from toolkit.arguments import wrong
 from toolkit.plots.axis import heading, label_axis, legend, number_axis
 from toolkit.plots.style import ThemeName, drawing, theme_named
 from toolkit.plots.texts import drawable, say
@@ -57,11 +59,14 @@ def plot_score_comparison(
     ['1 in both', '1 only before', '1 only after', 'equal scores']
     """
     colours = theme_named(theme)
+    called = checked_texts("names", names)
+    if len(called) != 2:  # noqa: PLR2004 - one each
+        raise wrong("names", names, "two texts, for before and after")
     moves = score_moves(before, after)
     x, y = (
         moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
     )
-    first, second = (drawable(name, longest=24) for name in names)
+    first, second = (drawable(name, longest=24) for name in called)
     with drawing(ax, colours) as axes:
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both

@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.scores import ScoreBins, score_bins
 from toolkit.analysis.wording import counted, percent, short_number
-from toolkit.errors import InputError
+from toolkit.arguments import choice, whole
 from toolkit.plots.axis import count_axis, heading, label_axis, name_rows, name_tops, number_axis
 from toolkit.plots.lines import DASHES, name_lines
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
@@ -71,10 +71,9 @@ def plot_score_distribution(
     >>> [int(bar.get_height()) for bar in ax.patches]
     [1, 2]
     """
-    if kind is not None and kind not in get_args(ScoreKind):
-        raise InputError("drawing scores", got=f"kind={kind!r}", expected="'histogram', 'ecdf' or 'ridge'")
+    choice("kind", kind, get_args(ScoreKind), optional=True)
     colours = theme_named(theme)
-    found = score_bins(hits, by=by, bins=bins, top=min(top, len(colours.series) - 1))
+    found = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
     kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
     with drawing(ax, colours) as axes:
         heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)

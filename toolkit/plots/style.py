@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.text import Text
 
-from toolkit.errors import InputError
+from toolkit.arguments import choice, instance
 
 ThemeName = Literal["light", "dark"]
 
@@ -93,9 +93,7 @@ def theme_named(name: ThemeName) -> Theme:
     InputError
         When there is none.
     """
-    if name not in THEMES:
-        raise InputError("choosing a theme", got=repr(name), expected="'light' or 'dark'")
-    return THEMES[name]
+    return THEMES[choice("theme", name, THEMES)]
 
 
 @contextmanager
@@ -107,7 +105,7 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     from them is set right on leaving. A new figure is closed when drawing raises: it would be shown empty.
     """
     if ax is not None:
-        prepare(ax, theme)
+        prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)
         yield ax
         _set_right(ax)
         return

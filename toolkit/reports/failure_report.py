@@ -6,7 +6,7 @@ import copy
 import json
 import os
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,8 +14,9 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
-from toolkit.analysis.columns import collect, select
+from toolkit.analysis.columns import collect, select, when_counted
 from toolkit.analysis.wording import span
+from toolkit.arguments import instance, text
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
@@ -162,11 +163,11 @@ def failure_report(
     >>> report.verdict
     'No failures.'
     """
-    now = datetime.now(UTC) if now is None else now
-    if now.tzinfo is None:
-        raise InputError("making a report", got="now without a time zone", expected="a time with one")
+    now = when_counted(now)
     length = parse_duration(retention, name="retention")
-    redactor = Redactor() if redactor is None else redactor
+    redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
+    if title is not None:
+        text("title", title)
     masked = _masked(failures, redactor)
     expiries = expiring(failures, length, now)
     charts = Charts(

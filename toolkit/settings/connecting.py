@@ -106,6 +106,19 @@ def connect(
     >>> connect(region="us-east-1", environ={"QSTASH_TOKEN": "t0ken-of-mine"})
     Service(queue='https://qstash-us-east-1.upstash.io' from QSTASH_TOKEN)
     """
+    given = {
+        "where": where, "queue_url": queue_url, "queue_token": queue_token, "vector_url": vector_url,
+        "vector_token": vector_token, "current_signing_key": current_signing_key,
+        "next_signing_key": next_signing_key, "region": region, "dialect": dialect, "token_in": token_in,
+    }  # fmt: skip
+    for name, value in given.items():
+        if value is not None and not isinstance(value, str):
+            # not shown: it may be a token in another type
+            raise SettingsError(
+                "connecting", got=f"{type(value).__name__} for {name}", expected="text, or None"
+            )
+    if environ is not None and not isinstance(environ, Mapping):
+        raise SettingsError("connecting", got=f"{type(environ).__name__} for environ", expected="a mapping")
     if where is not None:
         if where != "local":
             raise SettingsError("connecting", got=repr(where), expected='"local", or no positional argument')

@@ -118,7 +118,9 @@ def export_vectors(
         requests_per_second=requests_per_second,
         passes=passes,
     )
-    receipt = export_load(load, open_folder(path, filesystem), all_namespaces=namespace == "all")
+    receipt = export_load(
+        load, open_folder(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"
+    )
     if not receipt.complete:
         warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
     return receipt

@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, urlsplit
 import pyarrow as pa
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
+from toolkit.arguments import text as checked_text
+from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
 from toolkit.redaction import is_secret_name
 from toolkit.snapshots.folder import Folder
@@ -29,6 +31,9 @@ _BLOCK: Final = 16 << 20
 """Bytes of a request, up or down; so many are in memory."""
 
 _TRIES: Final = 10
+
+
+_LONGEST: Final = 4_000
 
 
 def open_folder(
@@ -56,7 +61,11 @@ def open_folder(
     >>> str(open_folder("bucket/failures", S3FileSystem(anonymous=True, region="eu-west-1")))
     's3://bucket/failures'
     """
-    text = os.fspath(path)
+    if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
+        raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
+    text = checked_text("path", os.fspath(path), empty=False)
+    if "\0" in text or len(text) > _LONGEST:
+        raise wrong("path", text, f"a path without null bytes, of at most {_LONGEST:,} characters")
     if filesystem is None:
         if "://" not in text:
             return Folder(text, step=step)
@@ -64,7 +73,7 @@ def open_folder(
     elif not isinstance(filesystem, FileSystem):
         raise InputError(
             "opening a snapshot",
-            got=f"a file system of the type {type(filesystem).__name__}",
+            got=f"{type(filesystem).__name__} for filesystem",
             expected="a pyarrow.fs.FileSystem",
             next_step="Wrap one of fsspec's: pyarrow.fs.PyFileSystem(pyarrow.fs.FSSpecHandler(filesystem)).",
         )

@@ -10,6 +10,7 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
+from toolkit.arguments import instance
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
 from toolkit.snapshots.columns import extension_column, schema_of, stored
@@ -18,7 +19,7 @@ from toolkit.snapshots.datafiles import GROUP_BYTES
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import Kind, Manifest
 from toolkit.snapshots.object_store import open_folder
-from toolkit.tables.frames import to_table
+from toolkit.tables.frames import checked_frame, to_table
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
 
@@ -73,6 +74,9 @@ def write_snapshot(
       dlq_id    label
     0      a  billing
     """
+    checked_frame("frame", frame)
+    if schema is not None:
+        instance("schema", schema, pa.Schema, "a pyarrow.Schema")
     found = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(found) if isinstance(found, Mapping) else None
     if schema is None:

@@ -12,8 +12,10 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.arguments import choice as checked_choice
+from toolkit.arguments import texts as checked_texts
 from toolkit.errors import InputError
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 
@@ -53,6 +55,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     0      a  Accept     x         0
     1      a  Accept     y         1
     """
+    checked_choice("column", column, ("headers", "response_headers"))
     ids, texts = _columns(failures, column)
     found = [HEADERS_EXPLODED.empty_table()]
     for start in range(0, len(texts), _AT_ONCE):
@@ -132,15 +135,10 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     0  a     Izmir     3
     1  b       NaN  <NA>
     """
-    if "metadata" not in frame.columns:
-        raise InputError(
-            "exploding metadata",
-            got="a frame without a metadata column",
-            expected="one loaded with metadata",
-            next_step="Load with include_metadata=True.",
-        )
+    checked_frame("frame", frame, "metadata")
+    chosen = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
     rows = [dict(_flat(json.loads(text))) if isinstance(text, str) else {} for text in frame["metadata"]]
-    wanted = sorted({name for row in rows for name in row}) if fields is None else list(dict.fromkeys(fields))
+    wanted = sorted({name for row in rows for name in row}) if chosen is None else chosen
     keys = [name for name in ("namespace", "id") if name in frame.columns]
     columns = {
         f"metadata.{name}" if name in keys else name: _column([row.get(name) for row in rows], frame.index)
@@ -218,13 +216,7 @@ def _unreadable(column: str, text: str, expected: str) -> InputError:
 
 def _columns(failures: pd.DataFrame, column: str) -> tuple[pa.Array, pa.Array]:
     """The ids, and a column of JSON text."""
-    for name in ("dlq_id", column):
-        if name not in failures.columns:
-            raise InputError(
-                f"exploding {column}",
-                got=f"a frame without a {name!r} column",
-                expected="a frame of failures",
-            )
+    checked_frame("failures", failures, "dlq_id", column)
     return texts_of(failures["dlq_id"]), texts_of(failures[column])
 
 

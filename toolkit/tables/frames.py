@@ -13,6 +13,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.arguments import instance, nearest
 from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
@@ -43,6 +44,28 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
     frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
+    return frame
+
+
+def checked_frame(name: str, value: object, *columns: str) -> pd.DataFrame:
+    """A pandas frame with these columns, as an argument of this name.
+
+    Raises
+    ------
+    InputError
+        When it is none, or lacks a column; it names the argument.
+    """
+    frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
+    for column in columns:
+        if column not in frame.columns:
+            raise InputError(
+                f"reading {name}",
+                got=f"a frame without the column {column!r}",
+                expected="one that has it, as loaders make it",
+                next_step="Load with include_metadata=True."
+                if column == "metadata"
+                else nearest(column, map(str, frame.columns), what="It has"),
+            )
     return frame
 
 

@@ -8,8 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from toolkit.arguments import wrong
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.tables.frames import checked_frame
 
 
 def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
@@ -45,13 +47,9 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     >>> frame[match_metadata(frame, "city = 'Izmir'")]["id"].tolist()
     ['a']
     """
-    if "metadata" not in frame.columns:
-        raise InputError(
-            "matching metadata",
-            got="a frame without a metadata column",
-            expected="one loaded with metadata",
-            next_step="Load with include_metadata=True.",
-        )
+    checked_frame("frame", frame, "metadata")
+    if not isinstance(filter, str | MetadataFilter):
+        raise wrong("filter", filter, "text in the filter language, or a MetadataFilter")
     wanted = parse(filter) if isinstance(filter, str) else filter
     found = [wanted.matches(read) for read in metadata_values(frame["metadata"])]
     return pd.Series(found, index=frame.index, dtype=bool)

@@ -14,6 +14,7 @@ from toolkit.client.dense import uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.floats import FLOAT32_MAX, BlockReader, as_value, dense_column
+from toolkit.tables.frames import checked_frame
 from toolkit.tables.text import whole_number
 from toolkit.tables.vector_rows import VectorRows, read_rows
 
@@ -159,10 +160,7 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
     array([[1., 2.],
            [1., 2.]], dtype=float32)
     """
-    if "vector" not in vectors.columns:
-        raise InputError(
-            "making a matrix", got="a frame without a vector column", expected="a frame of vectors"
-        )
+    checked_frame("vectors", vectors, "vector")
     column = pa.Table.from_pandas(vectors[["vector"]], preserve_index=False)["vector"]
     if column.null_count:
         raise InputError(

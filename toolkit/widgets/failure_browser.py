@@ -95,8 +95,8 @@ class FailureBrowser(Panel):
     ) -> None:
         doing = "making a FailureBrowser"
         given = FailureView() if value is None else must_be(value, FailureView, doing)
-        redactor = redactor if redactor is not None else Redactor()
-        self._rows = FailureRows(must_be(failures, pd.DataFrame, doing), redactor)
+        redactor = Redactor() if redactor is None else must_be(redactor, Redactor, doing, "redactor")
+        self._rows = FailureRows(must_be(failures, pd.DataFrame, doing, "failures"), redactor)
         self._order = np.arange(0, dtype=np.int64)
         self._arranged: tuple[str, str, bool] | None = None
         self._active: int | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import ipywidgets as widgets
 import pandas as pd
@@ -13,6 +13,8 @@ import traitlets
 
 from toolkit.analysis.trend import failure_trend
 from toolkit.analysis.wording import counted
+from toolkit.arguments import choice as checked_choice
+from toolkit.arguments import wrong
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
@@ -128,7 +130,12 @@ class FailureFilterWidget(Panel):
     ) -> None:
         doing = "making a FailureFilterWidget"
         if not isinstance(source, Service | pd.DataFrame):
-            raise InputError(doing, got=type(source).__name__, expected="a Service or a frame of failures")
+            raise wrong("source", source, "a Service or a frame of failures")
+        if frame is not None:
+            must_be(frame, pd.DataFrame, doing, "frame")
+        checked_choice("kind", kind, get_args(Kind))
+        if not callable(clock):
+            raise wrong("clock", clock, "a callable that returns the time")
         given = FailureFilter() if value is None else must_be(value, FailureFilter, doing)
         self._service = source if isinstance(source, Service) else None
         self._known = source if isinstance(source, pd.DataFrame) else frame

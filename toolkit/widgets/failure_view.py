@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
+from toolkit.arguments import choice, flag, text, texts, wrong
 from toolkit.errors import InputError
 
 SORTABLE: Final = (
@@ -61,13 +62,12 @@ class FailureView:
         ascending: bool = False,
         selected: Iterable[str] = (),
     ) -> None:
-        if sort_by not in SORTABLE:
-            raise _refusal(f"sort_by={sort_by!r}", f"one of {', '.join(SORTABLE)}")
-        if not isinstance(search, str) or not isinstance(ascending, bool):
-            raise _refusal(f"search={search!r}, ascending={ascending!r}", "text, and True or False")
-        ids = () if isinstance(selected, str | bytes) else tuple(dict.fromkeys(selected))
-        if isinstance(selected, str | bytes) or not all(isinstance(item, str) for item in ids):
-            raise _refusal("selected that is no list of ids", "ids as texts")
+        choice("sort_by", sort_by, SORTABLE)
+        text("search", search)
+        flag("ascending", ascending)
+        if isinstance(selected, str):
+            raise wrong("selected", selected, "several ids")
+        ids = tuple(dict.fromkeys(texts("selected", selected, column="dlq_id", empty=True)))
         values: dict[str, Any] = {
             "search": search,
             "sort_by": sort_by,

@@ -11,13 +11,14 @@ import pandas as pd
 import traitlets
 
 from toolkit.analysis.wording import counted
+from toolkit.arguments import text
 from toolkit.errors import IncompleteLoadError, InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.matching import match_metadata
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import Actions, note
@@ -109,9 +110,11 @@ class MetadataFilterWidget(Panel):
         if not isinstance(source, Service | pd.DataFrame):
             raise InputError(
                 "making a MetadataFilterWidget",
-                got=type(source).__name__,
+                got=f"source: {type(source).__name__}",
                 expected="a Service or a frame of vectors with metadata",
             )
+        if isinstance(source, pd.DataFrame):
+            checked_frame("source", source, "metadata")
         if frame is not None and not isinstance(frame, pd.DataFrame):
             raise InputError(
                 "making a MetadataFilterWidget",
@@ -120,7 +123,7 @@ class MetadataFilterWidget(Panel):
             )
         self._service = source if isinstance(source, Service) else None
         self._known = source if isinstance(source, pd.DataFrame) else frame
-        self._namespace = namespace
+        self._namespace = text("namespace", namespace)
         redactor = self._service.redactor if self._service is not None else None
         super().__init__("Vectors to choose by metadata", value=checked(value), key=key, redactor=redactor)
         self.editor = MetadataEditor(self._read, redactor=self._redactor)
@@ -313,7 +316,9 @@ def checked(value: object) -> str:
         return value.text()
     if not isinstance(value, str):
         raise InputError(
-            "setting a metadata filter", got=type(value).__name__, expected="text or a MetadataFilter"
+            "setting a metadata filter",
+            got=f"{type(value).__name__} for value",
+            expected="text or a MetadataFilter",
         )
     if not value.strip():
         return ""

@@ -12,6 +12,7 @@ import pandas as pd
 import traitlets
 
 from toolkit.analysis.wording import counted, shorten
+from toolkit.arguments import text
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.colouring import masked_text
@@ -52,6 +53,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def __init__(
         self, title: str, *, value: Any, key: str | None = None, redactor: Redactor | None = None
     ) -> None:
+        if key is not None:
+            text("key", key)
         self._title = title
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
@@ -234,7 +237,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         }
 
 
-def must_be(value: Any, kind: type[T], doing: str) -> T:
+def must_be(value: Any, kind: type[T], doing: str, name: str = "value") -> T:
     """The value, when it is one of this kind.
 
     Raises
@@ -242,7 +245,7 @@ def must_be(value: Any, kind: type[T], doing: str) -> T:
     InputError
     """
     if not isinstance(value, kind):
-        raise InputError(doing, got=type(value).__name__, expected=f"a {kind.__name__}")
+        raise InputError(doing, got=f"{type(value).__name__} for {name}", expected=f"a {kind.__name__}")
     return value
 
 

@@ -90,8 +90,8 @@ class SimilarityQueryWidget(Panel):
         key: str | None = None,
     ) -> None:
         doing = "making a SimilarityQueryWidget"
-        self._service = must_be(service, Service, doing)
-        if frame is not None and "id" not in must_be(frame, pd.DataFrame, doing).columns:
+        self._service = must_be(service, Service, doing, "service")
+        if frame is not None and "id" not in must_be(frame, pd.DataFrame, doing, "frame").columns:
             raise InputError(doing, got="a frame without ids", expected="a frame of vectors")
         self._pending: tuple[Question, dict[str, Any]] | None = None
         self._pinned: pd.DataFrame | None = None

@@ -118,7 +118,7 @@ def parse(text: str) -> MetadataFilter:
     quotes, a number, true or false
     """
     if not isinstance(text, str):
-        raise InputError("reading a metadata filter", got=type(text).__name__, expected="text")
+        raise InputError("reading the text of a metadata filter", got=type(text).__name__, expected="text")
     if len(text) > MAX_TEXT:
         raise _error(text, MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
     _check_depth(text)

@@ -1,0 +1,466 @@
+"""Every public function, with a wrong value in each argument in turn: a result, or an error that names it.
+
+The service is a real one, the files are real, and every parameter of every public function is in the table: a
+new one that is not in it fails the first test.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import inspect
+import math
+import re
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import jwt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from matplotlib import pyplot as plt
+from matplotlib.figure import Figure
+
+import toolkit as tk
+from toolkit.errors import (
+    FilterSyntaxError,
+    IncompleteLoadWarning,
+    InputError,
+    ToolkitError,
+    UnexpectedResultWarning,
+)
+from toolkit.redaction import Redactor
+
+MADE_BY_THE_TOOLKIT = {
+    "Changes", "Dialect", "FailureReport", "FrameSummary", "Half", "IndexInfo", "MetadataFilter", "Published",
+    "Receipt", "ReplayGuard", "Service", "Verification",
+}  # fmt: skip
+"""Values that functions return. Nobody calls their constructors."""
+
+KEY = "k" * 32
+WRONG: dict[str, Any] = {
+    "None": None,
+    "True": True,
+    "0": 0,
+    "-1": -1,
+    "1.5": 1.5,
+    "nan": math.nan,
+    "inf": math.inf,
+    "10**30": 10**30,
+    "empty text": "",
+    "text": "no such",
+    "surrogate": "\ud800",
+    "null byte": "a\0b",
+    "long text": "x" * 5_000,
+    "bytes": b"x",
+    "[]": [],
+    "[None]": [None],
+    "mixed list": ["a", 5],
+    "{}": {},
+    "dict": {"a": 1},
+    "set": {"a", "b"},
+    "object": object(),
+    "datetime": datetime(2026, 1, 1),  # noqa: DTZ001 - the point
+    "timedelta": timedelta(days=-1),
+    "NA": pd.NA,
+    "NaT": pd.NaT,
+    "empty frame": pd.DataFrame(),
+    "frame": pd.DataFrame({"a": [1, 2]}),
+    "mixed frame": pd.DataFrame({"a": [1, "x"], 5: [None, object()]}),
+    "series": pd.Series([1.5, None]),
+    "matrix": np.ones((2, 3, 1)),
+    "type": int,
+}
+CALLED = {"progress", "clean", "clock"}
+"""Arguments that are called: what a callable of the caller's raises is the caller's own."""
+
+
+class World:
+    """What valid calls need: a service that can be written to, frames of each kind, snapshots."""
+
+    def __init__(self, service: tk.Service, sample: tk.Service, answering: str) -> None:
+        self.service, self.answering = service, answering
+        tk.upsert_vectors(
+            service, [{"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)]
+        )
+        self.failures = tk.load_failures(sample, limit=60, progress=False)
+        self.vectors = tk.load_vectors(service, progress=False)
+        self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
+        claims = {
+            "iss": "Upstash",
+            "sub": "https://app.example/done",
+            "nbf": 1000,
+            "exp": 1300,
+            "jti": "jwt_1",
+            "body": base64.urlsafe_b64encode(hashlib.sha256(b"{}").digest()).decode(),
+        }
+        self.signature = jwt.encode(claims, KEY, algorithm="HS256")
+
+    def ax(self) -> Any:
+        """Axes of a figure of their own."""
+        return Figure().add_subplot()
+
+
+LOAD = {"progress": False, "connections": 2, "requests_per_second": None, "passes": 1}
+INCLUDE = {"include_vectors": True, "include_metadata": True, "include_data": True}
+HITS = {
+    "top_k": 2, "filter": "", "namespace": "", **INCLUDE, "weighting_strategy": None,
+    "fusion_algorithm": None, "query_mode": None,
+}  # fmt: skip
+FAILURES = {"since": None, "until": None, "kind": "workflows", "limit": None, "reveal": False, **LOAD}
+FILTER = {
+    "since": "7d", "until": "1h", "workflow_url": "u", "label": "a", "failure_function_state": (),
+    "caller_ip": "1.2.3.4", "flow_control_key": "k", "response_status": 500, "error": "e",
+    "workflow_run_id": "w", "workflow_created_at": "2026-01-01T00:00Z", "now": None,
+}  # fmt: skip
+PUBLISH = {
+    "body": None, "method": "POST", "headers": None, "content_type": None, "retries": 0, "retry_delay": None,
+    "timeout": None, "delay": None, "not_before": None, "labels": (), "flow_control_key": "k",
+    "parallelism": None, "rate": None, "period": None, "deduplication_id": None,
+    "content_based_deduplication": False, "redact": (), "callback": None, "failure_callback": None,
+}  # fmt: skip
+QUERY: dict[str, Any] = dict.fromkeys(("queries", "vector", "sparse", "id"))
+CONNECT: dict[str, Any] = dict.fromkeys(
+    ("vector_url", "vector_token", "current_signing_key", "next_signing_key", "region", "dialect", "where")
+)
+CONNECT |= {
+    "queue_url": "http://127.0.0.1:1", "queue_token": "t0ken-of-mine", "token_in": "header", "environ": {}
+}  # fmt: skip
+
+CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
+    "CallbackReceiver": lambda w: [
+        {"service": w.service, "port": 0, "keep": 5, "path": "/c", "public_url": None, "clock": time.time}
+    ],
+    "CallbackSettings": lambda _: [
+        {
+            "url": "https://app.example/",
+            "timeout": 1,
+            "retries": 1,
+            "delay": 1,
+            "method": "POST",
+            "headers": {},
+        }
+    ],
+    "FailureBrowser": lambda w: [{"failures": w.failures, "value": None, "key": None, "redactor": None}],
+    "FailureFilter": lambda _: [FILTER],
+    "FailureFilterWidget": lambda w: [
+        {
+            "source": source,
+            "value": None,
+            "frame": frame,
+            "kind": "workflows",
+            "key": None,
+            "clock": lambda: datetime.now().astimezone(),
+        }
+        for source, frame in ((w.service, w.failures), (w.failures, None))
+    ],
+    "FailureView": lambda _: [{"search": "a", "sort_by": "failed_at", "ascending": True, "selected": ["a"]}],
+    "MetadataFilterWidget": lambda w: [
+        {"source": w.service, "value": "n > 1", "namespace": "", "frame": w.vectors, "key": None},
+        {"source": w.vectors, "value": "", "namespace": "", "frame": None, "key": None},
+    ],
+    "SimilarityQueryWidget": lambda w: [
+        {"service": w.service, "value": None, "frame": w.vectors, "key": None}
+    ],
+    "VectorQuery": lambda _: [
+        {"vector": None, "data": None, "sparse": None, "id": None, "exclude_self": False, **HITS} | kind
+        for kind in ({"vector": [1.0]}, {"data": "x"}, {"sparse": ([1], [1.0])}, {"id": "a"})
+    ],
+    "as_matrix": lambda w: [{"vectors": w.vectors}],
+    "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],
+    "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],
+    "count_errors": lambda w: [{"failures": w.failures, "top": None, "clean": None}],
+    "count_expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
+    "count_labels": lambda w: [{"failures": w.failures}],
+    "count_over_time": lambda w: [{"failures": w.failures, "by": None, "freq": "D", "top": 3, "now": None}],
+    "count_states": lambda w: [{"failures": w.failures}],
+    "count_workflows": lambda w: [{"failures": w.failures, "now": None, "span": "24h"}],
+    "expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
+    "connect": lambda _: [CONNECT, CONNECT | {"vector_url": "http://127.0.0.1:1", "vector_token": "t0ken"}],
+    "delete_failures": lambda w: [
+        {"service": w.service, "dlq_ids": ["a"], "confirm": True, "kind": "workflows"}
+    ],
+    "explode_headers": lambda w: [{"failures": w.failures, "column": "headers"}],
+    "explode_labels": lambda w: [{"failures": w.failures}],
+    "explode_metadata": lambda w: [{"frame": w.vectors, "fields": None}],
+    "export_vectors": lambda w: [
+        {
+            "service": w.service,
+            "path": "exported",
+            "namespace": "",
+            "prefix": None,
+            **INCLUDE,
+            **LOAD,
+            "filesystem": None,
+        }
+    ],
+    "failure_report": lambda w: [
+        {
+            "failures": w.failures,
+            "previous": w.failures,
+            "retention": "7d",
+            "now": None,
+            "title": None,
+            "redactor": Redactor(),
+        }
+    ],
+    "fetch_vectors": lambda w: [
+        {"service": w.service, "ids": ids, "prefix": prefix, "namespace": "", **INCLUDE}
+        for ids, prefix in ((["v1"], None), (None, "v"))
+    ],
+    "index_info": lambda w: [{"service": w.service}],
+    "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
+    "iter_vectors": lambda w: [
+        {"service": w.service, "namespace": "", "prefix": None, "limit": None, **INCLUDE, **LOAD}
+    ],
+    "list_namespaces": lambda w: [{"service": w.service}],
+    "load_callbacks": lambda _: [
+        {"source": [{"status": 200}], "redactor": Redactor(), "reveal": False, "limit": None}
+    ],
+    "load_failure": lambda w: [{"service": w.service, "dlq_id": "a", "kind": "workflows", "reveal": False}],
+    "load_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
+    "load_runs": lambda w: [{"service": w.service, "limit": None, "reveal": False, "progress": False}],
+    "load_vectors": lambda w: [
+        {
+            "service": w.service,
+            "namespace": "",
+            "prefix": None,
+            "limit": None,
+            **INCLUDE,
+            **LOAD,
+            "memory_limit": None,
+        }
+    ],
+    "match_metadata": lambda w: [{"frame": w.vectors, "filter": "n > 1"}],
+    "parse_filter": lambda _: [{"text": "n > 1"}],
+    "plot_callback_states": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
+    "plot_expiry": lambda w: [
+        {"failures": w.failures, "retention": "7d", "now": None, "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_failure_calendar": lambda w: [
+        {"failures": w.failures, "tz": "UTC", "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_failure_matrix": lambda w: [
+        {
+            "failures": w.failures,
+            "rows": "workflow_url",
+            "columns": "response_status",
+            "top": 5,
+            "ax": w.ax(),
+            "theme": "light",
+        }
+    ],
+    "plot_failure_trend": lambda w: [
+        {
+            "failures": w.failures,
+            "by": "workflow_url",
+            "freq": "D",
+            "top": 3,
+            "layout": "stacked",
+            "now": None,
+            "ax": w.ax(),
+            "theme": "light",
+        }
+    ],
+    "plot_retries_used": lambda w: [{"frame": w.failures, "ax": w.ax(), "theme": "light"}],
+    "plot_score_by_rank": lambda w: [
+        {"hits": w.hits, "by": "query", "top": 2, "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_score_comparison": lambda w: [
+        {"before": w.hits, "after": w.hits, "names": ("a", "b"), "ax": w.ax(), "theme": "light"}
+    ],
+    "plot_score_distribution": lambda w: [
+        {
+            "hits": w.hits,
+            "by": "query",
+            "kind": None,
+            "bins": 5,
+            "top": 2,
+            "ax": w.ax(),
+            "theme": "light",
+        }
+    ],
+    "plot_time_to_failure": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
+    "plot_vector_norms": lambda w: [{"vectors": w.vectors, "bins": 5, "ax": w.ax(), "theme": "light"}],
+    "publish": lambda w: [
+        {"service": w.service, "url": "http://127.0.0.1:9/x", **PUBLISH},
+    ],
+    "query": lambda w: [
+        {"service": w.service, **QUERY, **HITS, "exclude_self": None} | kind
+        for kind in (
+            {"vector": [1.0, 0.0]},
+            {"queries": tk.VectorQuery(vector=[1.0, 0.0])},
+            {"id": "v1", "exclude_self": True},
+            {"sparse": ([1], [1.0])},
+        )
+    ],
+    "query_text": lambda w: [{"service": w.service, "text": "x", **HITS}],
+    "read_snapshot": lambda _: [{"path": "written", "filesystem": None}],
+    "receipt": lambda w: [{"frame": w.failures}],
+    "rerun_failure_function": lambda w: [{"service": w.service, "dlq_id": "a", "confirm": True}],
+    "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
+    "resume_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
+    "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
+    "start_run": lambda w: [{"url": w.answering, "body": None, "headers": None, "redactor": Redactor()}],
+    "summary": lambda w: [{"frame": frame} for frame in (w.failures, w.vectors, w.hits)],
+    "sync_failures": lambda w: [
+        {
+            "service": w.service,
+            "path": "synced",
+            "filter": None,
+            "kind": "workflows",
+            **LOAD,
+            "filesystem": None,
+        }
+    ],
+    "upsert_vectors": lambda w: [
+        {"service": w.service, "rows": [{"id": "v1", "vector": [1.0, 1.0]}], "namespace": None}
+    ],
+    "verify_signature": lambda w: [
+        {
+            "signature": w.signature,
+            "body": b"{}",
+            "url": "https://app.example/done",
+            "keys": [KEY],
+            "region": None,
+            "now": 1100,
+            "leeway": 5.0,
+            "issuer": "Upstash",
+            "seen": tk.ReplayGuard(),
+        }
+    ],
+    "verify_snapshot": lambda _: [{"path": "written", "filesystem": None}],
+    "write_snapshot": lambda w: [
+        {"frame": w.failures, "path": "written-again", "schema": None, "filesystem": None}
+    ],
+}
+
+
+@pytest.fixture(scope="module")
+def world(local_indexes, sample_service) -> World:
+    """Everything that valid calls need, made once."""
+    return World(local_indexes["dense"], sample_service, "")
+
+
+@pytest.fixture
+def around(world, server, tmp_path, monkeypatch) -> World:
+    """The world, in a folder of the test's own with a snapshot, and an application that starts runs."""
+    monkeypatch.chdir(tmp_path)
+    server.always(b'{"workflowRunId": "wfr_1"}')
+    world.answering = server.url
+    tk.write_snapshot(world.vectors, "written")
+    return world
+
+
+def test_the_table_holds_every_public_function_and_parameter(around):
+    """What is new is tried too, or this fails."""
+    public = {name for name in tk.__all__ if callable(getattr(tk, name))}
+    assert public - MADE_BY_THE_TOOLKIT == CALLS.keys()
+    for name, make in CALLS.items():
+        for base in make(around):
+            assert set(inspect.signature(getattr(tk, name)).parameters) == set(base), name
+
+
+def call(name: str, arguments: dict[str, Any]) -> None:
+    """Call a public function; of a generator, take the first piece; close what was opened."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", IncompleteLoadWarning)
+        warnings.simplefilter("ignore", UnexpectedResultWarning)
+        # an address on http that is not this machine: said once at connect
+        warnings.filterwarnings("ignore", message=".*the token travels readable")
+        result = getattr(tk, name)(**arguments)
+        if isinstance(result, Iterator):
+            next(result, None)
+        if name == "CallbackReceiver" and arguments["port"] != 0:
+            # listening is tried with odd ports alone, as the end of it takes half a second
+            with result:
+                pass
+        if name.endswith(("Widget", "Browser")):
+            result.close()
+    plt.close("all")
+
+
+def names(error: Exception, argument: str) -> bool:
+    """Whether the message names the argument, or the header that is made of it."""
+    message = re.sub(r"[-_ ]", "", str(error)).lower()
+    return argument.replace("_", "").removesuffix("s") in message
+
+
+def problem(name: str, base: dict[str, Any], argument: str, value: Any) -> str | None:
+    """What is wrong with what a call did: an error that is none of ours, or one that names nothing."""
+    # Axes of their own: drawing twice on the same is another matter
+    ax = {"ax": Figure().add_subplot()} if "ax" in base else {}
+    try:
+        call(name, base | ax | {argument: value})
+    except FilterSyntaxError:
+        return None  # it shows the text and the position
+    except InputError as error:
+        return None if names(error, argument) else f"does not name it: {error}"
+    except ToolkitError:
+        return None
+    except BaseException as error:  # noqa: BLE001 - whatever it is, it is the finding
+        return f"{type(error).__name__}: {str(error)[:200]}"
+    return None
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_the_valid_call_is_valid(around, name):
+    """What the wrong values are put into works, or is refused by the service alone."""
+    for base in CALLS[name](around):
+        try:
+            call(name, base)
+        except InputError as error:
+            pytest.fail(f"{name}: {error}")
+        except ToolkitError:
+            pass
+
+
+@pytest.mark.parametrize("name", sorted(CALLS))
+def test_a_wrong_value_in_any_argument_is_an_error_that_names_it(around, name):
+    """A documented result, or a ToolkitError; one about the input says which argument it is."""
+    found = [
+        f"{name}({argument}={label}): {said}"
+        for base in CALLS[name](around)
+        for argument in base
+        for label, value in WRONG.items()
+        if not (argument in CALLED and callable(value))
+        if (said := problem(name, base, argument, value))
+    ]
+    assert not found, "\n".join(found)
+
+
+ANYTHING = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats()
+    | st.text(max_size=8)
+    | st.binary(max_size=4)
+    | st.datetimes()
+    | st.timedeltas()
+    | st.sampled_from(list(WRONG.values())),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.tuples(inner, inner)
+        | st.dictionaries(st.text(max_size=4), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_anything_anywhere_is_a_result_or_an_error_of_ours(around, data):
+    """Values nobody thought of, in an argument of any function."""
+    name = data.draw(st.sampled_from(sorted(CALLS)))
+    base = data.draw(st.sampled_from(CALLS[name](around)))
+    argument = data.draw(st.sampled_from(sorted(base)))
+    value = data.draw(ANYTHING)
+    assume(not (argument in CALLED and callable(value)))
+    said = problem(name, base, argument, value)
+    assert said is None, f"{name}({argument}={value!r}): {said}"
