@@ -189,7 +189,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a filter with a comma is sent, and not compared here",
         "client/failures.py",
-        "        if part not in wanted.unsendable:\n",
+        "        if name not in wanted.unsendable:\n",
         "        if True:\n",
         _LOADING,
     ),
@@ -408,7 +408,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a header that comes twice is kept twice",
         "tables/header_maps.py",
-        "    return None if _repeated(row_of_name, found.names) else found\n",
+        "    return None if _repeated(found.rows, found.names) else found\n",
         "    return found\n",
         ("tests/tables/test_header_maps.py",),
     ),
