@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from toolkit import errors
 from toolkit.receipt import Receipt, receipt  # now, as the room and the function share their name
 from toolkit.tables import vector_dtype as _registered  # noqa: F401 - pandas knows the type by its import
+from toolkit.tables.showing import show_in_notebooks as _show_in_notebooks
 from toolkit.version import __version__
 
 if TYPE_CHECKING:
@@ -267,3 +268,6 @@ def __getattr__(name: str) -> Any:
 def __dir__() -> list[str]:
     """The public names, for completion."""
     return sorted({*globals(), *__all__})
+
+
+_show_in_notebooks()

@@ -98,6 +98,30 @@ def loop(address: str) -> pd.DataFrame:
     return frame
 
 
+def exploded(frame: pd.DataFrame) -> pd.DataFrame:
+    """What a user would write for tables of headers and labels: nested loops, a frame of what they gather."""
+    for column in ("header", "responseHeader"):
+        pd.DataFrame(
+            [
+                (dlq_id, name, value, position)
+                for dlq_id, headers in zip(frame["dlqId"], frame[column], strict=True)
+                for name, values in headers.items()
+                for position, value in enumerate(values)
+            ],
+            columns=["dlq_id", "name", "value", "position"],
+        )
+    pd.DataFrame(
+        [
+            (dlq_id, label)
+            for dlq_id, labels in zip(frame["dlqId"], frame["labels"], strict=True)
+            if isinstance(labels, list)
+            for label in labels
+        ],
+        columns=["dlq_id", "label"],
+    )
+    return frame
+
+
 def same(theirs: pd.DataFrame, ours: pd.DataFrame) -> None:
     """Stop unless both hold the same ids with the same bodies."""
     expected = {

@@ -187,3 +187,24 @@ def test_repr_is_short() -> None:
     assert repr(chosen) == "FailureFilter(label=('l0', 'l1', 'l2', … 97 more))"
     assert "'l99'" in chosen.to_code()
     assert repr(FailureFilter()) == "FailureFilter()"
+
+
+def test_a_row_of_a_frame_matches_as_its_entry_does():
+    """A Series, a named tuple or a dict of columns; a column that is missing is an error, a value is not."""
+    row = {
+        "dlq_id": "a", "workflow_url": "https://a.example/w", "labels": '["eu","beta"]', "label": None,
+        "failure_function_state": float("nan"), "response_status": 500, "error": "TimeoutError: no response",
+        "workflow_created_at": pd.Timestamp("2026-01-01T00:00:00Z"),
+    }  # fmt: skip
+    series, (named,) = pd.Series(row), pd.DataFrame([row]).itertuples(index=False)
+    for kind in (row, series, named):
+        assert FailureFilter(label="beta", workflow_url="https://a.example/w").matches(kind)
+        assert FailureFilter(response_status=500, error="timeout").matches(kind)
+        assert FailureFilter(workflow_created_at="2026-01-01T00:00:00Z").matches(kind)
+        assert not FailureFilter(label="us").matches(kind)
+        assert not FailureFilter(failure_function_state="CALLBACK_FAIL").matches(kind)
+        with pytest.raises(InputError, match="without caller_ip"):
+            FailureFilter(caller_ip="192.0.2.1").matches(kind)
+    assert not FailureFilter(response_status=500).matches(pd.Series(row | {"response_status": pd.NA}))
+    with pytest.raises(InputError, match="got int"):
+        FailureFilter(label="us").matches(7)

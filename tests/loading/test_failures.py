@@ -337,3 +337,37 @@ def test_a_time_as_filter_and_since_contradict(sample_service):
         tk.load_failures(sample_service, "7d", since="1d")
     with pytest.raises(InputError, match="filter"):
         tk.load_failures(sample_service, "orders")
+
+
+def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
+    """A workflow_url whose query was masked is compared here, masked alike; the receipt says so."""
+    entries = [{"dlqId": name, "workflowUrl": f"https://a.example/w?code={name}-secret"} for name in "ab"]
+    server.always(json.dumps({"messages": entries}).encode())
+    service = server.service()
+    everything = tk.load_failures(service, progress=False)
+    copied = everything["workflow_url"][1]
+    assert "masked" in copied
+    wanted = tk.FailureFilter(workflow_url=copied)
+    found = tk.load_failures(service, wanted, progress=False)
+    assert found["dlq_id"].tolist() == ["b"]
+    assert "workflow_url: a masked value cannot be sent" in " ".join(tk.receipt(found).assumptions)
+    assert all("workflowUrl" not in dict(asked.query) for asked in server.asked)
+    rows = [everything.iloc[1], everything.to_dict("records")[1], next(everything[1:].itertuples())]
+    assert [wanted.matches(row) for row in rows] == [True] * 3
+    assert not wanted.matches(everything.iloc[0])
+
+
+def test_missing_values_are_one_kind_of_missing(server):
+    """An empty state, label or list is missing as an absent one is; header names keep their case."""
+    header = {"content-type": ["a"], "X-MiXed": ["b"]}
+    entries = [
+        {"dlqId": "a", "failureFunctionState": "", "label": "", "labels": [], "header": header},
+        {"dlqId": "b"},
+        {"dlqId": "c", "failureFunctionState": "", "label": "", "labels": [], "maxRetries": "odd"},
+    ]
+    server.always(json.dumps({"messages": entries}).encode())
+    frame = tk.load_failures(server.service(), progress=False)
+    names = ["failure_function_state", "label", "labels", "workflow_url", "caller_ip"]
+    assert frame[names].isna().all(axis=None)
+    assert list(json.loads(frame["headers"][0])) == ["content-type", "X-MiXed"]
+    assert tk.explode_headers(frame)["name"].tolist() == ["content-type", "X-MiXed"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime, timedelta
@@ -172,30 +173,42 @@ class FailureFilter:
         """Names of the parts that the service cannot compare: to be left out of the request.
 
         They are `response_status`, `error`, and parts with a comma in a value, since the service takes one
-        comma-separated value for several values. Apply `matches` to what it returns.
+        comma-separated value for several values, or with a mask in one, which only this side can compare.
+        Apply `matches` to what it returns.
         """
-        commas = (name for name in VALUES if any("," in value for value in getattr(self, name)))
-        return (*commas, *(name for name in ("response_status", "error") if getattr(self, name)))
+        ours = (
+            name for name in VALUES if any("," in value or MASKED in value for value in getattr(self, name))
+        )
+        return (*ours, *(name for name in ("response_status", "error") if getattr(self, name)))
 
-    def matches(self, row: Mapping[str, Any]) -> bool:
+    def matches(self, row: Any) -> bool:
         """Whether an entry matches in everything but `since` and `until`.
 
         Parameters
         ----------
-        row : mapping
-            The entry with the service's own names (``workflowUrl``, ``labels``, ``callerIP``, …), its
-            secrets not masked. The deprecated ``label`` counts beside ``labels``.
+        row : mapping, pandas.Series or named tuple
+            A row of a frame of failures, as of ``frame.iloc[0]``, ``frame.itertuples()`` or
+            ``frame.to_dict("records")``; or an entry with the service's own names (``workflowUrl``,
+            ``labels``, ``callerIP``, …). The deprecated ``label`` counts beside ``labels``.
 
         Returns
         -------
         bool
-            A field that is absent matches no value.
+            A field that is missing matches no value.
+
+        Raises
+        ------
+        InputError
+            When it is no row, or a row of a frame without a column that the filter speaks of.
 
         Examples
         --------
         >>> FailureFilter(label="a,b").matches({"labels": ["x", "a,b"]})
         True
+        >>> FailureFilter(label="eu").matches({"dlq_id": "a", "labels": '["eu","beta"]', "label": None})
+        True
         """
+        row = self._entry(row)
         for name, part in VALUES.items():
             wanted = getattr(self, name)
             if wanted and not any(
@@ -210,6 +223,40 @@ class FailureFilter:
             return False
         created = self.workflow_created_at
         return created is None or row.get("workflowCreatedAt") == milliseconds(created)
+
+    def _entry(self, row: Any) -> Mapping[str, Any]:
+        """The row with the service's own names."""
+        found = row._asdict() if hasattr(row, "_asdict") else row
+        found = found if isinstance(found, Mapping) else getattr(found, "to_dict", lambda: None)()
+        if not isinstance(found, Mapping):
+            raise InputError(
+                "matching a failure",
+                got=type(row).__name__,
+                expected="a row of a frame of failures, or an entry of the service",
+                next_step="For a whole frame, match each of frame.to_dict('records').",
+            )
+        if not (_COLUMNS.keys() - _BOTH) & found.keys() and not isinstance(found.get("labels"), str):
+            return found
+        needed = [name for name in _COLUMNS if getattr(self, name, None)] + ["error"] * bool(self.error)
+        lacking = [
+            name for name in needed if name not in found and not (name == "label" and "labels" in found)
+        ]
+        if lacking == ["error"] and "response_body" in found:
+            lacking = []
+        if lacking:
+            raise InputError(
+                "matching a failure",
+                got=f"a row without {', '.join(lacking)}",
+                expected="the columns that the filter speaks of",
+                next_step="Use rows of a frame made by load_failures.",
+            )
+        entry = {wire: _value(found.get(name)) for name, wire in _COLUMNS.items()}
+        if isinstance(entry["labels"], str):
+            entry["labels"] = json.loads(entry["labels"])
+        created = entry["workflowCreatedAt"]
+        if isinstance(created, datetime):
+            entry["workflowCreatedAt"] = milliseconds(created)
+        return entry | ({_LINE: _value(found["error"]) or ""} if "error" in found else {})
 
     def scope(self) -> dict[str, Any]:
         """What is chosen, as JSON-able values: for receipts, which compare scopes."""
@@ -285,8 +332,39 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     return any(text.casefold() in folded for text in wanted)
 
 
+MASKED: Final = "[masked len="
+"""Begins a mask: a value copied from a frame in which a part of it was masked."""
+
+_LINE: Final = " error"  # the line of a frame's row; no field of the service begins with a space
+_COLUMNS: Final = {
+    "dlq_id": "dlqId",
+    "workflow_url": "workflowUrl",
+    "workflow_run_id": "workflowRunId",
+    "workflow_created_at": "workflowCreatedAt",
+    "label": "label",
+    "labels": "labels",
+    "failure_function_state": "failureFunctionState",
+    "caller_ip": "callerIP",
+    "flow_control_key": "flowControlKey",
+    "response_status": "responseStatus",
+    "response_body": "responseBody",
+    "response_body_base64": "responseBodyBase64",
+}
+_BOTH: Final = frozenset({"label", "labels"})  # names of columns and of fields
+
+
+def _value(value: Any) -> Any:
+    """A value of a frame, None where it is missing: NaN, NaT and NA are not equal to themselves."""
+    try:
+        return value if value == value else None  # noqa: PLR0124 - as said
+    except TypeError:  # of pandas' NA, which is neither
+        return None
+
+
 def _error_line(row: Mapping[str, Any]) -> str:
     """The line of an entry's response that says what went wrong, as the column ``error`` has it."""
+    if _LINE in row:
+        return str(row[_LINE])
     body, encoded = row.get("responseBody"), row.get("responseBodyBase64")
     if not (isinstance(body, str) and body) and isinstance(encoded, str) and encoded:
         try:

@@ -15,13 +15,14 @@ from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError
-from toolkit.filters.failure import FailureFilter, milliseconds
+from toolkit.filters.failure import MASKED, VALUES, FailureFilter, milliseconds
 from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
+from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, half_of
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
@@ -282,7 +283,7 @@ def open_failures(
     arguments.flag("reveal", reveal)
     wanted = FailureFilter() if wanted is None else checked_filter(wanted)
     redactor = None if reveal else service.redactor
-    keep = wanted.matches if wanted.unsendable else None
+    keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
     count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
 
     since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
@@ -328,6 +329,11 @@ def open_failures(
         assumptions += ("header values, URLs and our own tokens are masked (reveal=True shows them)",)
     if keep is not None:
         reasons = dict.fromkeys(("response_status", "error"), "the service cannot filter by it")
+        reasons |= {
+            part: "a masked value cannot be sent"
+            for part in VALUES
+            if any(MASKED in value for value in getattr(wanted, part))
+        }
         assumptions += tuple(
             f"{part}: {reasons.get(part, 'a value with a comma cannot be sent')}, so it was compared here"
             for part in wanted.unsendable
@@ -351,6 +357,25 @@ def open_failures(
 
 def _paced(service: Service, pacing: Pacing, connections: int) -> Transport:
     return Transport.to(service, "queue", pace=pacing, connections=connections, sleep=pacing.sleep)
+
+
+def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
+    """`matches`, where a value may also be what a frame shows of it: masked."""
+    if not any(MASKED in value for part in VALUES for value in getattr(wanted, part)):
+        return wanted.matches
+
+    def matches(entry: dict[str, Any]) -> bool:
+        shown = dict(entry)
+        for part, values in VALUES.items():
+            mask = redactor.url if part == "workflow_url" else redactor.text
+            for place in values.fields:
+                found = entry.get(place)
+                several = found if isinstance(found, list) else [found]
+                texts = [text for text in several if isinstance(text, str)]
+                shown[place] = [*texts, *map(mask, texts)]
+        return wanted.matches(shown)
+
+    return matches
 
 
 def _within(wanted: FailureFilter, window: Window) -> FailureFilter:
