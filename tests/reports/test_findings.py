@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -166,6 +167,16 @@ def test_code_asks_for_the_same(make, rows, options):
     compile(code, "report", "exec")
 
 
+def test_every_code_uses_public_names(make, rows, options):
+    """What a report shows as code runs as it stands, with `tk` and the frame alone."""
+    found = failure_report(make(rows), **options).to_dict()
+    for code in found["codes"].values():
+        exec(code, {"tk": tk, "failures": make(rows)})  # noqa: S102 - it is what users are told to run
+    named = re.findall(r"tk\.(\w+)", " ".join([*found["codes"].values(), found["code"]]))
+    assert set(named) <= set(tk.__all__)
+    assert len(set(named)) >= 10
+
+
 def test_no_failures(make, options):
     """No failures is a normal report, in every form."""
     report = failure_report(make([]), make([{}]), **options)
@@ -180,7 +191,7 @@ def test_rows_without_anything(make, options):
     report = failure_report(make([{}, {}, {}]), **options)
     assert report.verdict == "3 failures since 2026-03-03 00:00 UTC."
     assert report.to_dict()["trend"]["undated"] == 3
-    assert "no usable time" in report.to_html()
+    assert "without a usable time" in report.to_html()
     assert "(none)" in report.to_markdown()
 
 
@@ -214,7 +225,7 @@ def test_the_shape_of_the_json(make, rows, options):
         "worst_workflows": "left_out rows",
         "matrix": "columns counts rows",
         "calendar": "counts tz undated",
-        "codes": "calendar error_texts expiry matrix trend",
+        "codes": "by_label by_workflow calendar callbacks error_texts expiry matrix trend worst_workflows",
         "error_texts": "left_out rows",
     }
     assert sorted(set(found) - set(names)) == [
@@ -267,7 +278,7 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
     found = failure_report(frame, **options).to_dict()
     whole = failure_report(make(rows), **options).to_dict()
     assert (found["overview"]["count"], found["overview"]["gone"]) == (len(frame), 1)
-    assert "1 kept from earlier loads" in found["completeness"]["sentence"]
+    assert "1 from earlier loads" in found["completeness"]["sentence"]
     assert sum(row["count"] for row in found["expiry"]["summary"]) == len(frame) - 1
     assert gone not in [row["dlq_id"] for row in found["expiry"]["next"]]
     assert sum(row["count"] for row in whole["expiry"]["summary"]) == len(frame)

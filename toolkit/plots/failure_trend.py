@@ -13,7 +13,7 @@ from matplotlib.path import Path
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.trend import FailureTrend, failure_trend, readable_top
-from toolkit.analysis.wording import counted, moment, short_number, span
+from toolkit.analysis.wording import counted, moment, span
 from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (
     CHARACTER,
@@ -147,7 +147,7 @@ def _stack(
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
         longest = max(12, min(32, int(inches(ax) * 0.32 / CHARACTER) - 6))
-        totals = [short_number(total) for total in trend.counts.sum(axis=1).tolist()]
+        totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
         texts = [
             f"{drawable(name, longest=longest)}  {total}" for name, total in zip(names, totals, strict=True)
         ]
@@ -156,7 +156,7 @@ def _stack(
         above += cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
         label_axis(
             ax.yaxis,
-            f"failures\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})",
+            f"failures\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})",
             theme,
         )
     return prefix, beside, above
@@ -197,7 +197,7 @@ def _cells(
 
 
 def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> str:
-    totals = [short_number(total) for total in trend.counts.sum(axis=1).tolist()]
+    totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
     return name_rows(ax, places, trend.groups, notes=totals)
 
 

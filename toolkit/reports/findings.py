@@ -28,7 +28,7 @@ null::
                     hours_left, basis}])
     error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example, last_at, new}]),
                     left_out; `new` is null without a previous frame
-    codes           Python that draws or counts one part again: trend, expiry, matrix, calendar, error_texts
+    codes           Python that draws or counts one part again, by the part's name
     code            Python that loads the same and makes the report again
 """
 
@@ -226,7 +226,7 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
     if receipt is None:
         return {
             "state": "unknown",
-            "sentence": "It is not known whether these are all: the frame has no receipt.",
+            "sentence": "Not known to be complete: the frame has no receipt that says how it was loaded.",
         }
     if receipt.complete:
         sentence = f"Complete: every entry present during the load was read ({receipt.rows:,} rows)."
@@ -240,7 +240,7 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
             else f" This report is on {count:,}."
         )
     if overview.gone:
-        sentence += f" With them are {overview.gone:,} kept from earlier loads that have left the queue."
+        sentence += f" It includes {overview.gone:,} from earlier loads that are no longer in the queue."
     return {
         "state": "complete" if receipt.complete else "incomplete",
         "sentence": clean.text(sentence),
@@ -276,13 +276,15 @@ def _comparison(
 
 def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
     if receipt is None or earlier is None:
-        return "One of the two frames has no receipt, so an id can look new or gone without being it."
+        return "One of the two frames has no receipt, so an id that is said to be new or gone may not be."
     if receipt.source != earlier.source:
         return f"The previous frame is from another source ({earlier.source})."
     if not (receipt.complete and earlier.complete):
-        return "One of the two loads was not complete, so an id can look new or gone without being it."
+        return "One of the two loads was not complete, so an id that is said to be new or gone may not be."
     if _reaches_further(receipt.scope, earlier.scope):
-        return "The two loads asked for different entries, so an id can look new or gone without being it."
+        return (
+            "The two loads asked for different entries, so an id that is said to be new or gone may not be."
+        )
     return None
 
 
@@ -312,10 +314,14 @@ def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner
 def _codes(retention: str) -> dict[str, str]:
     return {
         "trend": 'tk.plot_failure_trend(failures, by="workflow_url", top=5)',
-        "expiry": f'tk.plot_expiry(failures, "{retention}")',
+        "expiry": f'tk.plot_expiry(failures, "{retention}")\n\ntk.count_expiring(failures, "{retention}")',
         "matrix": "tk.plot_failure_matrix(failures)",
         "calendar": "tk.plot_failure_calendar(failures)",
         "error_texts": "tk.count_errors(failures)",
+        "worst_workflows": "tk.count_workflows(failures)",
+        "by_workflow": 'tk.count_by(failures, ["workflow_url", "response_status"])',
+        "callbacks": "tk.count_states(failures)",
+        "by_label": "tk.count_labels(failures)",
     }
 
 
