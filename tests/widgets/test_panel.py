@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 
+import nbformat
 import pytest
 import traitlets
+from nbconvert import HTMLExporter
 
 from toolkit.errors import IncompleteLoadError, InputError, ServiceError
 from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import LABELS_EXPLODED
+from toolkit.widgets import FailureBrowser, FailureFilterWidget
 from toolkit.widgets.panel import Panel
 from toolkit.widgets.work import Job, Stopped
 
@@ -159,3 +162,18 @@ def test_run_is_refused_while_a_call_is_under_way():
         await until(lambda: len(panel.frame()))
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("kind", ["browser", "filter"])
+def test_a_converted_notebook_shows_rows(server, failures, kind):
+    """Where nbconvert has no widget state, the page has the first rows as a table, nothing live in it."""
+    shown = failures.assign(workflow_url="<b>here</b>")
+    panel = FailureBrowser(shown)
+    if kind == "filter":
+        panel = FailureFilterWidget(server.service(), frame=shown, value=FailureFilter(label="prod"))
+    output = nbformat.v4.new_output("display_data", data=panel._repr_mimebundle_())
+    cell = nbformat.v4.new_code_cell("panel", outputs=[output])
+    page, _ = HTMLExporter().from_notebook_node(nbformat.v4.new_notebook(cells=[cell]))
+    assert "<td>dlq_1</td>" in page
+    assert "<td>&lt;b&gt;here&lt;/b&gt;</td>" in page
+    assert "12 of 12 failures" in page if kind == "browser" else "6 of 12 loaded failures match" in page

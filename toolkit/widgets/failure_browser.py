@@ -197,6 +197,9 @@ class FailureBrowser(Panel):
         row = {str(name): value for name, value in self._rows.frame.iloc[places[0]].items()}
         self.detail.value = detail_markup(row, self._redactor)
 
+    def _static(self) -> tuple[pd.DataFrame, str]:
+        return self.found(), self._said_count()
+
     def _call(self, job: Job, value: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
         return self.frame()
 
@@ -237,19 +240,22 @@ class FailureBrowser(Panel):
         places = np.flatnonzero(self._order == (-1 if self._active is None else self._active))
         return int(places[0]) if len(places) else -1
 
-    def _count(self) -> None:
+    def _said_count(self) -> str:
         value = self.value
         said = f"{len(self._order):,} of {len(self._rows):,} failures · {len(value.selected):,} selected"
         if value.selected and value.search:
             found = set(self._rows.ids(self._order.tolist()))
             out = sum(chosen not in found for chosen in value.selected)
             said += f", {out:,} of them not among those found" if out else ""
-        remarks = []
+        return said
+
+    def _count(self) -> None:
+        value, remarks = self.value, []
         if statuses := [word for word in value.search.split() if self._rows.is_status(word)]:
             remarks.append(f"{', '.join(statuses)} as status; in quotation marks a number is found as text.")
         if self._rows.without_time:
             remarks.append("≥ is before the time of the message, where that of the failure is not known.")
-        self._said.value = note(said, "count") + note(" ".join(remarks))
+        self._said.value = note(self._said_count(), "count") + note(" ".join(remarks))
 
     def page(self, start: int, stop: int) -> list[list[Any]]:
         """Rows of the table from a place to another, each with whether it is selected before its cells."""

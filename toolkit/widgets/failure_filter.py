@@ -320,6 +320,14 @@ class FailureFilterWidget(Panel):
             return self._known[match_failures(self._known, self.value)]
         return super().frame()
 
+    def _static(self) -> tuple[pd.DataFrame, str]:
+        if self._known is None or self._kept.frame is not None:
+            return super()._static()
+        try:
+            return self._known[match_failures(self._known, self.value)], self.matching()
+        except InputError:  # `matching` says which column is missing
+            return self._empty(), self.matching()
+
     def look(self) -> None:
         """Read the newest entries of the service, to fill the choices; waits."""
         self._learn(self._looked(Job(self._progressed)))

@@ -218,16 +218,21 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._redactor.text(self.to_code())})"
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
-        """The widget for whoever can draw it; text and a table of the last result for all others."""
+    def _static(self) -> tuple[pd.DataFrame, str]:
+        """What the forms without a widget show: rows, and a line about them."""
         frame = self.frame()
-        rows = f"{counted(len(frame), 'row')} in the last result"
+        return frame, f"{counted(len(frame), 'row')} in the last result"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """The widget for whoever can draw it; text and a table of the first rows for all others."""
+        frame, rows = self._static()
         code = escape_html(self._redactor.text(self.to_code()))
         table = static_table(frame, self._redactor)
         return {
             "text/plain": f"{self!r}: {rows}",
             "text/html": (
-                f"<div><strong>{escape_html(self._title)}</strong><pre>{code}</pre><p>{rows}</p>{table}</div>"
+                f"<div><strong>{escape_html(self._title)}</strong><pre>{code}</pre>"
+                f"<p>{escape_html(rows)}</p>{table}</div>"
             ),
             "application/vnd.jupyter.widget-view+json": {
                 "version_major": 2,
