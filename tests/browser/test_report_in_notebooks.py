@@ -84,7 +84,7 @@ def markup():
             "workflow_url": f"https://shop.example.com/flows/{('orders', 'payments')[number % 2]}/fulfil",
             "failed_at": NOW - timedelta(hours=number),
             "response_status": 500,
-            "labels": ["production"],
+            "labels": '["production"]',
             "response_body": "upstream connect error: connection refused",
         }
         for number in range(60)

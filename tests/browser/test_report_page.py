@@ -31,8 +31,16 @@ DRAWN_TEXT = """() => {
     return [...svg.querySelectorAll('text')].map((text) => {
       const box = text.getBoundingClientRect();
       const middle = new DOMPoint(box.x + box.width / 2, box.y + box.height / 2);
-      const beneath = shapes.filter((shape) =>
-        shape.isPointInFill(middle.matrixTransform(shape.getScreenCTM().inverse()))).at(-1);
+      const shown = (shape) => {
+        const point = middle.matrixTransform(shape.getScreenCTM().inverse());
+        const clip = document.querySelector((shape.getAttribute('clip-path') || '').slice(4, -1) + ' rect');
+        const [x, y, wide, high] = clip && shape.hasAttribute('clip-path')
+          ? ['x', 'y', 'width', 'height'].map((name) => Number(clip.getAttribute(name)))
+          : [-1e6, -1e6, 1e9, 1e9];
+        return shape.isPointInFill(point) && point.x >= x && point.x - x <= wide
+          && point.y >= y && point.y - y <= high;
+      };
+      const beneath = shapes.filter(shown).at(-1);
       const colours = [getComputedStyle(text).fill, beneath ? getComputedStyle(beneath).fill : paper];
       const [low, high] = colours.map(luminance).sort((one, other) => one - other);
       return [(high + 0.05) / (low + 0.05), Boolean(beneath), text.textContent, ...colours];
