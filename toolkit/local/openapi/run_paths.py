@@ -194,10 +194,16 @@ def _logs() -> dict[str, Node]:
             "topicName", "queueName", "scheduleId",
         ),
     ]  # fmt: skip
+    # runs are what is listed in any case: the public workflow client says so
+    grouped = in_query(
+        "groupBy", choice("workflowRunId"), "What entries are grouped by: accepted, as they are."
+    )
     found: dict[str, Node] = {}
     for name in ("logs", "events"):
         found[f"/v2/workflows/{name}"] = {
-            "get": _op("A page of runs, newest first.", runs, name=f"run-{name}", parameters=of_runs)
+            "get": _op(
+                "A page of runs, newest first.", runs, name=f"run-{name}", parameters=[*of_runs, grouped]
+            )
         }
         found[f"/v2/{name}"] = {
             "get": _op(
