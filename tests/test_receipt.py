@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkit.analysis import summary
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt, receipt
 
@@ -110,8 +111,43 @@ def test_its_html_leaves_out_what_is_empty_and_keeps_zero_and_false():
 def test_a_frame_gives_its_receipt_back_also_when_sliced():
     """It travels as plain data in attrs; a frame without one is an error that says what to do."""
     frame = pd.DataFrame({"a": [1, 2, 3]})
-    frame.attrs["receipt"] = made().to_dict()
-    assert receipt(frame) == receipt(frame[frame["a"] > 1].head(1)) == made()
+    frame.attrs["receipt"] = made(rows=3).to_dict()
+    assert receipt(frame) == made(rows=3)
+    assert receipt(frame[frame["a"] > 1].head(1)) == made(rows=3, frame_rows=1)
     for bare in (pd.DataFrame(), pd.concat([frame, pd.DataFrame({"a": [1]})])):
         with pytest.raises(InputError, match="loader"):
             receipt(bare)
+
+
+def test_a_derived_frame_does_not_pass_for_the_whole():
+    """Filtering, copying and sorting keep the receipt, and it says how many of the rows loaded are there."""
+    frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1_200)], "n": range(1_200)})
+    frame.attrs["receipt"] = made().to_dict()
+    assert receipt(frame.copy()) == receipt(frame.sort_values("n")) == receipt(frame[["n"]]) == made()
+    some = frame[frame["n"] < 10]
+    assert receipt(some).verdict == "complete: 1,200 failures; this frame has 10 of the 1,200 rows loaded"
+    told = summary(some)
+    assert told.complete is None
+    assert "10 of the 1,200 rows of the load, which was complete" in repr(told)
+    assert summary(frame).complete is True
+    assert receipt(pd.concat([frame, frame])).verdict.endswith(
+        "this frame has 2,400 rows, not the 1,200 loaded"
+    )
+
+
+def test_frames_of_one_load_keep_its_receipt_and_frames_of_two_have_none():
+    """Concat and merge keep what all frames say alike, and drop what they do not."""
+    frame = pd.DataFrame({"dlq_id": ["a", "b"]})
+    frame.attrs["receipt"] = made(rows=2).to_dict()
+    other = frame.copy()
+    other.attrs["receipt"] = made(rows=2, source="https://other.example").to_dict()
+    assert receipt(pd.concat([frame.head(1), frame.tail(1)])) == made(rows=2)
+    assert receipt(frame.merge(frame.copy(), on="dlq_id")) == made(rows=2)
+    for derived in (
+        pd.concat([frame, other]),
+        frame.merge(other, on="dlq_id"),
+        frame.merge(pd.DataFrame({"dlq_id": ["a"]})),
+        frame.groupby("dlq_id").size().to_frame(),
+    ):
+        with pytest.raises(InputError, match="ask the loaded frames"):
+            receipt(derived)

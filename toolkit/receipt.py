@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import MISSING, asdict, dataclass, fields
+from collections.abc import Mapping, Sized
+from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
@@ -55,6 +55,8 @@ class Receipt:
         Whether every entry present during the whole load is in the result, under the assumptions.
     reasons : tuple of str
         Why it is not complete. Empty when it is.
+    frame_rows : int or None
+        Rows of the frame that was asked for its receipt, where they are not those that were loaded.
 
     Examples
     --------
@@ -85,6 +87,7 @@ class Receipt:
     notes: tuple[str, ...] = ()
     complete: bool = False
     reasons: tuple[str, ...] = ()
+    frame_rows: int | None = None
 
     @property
     def seconds(self) -> float:
@@ -120,10 +123,22 @@ class Receipt:
 
     @property
     def verdict(self) -> str:
-        """One sentence: complete, or not and why."""
+        """One sentence: complete, or not and why; and what part of it the frame has, if not all."""
+        part = "" if self.frame_rows is None else f"; this frame has {self.part} loaded"
         if self.complete:
-            return f"complete: {self.rows:,} {self.what}"
-        return f"not complete: {self.rows:,} {self.what}; {'; '.join(self.reasons) or 'the load did not end'}"
+            return f"complete: {self.rows:,} {self.what}{part}"
+        reasons = "; ".join(self.reasons) or "the load did not end"
+        return f"not complete: {self.rows:,} {self.what}; {reasons}{part}"
+
+    @property
+    def part(self) -> str:
+        """Such as "10 of the 5,166 rows": what a frame that was derived has of what was loaded."""
+        found = self.rows if self.frame_rows is None else self.frame_rows
+        return (
+            f"{found:,} of the {self.rows:,} rows"
+            if found <= self.rows
+            else f"{found:,} rows, not the {self.rows:,}"
+        )
 
     def __str__(self) -> str:
         work = f"{self.pages:,} pages, {self.requests:,} requests, {self.retries:,} retries"
@@ -156,16 +171,24 @@ class HasAttrs(Protocol):
 
 
 def receipt(frame: HasAttrs) -> Receipt:
-    """The receipt of a loaded frame.
+    """The receipt of a loaded frame: what the load did, whatever became of the frame since.
 
     Parameters
     ----------
     frame : pandas.DataFrame
-        A frame made by a loader, or one that pandas derived from it (slices keep it, merges may not).
+        A frame made by a loader, or one that pandas derived from it.
 
     Returns
     -------
     Receipt
+        Of the load. Where the frame has other rows than were loaded, because it was filtered, say,
+        ``frame_rows`` and the verdict tell so.
+
+    Notes
+    -----
+    The receipt travels in ``frame.attrs``, and pandas decides: copies, filters, sorted frames and frames with
+    other columns keep it. `concat` and `merge` keep it where all frames have the same one, as pieces of one
+    load have, and drop it where they have not: two loads are not one. `groupby` drops it.
 
     Raises
     ------
@@ -181,6 +204,8 @@ def receipt(frame: HasAttrs) -> Receipt:
     >>> frame.attrs["receipt"] = done.to_dict()
     >>> receipt(frame).verdict
     'complete: 3 failures'
+    >>> receipt(frame.head(1)).verdict
+    'complete: 3 failures; this frame has 1 of the 3 rows loaded'
     """
     attributes = getattr(frame, "attrs", None)
     found = attributes.get("receipt") if isinstance(attributes, Mapping) else None
@@ -189,6 +214,8 @@ def receipt(frame: HasAttrs) -> Receipt:
             "reading the receipt of a frame",
             got="a frame without one",
             expected="a frame made by a loader",
-            next_step="Operations such as concat drop it; ask the loaded frame itself.",
+            next_step="Frames made of several loads have none; ask the loaded frames themselves.",
         )
-    return Receipt.from_dict(found)
+    told = Receipt.from_dict(found)
+    rows = len(frame) if isinstance(frame, Sized) else told.rows
+    return replace(told, frame_rows=None if rows == told.rows else rows)

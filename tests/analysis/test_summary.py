@@ -41,7 +41,9 @@ def test_failures_and_their_completeness():
     }
     assert found.complete is True
     moved = tk.summary(with_receipt(failures(), complete=False, reasons=("entries moved",), rows=7))
-    assert dict(moved.lines)["complete"] == "no (of 7 read): entries moved"
+    assert dict(moved.lines)["complete"] == (
+        "2 of the 7 rows of the load, which was not complete: entries moved"
+    )
 
 
 def test_vectors_hits_and_other_frames():

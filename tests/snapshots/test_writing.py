@@ -217,3 +217,34 @@ def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:
     assert found.num_row_groups == 2
     assert said["files"][0]["rows"] == found.num_rows == 80_000
     assert said["files"][0]["bytes"] == path.stat().st_size
+
+
+def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> None:
+    """Subsets, other orders and added columns come back as they were; `error` is derived where it can be."""
+    rows = [{"dlq_id": name, "response_body": '{"error": "no user"}', "failed_at": 0} for name in "ab"]
+    whole = frame_from_rows(rows, FAILURES)
+    vectors_of = frame_from_rows([{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2))
+    frames = {
+        "whole": whole,
+        "columns": whole[["error", "dlq_id", "failed_at"]],
+        "reversed": whole[whole.columns[::-1]],
+        "rows": whole.head(0),
+        "added": whole.assign(
+            team=pd.Series(["ö", None], dtype="str"),
+            count=pd.Series([2**53 + 1, None], dtype="Int64"),
+            share=[0.5, float("nan")],
+            late=pd.Series([True, None], dtype="boolean"),
+            seen=pd.to_datetime(["2026-03-01T12:00:00.123456789Z", None]),
+        ),
+        "vectors": vectors_of[["vector", "id"]].assign(again=vectors_of["vector"]),
+        "category": whole[["dlq_id"]].astype("category"),
+    }
+    for name, frame in frames.items():
+        before = frame.copy()
+        write_snapshot(frame, tmp_path / name)
+        found = read_snapshot(tmp_path / name)
+        expected = frame.astype("str") if name == "category" else frame
+        pd.testing.assert_frame_equal(found, expected.reset_index(drop=True))
+        pd.testing.assert_frame_equal(frame, before)
+        stored_names = scan_snapshot(tmp_path / name).schema.names
+        assert ("error" in stored_names) == (name in ("columns", "reversed"))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import narwhals as nw
@@ -30,7 +30,7 @@ class FrameSummary:
     lines : tuple of (str, str)
         Names and texts, as they are shown.
     complete : bool or None
-        What the receipt says; None without one.
+        What the receipt says; None without one, and where the frame has other rows than were loaded.
 
     Examples
     --------
@@ -105,7 +105,7 @@ def summary(frame: IntoFrame) -> FrameSummary:
         what=what,
         rows=rows,
         lines=tuple((name, visible(text)) for name, text in [*lines, ("complete", _complete(receipt, rows))]),
-        complete=receipt.complete if receipt else None,
+        complete=receipt.complete if receipt and receipt.rows == rows else None,
     )
 
 
@@ -118,10 +118,11 @@ def _receipt(frame: Any) -> Receipt | None:
 def _complete(receipt: Receipt | None, rows: int) -> str:
     if receipt is None:
         return "not known: the frame has no receipt"
-    shown = "" if receipt.rows == rows else f" (of {receipt.rows:,} read)"
-    return (
-        f"yes{shown}" if receipt.complete else f"no{shown}: {'; '.join(receipt.reasons) or 'it did not end'}"
-    )
+    loaded = "yes" if receipt.complete else f"no: {'; '.join(receipt.reasons) or 'it did not end'}"
+    if receipt.rows == rows:
+        return loaded
+    whole = "which was complete" if receipt.complete else f"which was not complete: {loaded[4:]}"
+    return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
 
 
 def _failures(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:

@@ -168,6 +168,9 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     if b"\\" in whole:
         raws = [_TEXT.sub(_plainly, bytes(raw)) for raw in raws]
         whole = _ROW.join([_FENCE, *raws, _FENCE])
+    if b'": ' in whole or b'", ' in whole:  # as most writers space it: compact at once
+        raws = [msgspec.json.format(bytes(raw), indent=-1) for raw in raws]
+        whole = _ROW.join([_FENCE, *raws, _FENCE])
     cuts = _quotes(whole)
     if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
         return None
