@@ -35,6 +35,7 @@ from toolkit.errors import (
     SettingsError,
     SnapshotBindingError,
     ToolkitError,
+    UnexpectedResultWarning,
 )
 from toolkit.redaction import visible
 from toolkit.times import parse_duration
@@ -78,6 +79,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         # a load that is not complete ends with status 3 and its reasons; the warning would say them twice
         warnings.simplefilter("ignore", IncompleteLoadWarning)
+        # a mistyped label or namespace is said as errors are, without the line of code that warned
+        warnings.simplefilter("always", UnexpectedResultWarning)
+        warnings.showwarning = lambda message, *_, **__: _complain(str(message))
         try:
             given = _parser(words[:1]).parse_args(words)
             return int(given.run(given))

@@ -102,7 +102,7 @@ def test_an_id_that_is_not_there_is_an_error(sample_service):
         ((np.ones(3),), {}, "queries at position 0"),
         ((pd.DataFrame({"a": [1]}),), {}, "queries: got DataFrame"),
         ((5,), {}, "queries: got 5"),
-        (([],), {}, "no query"),
+        (([],), {}, "queries: got list of 0"),
         ((), {"vector": [1.0], "id": "a"}, "vector and id"),
         ((), {"vector": ["a"]}, "vector: got 'a' at position 0"),
         ((), {"vector": [[1.0], [1.0, 2.0]]}, "vector: got rows of different lengths"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
@@ -14,8 +15,8 @@ from toolkit import arguments
 from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
-from toolkit.errors import InputError, NotFoundError
-from toolkit.filters.failure import MASKED, VALUES, FailureFilter, milliseconds
+from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
+from toolkit.filters.failure import FAILURE_STATES, MASKED, VALUES, FailureFilter, milliseconds
 from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
@@ -24,6 +25,7 @@ from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, half_of
+from toolkit.tables.failure_matching import count_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
@@ -103,6 +105,9 @@ def load_failures(
 
     Warns
     -----
+    UnexpectedResultWarning
+        When nothing matches and the newest 100 entries have none with a value of the filter; it names the
+        nearest that they have.
     IncompleteLoadWarning
         When entries moved while they were read.
 
@@ -119,9 +124,10 @@ def load_failures(
     >>> len(failures), failures["dlq_id"].is_unique
     (250, True)
     """
-    return open_failures(
+    wanted = wanted_failures(filter, since, until)
+    frame = open_failures(
         service,
-        wanted_failures(filter, since, until),
+        wanted,
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -130,6 +136,9 @@ def load_failures(
         requests_per_second=requests_per_second,
         passes=passes,
     ).frame()
+    if frame.empty:
+        warn_of_nothing(service, wanted, kind, stacklevel=3)
+    return frame
 
 
 def iter_failures(
@@ -168,9 +177,10 @@ def iter_failures(
     >>> sum(len(piece) for piece in iter_failures(service, limit=250))
     250
     """
+    wanted = wanted_failures(filter, since, until)
     load = open_failures(
         service,
-        wanted_failures(filter, since, until),
+        wanted,
         kind=kind,
         limit=limit,
         reveal=reveal,
@@ -179,8 +189,17 @@ def iter_failures(
         requests_per_second=requests_per_second,
         passes=passes,
     )
+
     # not a generator itself, so that a wrong argument is said when it is given
-    return (to_frame(table) for table in load)
+    def pieces() -> Iterator[pd.DataFrame]:
+        found = False
+        for table in load:
+            found = True
+            yield to_frame(table)
+        if not found:
+            warn_of_nothing(service, wanted, kind, stacklevel=3)
+
+    return pieces()
 
 
 def load_failure(
@@ -240,6 +259,32 @@ def wanted_failures(
     if as_time:
         return FailureFilter(since=parse_time(cast("Time", filter), name="filter, as a time"), until=until)
     return checked_filter(filter)
+
+
+def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
+    """Say which values of a filter that matched nothing the newest entries do not have; one request."""
+    asked = {name: getattr(wanted, name) for name in VALUES if getattr(wanted, name)}
+    if not asked:
+        return
+    try:
+        with Transport.to(service, "queue") as transport:
+            page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
+        newest = to_frame(FailureDecoder(service.redactor).decode(page.rows))
+    except ToolkitError:
+        return  # the load itself has ended well
+    mask = service.redactor
+    for name, values in asked.items():
+        seen = [value for value, _ in count_values(newest, name)]
+        known = [*FAILURE_STATES, *seen] if name == "failure_function_state" else seen
+        for value in values:
+            shown = mask.url(value) if name == "workflow_url" else mask.text(value)
+            if known and shown not in known:
+                warnings.warn(
+                    f"No failure matches: the newest {len(newest):,} have no {name} {shown!r}. "
+                    + arguments.nearest(shown, known),
+                    UnexpectedResultWarning,
+                    stacklevel=stacklevel,
+                )
 
 
 def checked_filter(value: object) -> FailureFilter:

@@ -13,10 +13,11 @@ import pyarrow as pa
 
 from toolkit.arguments import texts, wrong
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import fetch_bytes, query_bytes
-from toolkit.errors import InputError
+from toolkit.client.vectors import fetch_bytes, query_bytes, read_info
+from toolkit.errors import InputError, ToolkitError
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
+from toolkit.loading.vectors import warn_unknown_namespace
 from toolkit.settings.service import Service, half_of
 from toolkit.tables.frames import to_frame
 from toolkit.tables.vectors import decode_hits, decode_vectors
@@ -203,6 +204,8 @@ def query_text(
 def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
     with Transport.to(service, "vector") as transport:
         answers = query_bytes(transport, _with_vectors(transport, asked))
+        if not any(answer.strip(b" []\n") for answer in answers):
+            _say_unknown(transport, [one.namespace for one in asked if one.namespace])
     table = decode_hits(
         answers,
         vectors=any(one.include_vectors for one in asked),
@@ -214,6 +217,17 @@ def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
     frame = to_frame(table)
     frame.attrs["queries"] = [one.scope() for one in asked]
     return frame
+
+
+def _say_unknown(transport: Transport, namespaces: list[str]) -> None:
+    """Warn of namespaces that the index does not have, once no query found anything."""
+    if namespaces:
+        try:
+            info = read_info(transport)
+        except ToolkitError:
+            return  # the queries themselves have ended well
+        for namespace in dict.fromkeys(namespaces):
+            warn_unknown_namespace(namespace, info, stacklevel=5)
 
 
 def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[VectorQuery]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
@@ -11,9 +12,10 @@ import pandas as pd
 import pyarrow as pa
 
 from toolkit import arguments
+from toolkit.arguments import nearest
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import PREFIX_LIMIT, fetch_bytes, read_info
-from toolkit.errors import InputError
+from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Load, Plan
 from toolkit.loading.memory import available_memory, check_memory
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
@@ -105,6 +107,8 @@ def load_vectors(
 
     Warns
     -----
+    UnexpectedResultWarning
+        When the index has no such namespace; it names the nearest.
     IncompleteLoadWarning
         When vectors moved while they were read, and reading again did not settle it.
 
@@ -258,7 +262,9 @@ def fetch_vectors(
     wanted = list(dict.fromkeys(asked or ()))
     started = datetime.now(UTC)
     with Transport.to(service, "vector") as transport:
-        dimension = read_info(transport).dimension or None
+        info = read_info(transport)
+        dimension = info.dimension or None
+        warn_unknown_namespace(namespace, info, stacklevel=3)
         batches: list[list[str] | None] = [None]
         if asked is not None:
             batches = [wanted[start : start + _FETCH_BATCH] for start in range(0, len(wanted), _FETCH_BATCH)]
@@ -310,6 +316,13 @@ def fetch_vectors(
         complete=True,
     )
     return to_frame(table, receipt)
+
+
+def warn_unknown_namespace(namespace: str, info: IndexInfo, *, stacklevel: int) -> None:
+    """Say that an index does not count a namespace: mistyped, or so new that it is not counted yet."""
+    if namespace and info.namespaces and namespace not in info.namespaces:
+        message = f"The index has no namespace {namespace!r}. {nearest(namespace, sorted(info.namespaces))}"
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
 
 
 def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Table, int]:
@@ -365,6 +378,8 @@ def open_vectors(
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as asking:
         info = read_info(asking)
+    for name in spaces or ():
+        warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
     ranges = [Range(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)

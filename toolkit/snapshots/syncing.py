@@ -12,7 +12,7 @@ from pyarrow.fs import FileSystem
 from toolkit.client.failures import Kind
 from toolkit.errors import IncompleteLoadWarning
 from toolkit.filters.failure import FailureFilter
-from toolkit.loading.failures import open_failures
+from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS
 from toolkit.loading.progress import ProgressOption
@@ -125,6 +125,8 @@ def sync_failures(
         passes=passes,
     )
     changes = sync_load(load, open_folder(path, filesystem))
+    if filter is not None and not changes.receipt.rows:
+        warn_of_nothing(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
         warnings.warn(changes.verdict, IncompleteLoadWarning, stacklevel=2)
     return changes

@@ -1,0 +1,74 @@
+"""A mistyped namespace, state, label or column never gives a silent zero."""
+
+from __future__ import annotations
+
+import warnings
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.cli import main
+from toolkit.errors import InputError, UnexpectedResultWarning
+
+
+@pytest.mark.parametrize(
+    ("chosen", "says"),
+    [
+        (
+            {"failure_function_state": "failed"},
+            "state 'failed'.*Known: 'CALLBACK_INPROGRESS'",
+        ),
+        ({"failure_function_state": "CALLBACK_FAILED"}, "Did you mean 'CALLBACK_FAIL'"),
+        ({"label": "no such label"}, "no label 'no such label'.*Known: "),
+        ({"workflow_url": "https://shop.example.com/nothing"}, "no workflow_url.*Did you mean"),
+    ],
+)
+def test_a_filter_that_matches_nothing_names_the_nearest_values(sample_service, chosen, says):
+    """Loading, iterating: an empty result, and a warning that lists what the newest entries have."""
+    wanted = tk.FailureFilter(**chosen)
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        assert tk.load_failures(sample_service, wanted, progress=False).empty
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        assert list(tk.iter_failures(sample_service, wanted, progress=False)) == []
+
+
+def test_an_empty_result_of_values_that_are_there_is_no_mistake(sample_service):
+    """A known state in a time without failures is a normal empty result."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        chosen = tk.FailureFilter(failure_function_state="CALLBACK_FAIL", until="2001-01-01")
+        assert tk.load_failures(sample_service, chosen, progress=False).empty
+
+
+def test_an_unknown_namespace_names_the_nearest(sample_service):
+    """Loads, fetches and queries of a namespace that is not there."""
+    says = "no namespace 'runbook'.*Did you mean 'runbooks'"
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        assert tk.load_vectors(sample_service, namespace="runbook", progress=False).empty
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        tk.fetch_vectors(sample_service, ["a"], namespace="runbook")
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        assert tk.query_text(sample_service, "x", namespace="runbook").empty
+
+
+def test_an_unknown_column_names_the_nearest():
+    """Counting, plotting and exploding by a column that is not there."""
+    frame = pd.DataFrame({"workflow_url": ["u"], "failed_at": pd.NaT, "created_at": pd.NaT, "dlq_id": "a"})
+    with pytest.raises(InputError, match=r"reading by: got 'workflow'.*Did you mean 'workflow_url'"):
+        tk.plot_failure_trend(frame, by="workflow")
+    with pytest.raises(InputError, match=r"reading column: got 'workflows'.*Did you mean 'workflow_url'"):
+        tk.count_by(frame, "workflows")
+    with pytest.raises(InputError, match=r"reading column: got 'header'.*Did you mean 'headers'"):
+        tk.explode_headers(frame, column="header")
+
+
+def test_the_shell_says_it_too(sample_service, monkeypatch, tmp_path, capsys):
+    """`--state failed` reports no failures and says on standard error what the states are."""
+    monkeypatch.chdir(tmp_path)
+    half = sample_service.need("queue")
+    monkeypatch.setenv("TOOLKIT_QUEUE_URL", half.url)
+    monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", half.token.reveal())
+    assert main(["report", "--state", "failed", "--output", "report.md"]) == 0
+    assert "toolkit: No failure matches" in (said := capsys.readouterr().err)
+    assert "CALLBACK_FAIL" in said
