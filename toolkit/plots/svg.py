@@ -158,8 +158,6 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     tag = element.tag.rpartition("}")[2]
     if tag not in _ELEMENTS:  # style sheets and metadata would act on, or speak of, the whole page
         return ""
-    if tag == "text":  # in the paper's colour it stands on a cell, which keeps its colour on paper of any
-        variables = {colour: name for colour, name in variables.items() if name != "paper"}
     inner = escape_html(element.text) if tag in {"text", "tspan"} and element.text else ""
     inner += "".join(_markup(child, ids, variables) for child in element)
     if not inner and tag in {"g", "defs"}:
