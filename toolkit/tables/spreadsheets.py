@@ -25,7 +25,7 @@ _EXACT: Final = 1 << 53  # whole numbers beyond lose digits in Excel
 _FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that never was
 _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
 
 
 def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
@@ -117,7 +117,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Times are UTC without a time zone, which Excel has not; those before March 1900 are text. Vectors are
     JSON text, as `flatten` makes it. Whole numbers beyond 2⁵³ are text, because Excel would round them. Texts
     that look like formulas stay texts. Control characters, which a workbook cannot hold, are written as
-    ``\x07``.
+    ``\x07``; lines end with a line feed.
 
     Examples
     --------
@@ -234,4 +234,5 @@ def _plain(value: Any) -> Any:
 
 
 def _written(text: str) -> str:
-    return _UNWRITABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    lines = text.replace("\r\n", "\n").replace("\r", "\n")  # as XML reads them anyway
+    return _UNWRITABLE.sub(lambda found: f"\\x{ord(found[0]):02x}", lines)

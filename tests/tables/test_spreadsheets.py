@@ -1,0 +1,83 @@
+"""Workbooks and flat frames: nothing becomes a formula, nothing is lost in silence."""
+
+from __future__ import annotations
+
+import sys
+
+import openpyxl
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
+
+
+def cells(path, sheet="data"):
+    """The cells below the heads."""
+    return list(openpyxl.load_workbook(path)[sheet].iter_rows(min_row=2))
+
+
+def test_what_looks_like_a_formula_stays_text(tmp_path):
+    """Every such text is a text in the workbook, as it was, and is marked to stay one when it is edited."""
+    texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", "#N/A", "＝1", "plain"]  # noqa: RUF001
+    frame = pd.DataFrame({"=head": texts})
+    tk.to_excel(frame, tmp_path / "a.xlsx")
+    found = [row[0] for row in cells(tmp_path / "a.xlsx")]
+    assert {cell.data_type for cell in found} == {"s"}
+    assert [cell.value.replace("_x000D_", "\r") for cell in found] == texts
+    assert [cell.quotePrefix for cell in found] == [text[0] in "=+-@\t\r＝" for text in texts]  # noqa: RUF001
+    assert openpyxl.load_workbook(tmp_path / "a.xlsx")["data"]["A1"].data_type == "s"
+
+
+def test_what_excel_cannot_hold_is_written_so_that_it_can_be_seen(tmp_path):
+    """Large numbers, early times, infinity and control characters are text; times are UTC without a zone."""
+    frame = pd.DataFrame(
+        {
+            "large": pd.array([2**53 + 1, None], dtype="Int64"),
+            "time": pd.to_datetime(
+                ["2026-03-01T12:00+02:00", "1850-01-01T00:00Z"], utc=True, format="ISO8601"
+            ),
+            "float": [float("inf"), float("nan")],
+            "text": ["bell\x07", None],
+        }
+    )
+    tk.to_excel(frame, tmp_path / "a.xlsx")
+    first, second = ([cell.value for cell in row] for row in cells(tmp_path / "a.xlsx"))
+    assert first == [str(2**53 + 1), pd.Timestamp("2026-03-01T10:00").to_pydatetime(), "inf", "bell\\x07"]
+    assert second == [None, "1850-01-01T00:00:00+00:00", None, None]
+    assert (tmp_path / "a.xlsx").stat().st_mode & 0o077 == 0
+
+
+def test_truncated_texts_are_named(tmp_path):
+    """A text longer than a cell is truncated with a warning, and a sheet says which and how long it was."""
+    frame = pd.DataFrame({"id": ["a", "b"], "body": ["x" * 32_767, "y" * 40_000]})
+    with pytest.warns(UnexpectedResultWarning, match="body in row 3"):
+        tk.to_excel(frame, tmp_path / "a.xlsx")
+    values = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx")]
+    assert values[0][1] == "x" * 32_767
+    assert values[1][1] == "y" * 32_766 + "…"
+    noted = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx", "truncated")]
+    assert noted == [[3, "body", 40_000]]
+    assert frame["body"].str.len().tolist() == [32_767, 40_000]
+
+
+def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):
+    """The extra is not there: what to install is said, and no file is left."""
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(SettingsError, match="pip install"):
+        tk.to_excel(pd.DataFrame({"a": [1]}), tmp_path / "a.xlsx")
+    assert not list(tmp_path.iterdir())
+
+
+def test_vectors_become_columns_or_text():
+    """As many columns as the longest vector has; a column that is there already is not replaced."""
+    frame = pd.DataFrame({"id": ["a", "b"], "v": pd.array([[0.1, 2], [3]], dtype="vector[float32]")})
+    flat = tk.flatten(frame, vectors="columns")
+    assert flat.columns.tolist() == ["id", "v_0", "v_1"]
+    assert flat["v_0"].tolist() == [0.1, 3.0]
+    assert flat["v_1"].isna().tolist() == [False, True]
+    assert tk.flatten(frame)["v"].tolist() == ["[0.1,2.0]", "[3.0]"]
+    with pytest.raises(InputError, match="v_0"):
+        tk.flatten(frame.assign(v_0=1), vectors="columns")
+    with pytest.raises(InputError, match="'text' or 'columns'"):
+        tk.flatten(frame, vectors="lists")
