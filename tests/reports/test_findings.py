@@ -251,11 +251,17 @@ def test_frames_are_not_changed(make, rows, options):
     assert from_arrow["by_workflow"] == report.to_dict()["by_workflow"]
 
 
-@pytest.mark.parametrize("bad", [{"retention": "soon"}, {"now": datetime(2026, 1, 1)}])  # noqa: DTZ001 - the point
+@pytest.mark.parametrize("bad", [{"retention": "soon"}, {"now": "soon"}, {"now": "7d"}])
 def test_bad_options_are_refused(make, options, bad):
-    """A retention that cannot be read, and a moment without a zone, are errors."""
+    """A retention or a time that cannot be read is an error."""
     with pytest.raises(InputError, match="expected"):
         failure_report(make([]), **(options | bad))
+
+
+def test_a_time_without_a_zone_is_utc(make, rows, options):
+    """As everywhere in the toolkit, a time without a zone counts as UTC."""
+    naive = options | {"now": options["now"].replace(tzinfo=None)}
+    assert failure_report(make(rows), **naive).to_dict() == failure_report(make(rows), **options).to_dict()
 
 
 def test_a_frame_of_something_else_is_refused(options):

@@ -140,7 +140,7 @@ def failure_report(
     retention : str or timedelta
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
     now : datetime, optional
-        What "within 24 hours" counts from, with a time zone. Default: the clock.
+        What "within 24 hours" counts from; without a time zone, UTC. Default: the clock.
     title : str, optional
     redactor : Redactor, optional
         Masks secrets in everything shown. Default: one with the user's key, which knows no live tokens;
