@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from datetime import UTC, datetime
 
 import pytest
@@ -181,6 +182,34 @@ def test_a_press_brings_the_values_it_was_made_on(calls):
     choices.ticks._handle_custom_msg(ticked, [])
     assert len(calls) == 4
     assert field.value == "b"
+
+
+def test_a_press_waits_for_a_value_that_is_being_taken(calls):
+    """A value that arrives on one thread is taken before a press on another that brings it, too."""
+    taking, go = threading.Event(), threading.Event()
+
+    def changed():
+        taking.set()
+        assert go.wait(30)
+        calls.append(field.value)
+
+    field = TextField("Run", changed)
+    actions = Actions(
+        {"Load": lambda: calls.append("load")}, lambda fields: hear_all(VBox([field.view]), fields)
+    )
+    message = {"event": "changed", "seq": 1, "text": "a", "head": ""}
+    press = {"press": "Load", "fields": [[field.text.key, [message]]]}
+    first = threading.Thread(target=field.text.hear, args=[message])
+    first.start()
+    assert taking.wait(30)
+    second = threading.Thread(target=actions.view.hear, args=[press])
+    second.start()
+    second.join(0.2)
+    assert calls == []
+    go.set()
+    first.join(30)
+    second.join(30)
+    assert calls == ["a", "load"]
 
 
 def test_a_note_is_text():

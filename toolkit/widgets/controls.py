@@ -426,8 +426,9 @@ class Buttons(Control):
     def hear(self, content: object) -> None:
         """Take a press, after the values it was made on."""
         if isinstance(content, dict) and content.get("press") in list(self.names):
-            self._hear(content.get("fields"))
-            self._pressed(content["press"])
+            with self.hearing:
+                self._hear(content.get("fields"))
+                self._pressed(content["press"])
 
 
 class Actions:

@@ -11,7 +11,8 @@ from __future__ import annotations
 
 from functools import cache
 from importlib import resources
-from typing import Any
+from threading import RLock
+from typing import Any, ClassVar
 from uuid import uuid4
 
 import anywidget
@@ -60,6 +61,10 @@ class Control(anywidget.AnyWidget):
         Number of the last message that was taken. Older ones are ignored: they have come with a press.
     """
 
+    # JupyterLab brings messages of several controls on several threads: a press must not pass a message whose
+    # consequences are still being drawn
+    hearing: ClassVar = RLock()
+
     key = synced(traitlets.Unicode())
     seq = synced(traitlets.Int())
 
@@ -69,11 +74,12 @@ class Control(anywidget.AnyWidget):
 
     def hear(self, content: object) -> None:
         """Take a message of the page, unless it is an older one, or none that the page would send."""
-        if isinstance(content, dict) and is_count(content.get("seq")) and content["seq"] > self.seq:
-            # the number goes with what it brings about: the page passes over what is older than its own
-            with self.hold_sync():
-                if self._take(content):
-                    self.seq = content["seq"]
+        if not isinstance(content, dict) or not is_count(content.get("seq")):
+            return
+        # the number goes with what it brings about: the page passes over what is older than its own
+        with self.hearing, self.hold_sync():
+            if content["seq"] > self.seq and self._take(content):
+                self.seq = content["seq"]
 
     def _take(self, content: dict[str, Any]) -> bool:
         """Take a message; False for one that the page would never send."""

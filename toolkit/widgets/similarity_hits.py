@@ -16,7 +16,7 @@ from toolkit.analysis.wording import counted, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets.colouring import masked_text, masked_value
 from toolkit.widgets.controls import Hear
-from toolkit.widgets.javascript import module, synced
+from toolkit.widgets.javascript import Control, module, synced
 
 SHOWN: Final = 200
 """Hits of a result that are in the table; the frame has all."""
@@ -183,5 +183,6 @@ class HitTable:
             return
         place = content.get("place")
         if content.get("kind") == "ask" and type(place) is int and 0 <= place < len(self.rows):
-            self._hear(content.get("fields"))
-            self._asked(place)
+            with Control.hearing:
+                self._hear(content.get("fields"))
+                self._asked(place)
