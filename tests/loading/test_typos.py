@@ -72,3 +72,15 @@ def test_the_shell_says_it_too(sample_service, monkeypatch, tmp_path, capsys):
     assert main(["report", "--state", "failed", "--output", "report.md"]) == 0
     assert "toolkit: No failure matches" in (said := capsys.readouterr().err)
     assert "CALLBACK_FAIL" in said
+
+
+def test_an_unknown_metadata_field_names_the_nearest():
+    """A filter, and a list of fields to explode, that speak of a field that no row has."""
+    frame = pd.DataFrame({"id": ["a"], "metadata": ['{"city": "Izmir"}']})
+    with pytest.warns(UnexpectedResultWarning, match=r"no metadata has a field 'citi'.*Did you mean 'city'"):
+        assert not tk.match_metadata(frame, "citi = 'Izmir'").any()
+    with pytest.warns(UnexpectedResultWarning, match="No metadata has a field 'citi'"):
+        tk.explode_metadata(frame, fields=["citi"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert not tk.match_metadata(frame, "city = 'Ankara'").any()

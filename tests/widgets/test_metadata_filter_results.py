@@ -9,7 +9,13 @@ import threading
 import pandas as pd
 import pytest
 
-from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
+from toolkit.errors import (
+    BadRequestError,
+    FilterSyntaxError,
+    IncompleteLoadError,
+    InputError,
+    UnexpectedResultWarning,
+)
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.tables.matching import match_metadata
@@ -215,7 +221,8 @@ def test_metadata_that_is_no_json_is_named(text, vectors):
     for look in (metadata_fields, MetadataFilterWidget, lambda found: match_metadata(found, "a = 1")):
         with pytest.raises(InputError, match=r"row 1 \(from 0\)"):
             look(frame)
-    assert len(match_metadata(vectors, "a = 1")) == 4
+    with pytest.warns(UnexpectedResultWarning, match="no metadata has a field 'a'"):
+        assert len(match_metadata(vectors, "a = 1")) == 4
 
 
 def test_a_frame_of_another_kind_is_refused(server):

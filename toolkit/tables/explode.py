@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -13,8 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.arguments import choice as checked_choice
+from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
-from toolkit.errors import InputError
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
@@ -138,7 +140,12 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     checked_frame("frame", frame, "metadata")
     chosen = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
     rows = [dict(_flat(json.loads(text))) if isinstance(text, str) else {} for text in frame["metadata"]]
-    wanted = sorted({name for row in rows for name in row}) if chosen is None else chosen
+    occurring = sorted({name for row in rows for name in row})
+    for name in chosen or ():
+        if occurring and name not in occurring:
+            message = f"No metadata has a field {name!r}. {nearest(name, occurring)}"
+            warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+    wanted = occurring if chosen is None else chosen
     keys = [name for name in ("namespace", "id") if name in frame.columns]
     columns = {
         f"metadata.{name}" if name in keys else name: _column([row.get(name) for row in rows], frame.index)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
-from toolkit.arguments import wrong
-from toolkit.errors import InputError
+from toolkit.arguments import nearest, wrong
+from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.tables.frames import checked_frame
 
@@ -37,6 +39,11 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     InputError
         When the frame has no metadata column, or a row's metadata is no JSON.
 
+    Warns
+    -----
+    UnexpectedResultWarning
+        When nothing matches and the filter speaks of a field that no metadata has.
+
     Notes
     -----
     The service filters with a budget, so that a very selective filter can find fewer rows there than here.
@@ -51,7 +58,16 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     if not isinstance(filter, str | MetadataFilter):
         raise wrong("filter", filter, "text in the filter language, or a MetadataFilter")
     wanted = parse(filter) if isinstance(filter, str) else filter
-    found = [wanted.matches(read) for read in metadata_values(frame["metadata"])]
+    values = list(metadata_values(frame["metadata"]))
+    found = [wanted.matches(read) for read in values]
+    if not any(found):
+        known = sorted({name for read in values if isinstance(read, dict) for name in read})
+        for field in wanted.fields():
+            # a nested field by the name it begins with
+            first = re.split(r"[.\[]", field, maxsplit=1)[0]
+            if known and first not in known:
+                message = f"Nothing matches: no metadata has a field {first!r}. {nearest(first, known)}"
+                warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
     return pd.Series(found, index=frame.index, dtype=bool)
 
 

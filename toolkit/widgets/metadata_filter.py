@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -12,7 +13,7 @@ import traitlets
 
 from toolkit.analysis.wording import counted
 from toolkit.arguments import text
-from toolkit.errors import IncompleteLoadError, InputError
+from toolkit.errors import IncompleteLoadError, InputError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
@@ -327,4 +328,7 @@ def checked(value: object) -> str:
 
 
 def _matching(frame: pd.DataFrame, text: str) -> pd.DataFrame:
-    return frame[match_metadata(frame, text)] if text else frame
+    with warnings.catch_warnings():
+        # the panel counts what matches and offers the fields that there are
+        warnings.simplefilter("ignore", UnexpectedResultWarning)
+        return frame[match_metadata(frame, text)] if text else frame
