@@ -14,7 +14,9 @@ from typing import Any, Final, Literal
 import numpy as np
 import pandas as pd
 
+from toolkit.arguments import choice, wrong
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
+from toolkit.tables.frames import checked_frame
 from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _TEXT: Final = 32_767
@@ -64,8 +66,8 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     0  a       1.0       2.0
     1  b       NaN       NaN
     """
-    if vectors not in ("text", "columns"):
-        raise InputError("flattening a frame", got=f"vectors={vectors!r}", expected="'text' or 'columns'")
+    checked_frame("frame", frame)
+    choice("vectors", vectors, ("text", "columns"))
     columns: list[tuple[Any, pd.Series[Any]]] = []
     for place, name in enumerate(frame.columns):
         column = frame.iloc[:, place]
@@ -129,6 +131,9 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
       id                seen
     0  a 2026-03-01 12:00:00
     """
+    checked_frame("frame", frame)
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
+        raise wrong("path", path, "the path of a file")
     try:
         openpyxl = importlib.import_module("openpyxl")
         new_cell = importlib.import_module("openpyxl.cell").WriteOnlyCell
