@@ -10,6 +10,7 @@ import pytest
 import toolkit as tk
 from toolkit.cli import main
 from toolkit.errors import InputError, UnexpectedResultWarning
+from toolkit.filters.query import VectorQuery
 
 
 @pytest.mark.parametrize(
@@ -20,6 +21,8 @@ from toolkit.errors import InputError, UnexpectedResultWarning
             "state 'failed'.*Known: 'CALLBACK_INPROGRESS'",
         ),
         ({"failure_function_state": "CALLBACK_FAILED"}, "Did you mean 'CALLBACK_FAIL'"),
+        ({"response_status": 599}, "no response_status '599'.*Known: '500'"),
+        ({"error": "refused connection"}, "no error 'refused connection'.*Known: "),
         ({"label": "no such label"}, "no label 'no such label'.*Known: "),
         ({"workflow_url": "https://shop.example.com/nothing"}, "no workflow_url.*Did you mean"),
     ],
@@ -50,6 +53,65 @@ def test_an_unknown_namespace_names_the_nearest(sample_service):
         tk.fetch_vectors(sample_service, ["a"], namespace="runbook")
     with pytest.warns(UnexpectedResultWarning, match=says):
         assert tk.query_text(sample_service, "x", namespace="runbook").empty
+
+
+def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
+    """A field that no metadata has, in queries by id and by text; a value that is rare is no mistake."""
+    says = r"of the first 100, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
+    with pytest.warns(UnexpectedResultWarning, match=says) as caught:
+        found = tk.query(sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'")
+    assert found.empty
+    assert [warning.filename for warning in caught] == [__file__]
+    with pytest.warns(UnexpectedResultWarning, match=says):
+        tk.query_text(sample_service, ["disk", "full"], namespace="runbooks", filter="citi = 'x'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert tk.query_text(sample_service, "disk", namespace="runbooks", filter="city = 'x'").empty
+        assert len(tk.query_text(sample_service, "disk", namespace="runbooks", filter="HAS NOT FIELD citi"))
+
+
+def test_panels_say_what_loads_say(sample_service):
+    """Load, Count and Ask of a panel that find nothing name the nearest values, namespaces and fields."""
+    panel = tk.FailureFilterWidget(sample_service, value=tk.FailureFilter(label="shopp"))
+    assert panel.run().empty
+    says = "No failure matches: the newest 100 have no label 'shopp'. Did you mean 'shop'?"
+    assert says in panel.message
+    assert "0 of 0" not in panel.matching()
+    assert panel.count() == 0
+    assert says in panel.message
+    panel.value = tk.FailureFilter(label="shop")
+    assert len(panel.run())
+    assert "No failure matches" not in panel.message
+    asked = VectorQuery(data="disk", namespace="runbooks", filter="citi = 'x'")
+    query = tk.SimilarityQueryWidget(sample_service, value=asked)
+    assert query.run().empty
+    assert "no metadata has a field 'citi'. Did you mean 'city'?" in query.message
+    query.value = VectorQuery(data="disk", namespace="runbook")
+    assert query.run().empty
+    assert "no namespace 'runbook'. Did you mean 'runbooks'?" in query.message
+    vectors = tk.MetadataFilterWidget(sample_service, namespace="runbooks", value="citi = 'x'")
+    assert vectors.run().empty
+    assert "no metadata has a field 'citi'. Did you mean 'city'?" in vectors.message
+
+
+def test_panels_of_frames_name_the_nearest_values():
+    """Where none of the loaded rows match, the count names the nearest values and fields that they have."""
+    failures = pd.DataFrame({"labels": ['["shop","eu"]', None], "label": ["shop", None]})
+    assert tk.FailureFilterWidget(failures, value=tk.FailureFilter(label="shopp")).matching() == (
+        "0 of 2 loaded failures match; they have no label 'shopp'. Did you mean 'shop'? Known: 'eu', 'shop'."
+    )
+    vectors = pd.DataFrame({"id": ["a", "b"], "metadata": ['{"city": "Izmir", "tags": ["new"]}', None]})
+    says = {
+        "citi = 'Izmir'": "no metadata has a field 'citi'. Did you mean 'city'? Known: 'city', 'tags'.",
+        "city IN ('Izmr')": "no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir'.",
+        "tags CONTAINS 'newe'": "no metadata has tags 'newe'. Did you mean 'new'? Known: 'new'.",
+    }
+    for text, expected in says.items():
+        panel = tk.MetadataFilterWidget(vectors, value=text)
+        assert panel.matching() == f"0 of 2 loaded vectors match; {expected}"
+    assert tk.MetadataFilterWidget(vectors, value="city != 'Izmir'").matching() == (
+        "0 of 2 loaded vectors match"
+    )
 
 
 def test_an_unknown_column_names_the_nearest():

@@ -16,7 +16,7 @@ from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
-from toolkit.filters.failure import FAILURE_STATES, MASKED, VALUES, FailureFilter, milliseconds
+from toolkit.filters.failure import MASKED, VALUES, FailureFilter, milliseconds
 from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
@@ -25,7 +25,7 @@ from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, half_of
-from toolkit.tables.failure_matching import count_values
+from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
@@ -262,29 +262,23 @@ def wanted_failures(
 
 
 def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stacklevel: int) -> None:
+    """Warn of what `mistaken_values` finds in a filter that matched nothing."""
+    for message in mistaken_values(service, wanted, kind):
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
+
+
+def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list[str]:
     """Say which values of a filter that matched nothing the newest entries do not have; one request."""
-    asked = {name: getattr(wanted, name) for name in VALUES if getattr(wanted, name)}
-    if not asked:
-        return
+    if not any(getattr(wanted, name) for name in (*VALUES, "response_status", "error")):
+        return []
     try:
         with Transport.to(service, "queue") as transport:
             page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
         newest = to_frame(FailureDecoder(service.redactor).decode(page.rows))
     except ToolkitError:
-        return  # the load itself has ended well
-    mask = service.redactor
-    for name, values in asked.items():
-        seen = [value for value, _ in count_values(newest, name)]
-        known = [*FAILURE_STATES, *seen] if name == "failure_function_state" else seen
-        for value in values:
-            shown = mask.url(value) if name == "workflow_url" else mask.text(value)
-            if known and shown not in known:
-                warnings.warn(
-                    f"No failure matches: the newest {len(newest):,} have no {name} {shown!r}. "
-                    + arguments.nearest(shown, known),
-                    UnexpectedResultWarning,
-                    stacklevel=stacklevel,
-                )
+        return []  # the load itself has ended well
+    found = unknown_values(newest, wanted, service.redactor)
+    return [f"No failure matches: the newest {len(newest):,} have {one}" for one in found]
 
 
 def checked_filter(value: object) -> FailureFilter:

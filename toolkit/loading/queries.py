@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,16 +14,18 @@ import pyarrow as pa
 
 from toolkit.arguments import texts, wrong
 from toolkit.client.transport import Transport
-from toolkit.client.vectors import fetch_bytes, query_bytes, read_info
-from toolkit.errors import InputError, ToolkitError
-from toolkit.filters.metadata import MetadataFilter
+from toolkit.client.vectors import fetch_bytes, list_page, query_bytes, read_info
+from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
+from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
-from toolkit.loading.vectors import warn_unknown_namespace
+from toolkit.loading.vectors import unknown_namespace
 from toolkit.settings.service import Service, half_of
 from toolkit.tables.frames import to_frame
+from toolkit.tables.matching import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
 _BATCH = 1000  # ids a fetch takes
+_LOOKED_AT = 100  # vectors whose metadata tells which fields there are
 
 
 def query(
@@ -89,6 +92,12 @@ def query(
         When the index cannot answer it: another dimension, another kind.
     ServiceError
         When asking fails.
+
+    Warns
+    -----
+    UnexpectedResultWarning
+        When nothing is found and the index has no such namespace, or none of its first 100 vectors a field of
+        the filter; it names the nearest that there are.
 
     Notes
     -----
@@ -202,10 +211,19 @@ def query_text(
 
 
 def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
+    frame, mistakes = ask(service, asked)
+    for message in mistakes:
+        warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
+    return frame
+
+
+def ask(service: Service, asked: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
+    """The hits of some queries; where there are none, which namespace or metadata field is not there."""
+    mistakes: list[str] = []
     with Transport.to(service, "vector") as transport:
         answers = query_bytes(transport, _with_vectors(transport, asked))
         if not any(answer.strip(b" []\n") for answer in answers):
-            _say_unknown(transport, [one.namespace for one in asked if one.namespace])
+            mistakes = _mistakes(transport, asked)
     table = decode_hits(
         answers,
         vectors=any(one.include_vectors for one in asked),
@@ -216,18 +234,32 @@ def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
         table = _without_selves(table, asked)
     frame = to_frame(table)
     frame.attrs["queries"] = [one.scope() for one in asked]
-    return frame
+    return frame, mistakes
 
 
-def _say_unknown(transport: Transport, namespaces: list[str]) -> None:
-    """Warn of namespaces that the index does not have, once no query found anything."""
-    if namespaces:
-        try:
-            info = read_info(transport)
-        except ToolkitError:
-            return  # the queries themselves have ended well
-        for namespace in dict.fromkeys(namespaces):
-            warn_unknown_namespace(namespace, info, stacklevel=5)
+def _mistakes(transport: Transport, asked: list[VectorQuery]) -> list[str]:
+    """Say which namespaces the index does not have, else which fields; two requests, only without hits."""
+    namespaces = dict.fromkeys(one.namespace for one in asked if one.namespace)
+    try:
+        info = read_info(transport) if namespaces else None
+        said = [message for name in namespaces if info for message in unknown_namespace(name, info)]
+        filtered = next((one for one in asked if one.filter), None)
+        if said or filtered is None:
+            return said
+        page = list_page(
+            transport,
+            namespace=filtered.namespace,
+            cursor="0",
+            limit=_LOOKED_AT,
+            include_vectors=False,
+            include_data=False,
+        )
+        some = decode_vectors(page.rows, namespace=filtered.namespace, dimension=None)
+        metadata = list(metadata_values(to_frame(some)["metadata"]))
+        unknown = unknown_fields(metadata, parse(filtered.filter))
+    except ToolkitError:
+        return []  # the queries themselves have ended well
+    return [f"No vector matches: of the first {len(metadata):,}, {one}" for one in unknown]
 
 
 def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[VectorQuery]:

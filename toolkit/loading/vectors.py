@@ -320,9 +320,15 @@ def fetch_vectors(
 
 def warn_unknown_namespace(namespace: str, info: IndexInfo, *, stacklevel: int) -> None:
     """Say that an index does not count a namespace: mistyped, or so new that it is not counted yet."""
-    if namespace and info.namespaces and namespace not in info.namespaces:
-        message = f"The index has no namespace {namespace!r}. {nearest(namespace, sorted(info.namespaces))}"
+    for message in unknown_namespace(namespace, info):
         warnings.warn(message, UnexpectedResultWarning, stacklevel=stacklevel)
+
+
+def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
+    """That an index does not count a namespace, and the nearest that it does; nothing where it does."""
+    if not namespace or not info.namespaces or namespace in info.namespaces:
+        return []
+    return [f"The index has no namespace {namespace!r}. {nearest(namespace, sorted(info.namespaces))}"]
 
 
 def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Table, int]:

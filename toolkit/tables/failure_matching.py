@@ -8,9 +8,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.arguments import nearest
 from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
-from toolkit.filters.failure import VALUES, FailureFilter, names_error
+from toolkit.filters.failure import FAILURE_STATES, VALUES, FailureFilter, names_error
+from toolkit.redaction import Redactor
 from toolkit.tables.explode import label_lists
 
 
@@ -44,6 +46,42 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
     for matched in _matched(frame, wanted).values():
         found &= matched
     return found
+
+
+def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor) -> list[str]:
+    """Which values of a filter no row of a frame has, each with the nearest that there are.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        With the columns that the filter speaks of.
+    wanted : FailureFilter
+    redactor : Redactor
+        Masks what is named, as it masked the frame.
+
+    Returns
+    -------
+    list of str
+        Empty where every value occurs, and for a column that is empty.
+
+    Examples
+    --------
+    >>> rows = pd.DataFrame({"caller_ip": ["10.0.0.1", "10.0.0.2"]})
+    >>> unknown_values(rows, FailureFilter(caller_ip="10.0.01"), Redactor())
+    ["no caller_ip '10.0.01'. Did you mean '10.0.0.1'? Known: '10.0.0.1', '10.0.0.2'."]
+    """
+    said = []
+    for name in (*VALUES, "response_status", "error"):
+        values = getattr(wanted, name)
+        known = [value for value, _ in count_values(frame, name)] if values else []
+        if values and name == "failure_function_state":
+            known = list(dict.fromkeys([*FAILURE_STATES, *known]))
+        for value in values if known else ():
+            shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
+            there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
+            if not there:
+                said.append(f"no {name} {shown!r}. {nearest(shown, known)}")
+    return said
 
 
 def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pandas as pd
 
 from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
+from toolkit.filters.metadata.paths import parse_path, resolve
 from toolkit.tables.frames import checked_frame
 
 
@@ -61,14 +63,57 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     values = list(metadata_values(frame["metadata"]))
     found = [wanted.matches(read) for read in values]
     if not any(found):
-        known = sorted({name for read in values if isinstance(read, dict) for name in read})
-        for field in wanted.fields():
-            # a nested field by the name it begins with
-            first = re.split(r"[.\[]", field, maxsplit=1)[0]
-            if known and first not in known:
-                message = f"Nothing matches: no metadata has a field {first!r}. {nearest(first, known)}"
-                warnings.warn(message, UnexpectedResultWarning, stacklevel=2)
+        for unknown in unknown_fields(values, wanted):
+            warnings.warn(f"Nothing matches: {unknown}", UnexpectedResultWarning, stacklevel=2)
     return pd.Series(found, index=frame.index, dtype=bool)
+
+
+def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
+    """Which fields of a filter no metadata has, each with the nearest that there are.
+
+    >>> unknown_fields([{"city": "Izmir"}, None], parse("citi = 'Izmir' AND city = 'Oslo'"))
+    ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
+    """
+    known = sorted({name for read in metadata if isinstance(read, dict) for name in read})
+    # a nested field by the name it begins with
+    firsts = dict.fromkeys(re.split(r"[.\[]", field, maxsplit=1)[0] for field in wanted.fields())
+    return [
+        f"no metadata has a field {first!r}. {nearest(first, known)}"
+        for first in firsts
+        if known and first not in known
+    ]
+
+
+def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
+    """Which texts that a field has to equal or contain it never does, each with the nearest that there are.
+
+    >>> unknown_texts([{"city": "Izmir"}, {"city": "Oslo"}], parse("city = 'Izmr' OR city = 'Oslo'"))
+    ["no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir', 'Oslo'."]
+    """
+    rows = list(metadata)
+    said = []
+    for field, value in _asked(wanted):
+        found = [resolve(read, parse_path(field)) for read in rows]
+        held = [one for read in found for one in (read if isinstance(read, list) else [read])]
+        counts = Counter(one for one in held if isinstance(one, str))
+        if counts and isinstance(value, str) and value not in counts:
+            known = [text for text, _ in counts.most_common()]
+            said.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
+    return list(dict.fromkeys(said))
+
+
+def _asked(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
+    """The values that a filter asks fields for, those of negated conditions left out."""
+    match wanted:
+        case And(parts) | Or(parts):
+            for part in parts:
+                yield from _asked(part)
+        case Comparison(op="=") | Contains(negated=False):
+            yield wanted.field, wanted.value
+        case Membership(field, values, False):
+            yield from ((field, value) for value in values)
+        case _:
+            return
 
 
 def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, get_args
 
@@ -18,11 +18,11 @@ from toolkit.arguments import wrong
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
-from toolkit.loading.failures import open_failures
+from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
-from toolkit.tables.failure_matching import count_choices, match_failures
+from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
@@ -245,6 +245,7 @@ class FailureFilterWidget(Panel):
 
     _showing = False
     _asked: FailureFilter | None = None
+    _mistaken: Sequence[str] = ()  # what to say of a filter that matched nothing
 
     def _show(self, value: FailureFilter) -> None:
         self.since.value, self.until.value = value.since, value.until
@@ -281,7 +282,9 @@ class FailureFilterWidget(Panel):
             found = int(match_failures(self._known, self.value).sum())
         except InputError as error:
             return str(error)
-        return f"{found:,} of {len(self._known):,} loaded failures match"
+        sentence = f"{found:,} of {len(self._known):,} loaded failures match"
+        unknown = [] if found else unknown_values(self._known, self.value, self._redactor)
+        return sentence + "".join(f"; they have {one}" for one in unknown)
 
     def _offer(self) -> None:
         """Count the values of each list among the failures that everything else chosen leaves."""
@@ -342,19 +345,23 @@ class FailureFilterWidget(Panel):
         if self._service is None:
             return self.frame()
         service, kind, self._asked = self._service, self._kind, value
-        return job.read(lambda progress: open_failures(service, value, kind=kind, progress=progress))
+        frame = job.read(lambda progress: open_failures(service, value, kind=kind, progress=progress))
+        self._mistaken = mistaken_values(service, value, kind) if frame.empty else []
+        return frame
 
     def _counted(self, job: Job) -> int:
         if self._service is None:
             return len(self.frame())
-        found = 0
-        for table in open_failures(self._service, self.value, kind=self._kind, progress=False):
+        found, value = 0, self.value
+        for table in open_failures(self._service, value, kind=self._kind, progress=False):
             found += table.num_rows
             job.step(found)
+        self._mistaken = [] if found else mistaken_values(self._service, value, self._kind)
         return found
 
     def _say_count(self, number: int) -> None:
-        self.say(f"{counted(number, 'failure')} in the service with this filter")
+        found = f"{counted(number, 'failure')} in the service with this filter"
+        self.say(" ".join([f"{found}." if self._mistaken else found, *self._mistaken]))
 
     def _looked(self, job: Job) -> pd.DataFrame:
         if self._service is None:
@@ -372,14 +379,14 @@ class FailureFilterWidget(Panel):
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         self._kept.origin = self._asked
-        if self._known is None:
+        if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
         if "receipt" not in frame.attrs:
             return f"{counted(len(frame), 'failure')} chosen"
         found = counted(len(frame), "failure")
         if self._asked != self.value:
             return f"{found} of the choice that Load was pressed on. {_CHANGED}"
-        return f"{found} loaded. {receipt(frame).verdict}"
+        return " ".join([f"{found} loaded. {receipt(frame).verdict}", *self._mistaken])
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

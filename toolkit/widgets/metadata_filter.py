@@ -20,7 +20,7 @@ from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame, to_frame
-from toolkit.tables.matching import match_metadata
+from toolkit.tables.matching import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.controls import Actions, note
 from toolkit.widgets.javascript import script
@@ -190,7 +190,9 @@ class MetadataFilterWidget(Panel):
             return "No vectors are loaded yet: Find fields reads some of them, Load reads all."
         some = self._known.head(COUNTED)
         first = "" if len(some) == len(self._known) else "the first "
-        return f"{len(_matching(some, self.value)):,} of {first}{len(some):,} loaded vectors match"
+        found = len(_matching(some, self.value))
+        sentence = f"{found:,} of {first}{len(some):,} loaded vectors match"
+        return sentence + "".join(f"; {one}" for one in ([] if found else _mistakes(some, self.value)))
 
     # asking
 
@@ -297,6 +299,11 @@ class MetadataFilterWidget(Panel):
         if "receipt" in frame.attrs:
             read = receipt(frame)
             found = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+            load = self._kept.origin
+            if frame.empty and isinstance(load, Load):
+                found = " ".join(
+                    [found, *(f"Nothing matches: {one}" for one in _mistakes(load.read, load.asked))]
+                )
         return f"{found}. They are those of an earlier filter." if self._is_old() else found
 
     def _empty(self) -> pd.DataFrame:
@@ -325,6 +332,14 @@ def checked(value: object) -> str:
         return ""
     parse(value)
     return value
+
+
+def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
+    """What a filter that matches none of these vectors asks for and none of them has."""
+    if not text:
+        return []
+    wanted, metadata = parse(text), list(metadata_values(frame["metadata"]))
+    return unknown_fields(metadata, wanted) or unknown_texts(metadata, wanted)
 
 
 def _matching(frame: pd.DataFrame, text: str) -> pd.DataFrame:

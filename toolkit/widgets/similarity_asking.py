@@ -11,7 +11,7 @@ import pandas as pd
 
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
-from toolkit.loading.queries import query
+from toolkit.loading.queries import ask
 from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.settings.service import Service
 from toolkit.widgets.similarity_question import Question, vectors_of
@@ -33,11 +33,14 @@ class Answer:
         Its hits, with data and metadata also where they are not asked for: they tell what a hit is.
     fetched : Question or None
         The vectors that were fetched for an id.
+    mistakes : list of str
+        Without hits: which namespace or metadata field is not there.
     """
 
     asked: VectorQuery
     hits: pd.DataFrame
     fetched: Question | None
+    mistakes: list[str]
 
 
 def answer(
@@ -76,9 +79,9 @@ def answer(
             next_step="Fill one of the fields, or set the panel's value.",
         )
     telling = replace(value, include_data=True, include_metadata=True)
-    hits = stoppable(job, lambda: query(service, telling))
+    hits, mistakes = stoppable(job, lambda: ask(service, [telling]))
     hits.attrs["queries"] = [value.scope()]
-    return Answer(value, hits, fetched)
+    return Answer(value, hits, fetched, mistakes)
 
 
 def as_asked(hits: pd.DataFrame, asked: VectorQuery) -> pd.DataFrame:

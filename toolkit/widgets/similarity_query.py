@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -221,12 +221,14 @@ class SimilarityQueryWidget(Panel):
         value, pending = self.value, self._pending
         self._start(lambda job: answer(self._service, job, value, pending), self._settle)
 
+    _mistakes: Sequence[str] = ()  # what to say of a query that found nothing
+
     def _settle(self, found: Answer) -> None:
         self._remember(found)
         self._take(as_asked(found.hits, found.asked))
 
     def _remember(self, found: Answer) -> None:
-        self._kept.origin = found.hits
+        self._kept.origin, self._mistakes = found.hits, found.mistakes
         if found.fetched is not None:
             self.source.learn(found.asked.namespace, found.fetched)
             if self._pending is not None and self._pending[0].stored == found.fetched.stored:
@@ -342,7 +344,8 @@ class SimilarityQueryWidget(Panel):
         later = self.value is None or self.value.scope() != scope(frame)
         mistaken = self.source.mistaken or self.options.mistaken
         remark = " What is marked above as a mistake was no part of the query." if mistaken else ""
-        return f"{counted_hits(frame)}{'; of an earlier query' if later else ''}.{remark}"
+        said = f"{counted_hits(frame)}{'; of an earlier query' if later else ''}.{remark}"
+        return " ".join([said, *self._mistakes])
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(hits(vectors=False, metadata=False, data=False).empty_table())
