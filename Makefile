@@ -43,7 +43,7 @@ lint: install ## check style, types, import order and spelling
 	@$(BIN)/lint-imports
 	@$(BIN)/codespell
 
-format: install ## put the code into the house's form
+format: install ## format the code
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -139,8 +139,6 @@ def test_the_frame_is_not_changed():
     "options",
     [
         {"by": "nothing"},
-        {"by": "labels"},
-        {"by": "headers"},
         {"freq": "soon"},
         {"freq": "90s"},
         {"freq": "1min"},
@@ -148,7 +146,7 @@ def test_the_frame_is_not_changed():
     ],
 )
 def test_bad_options_are_refused(options):
-    """Unknown and nested columns, unusable widths, too many bins and no groups are errors that say so."""
+    """Unknown columns, unusable widths, too many bins and no groups are errors that say so."""
     rows = frame(failed(0), failed(30 * 24 * 60))
     with pytest.raises(InputError, match="expected"):
         failure_trend(rows, **options)

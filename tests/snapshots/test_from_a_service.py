@@ -6,6 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def test_syncs_of_a_service_tell_what_happened(server: Any, tmp_path: Path) -> N
     second = tk.sync_failures(service, tmp_path / "kept", progress=False)
     found = [frame["dlq_id"].tolist() for frame in (second.added, second.changed, second.gone)]
     assert found == [["d"], ["c"], ["a"]]
-    assert tk.receipt(second.gone) == second.receipt
+    assert tk.receipt(second.gone) == replace(second.receipt, frame_rows=1)
     kept = tk.read_snapshot(tmp_path / "kept").set_index("dlq_id")
     assert kept["response_status"]["c"] == 503
     assert sorted(kept.index) == ["a", "b", "c", "d"]
