@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import warnings
 
 import pandas as pd
@@ -75,7 +76,7 @@ def test_panels_say_what_loads_say(sample_service):
     panel = tk.FailureFilterWidget(sample_service, value=tk.FailureFilter(label="shopp"))
     assert panel.run().empty
     says = "No failure matches: the newest 100 have no label 'shopp'. Did you mean 'shop'?"
-    assert says in panel.message
+    assert panel.message.startswith(f"0 failures loaded. complete: 0 failures. {says}")
     assert "0 of 0" not in panel.matching()
     assert panel.count() == 0
     assert says in panel.message
@@ -91,7 +92,31 @@ def test_panels_say_what_loads_say(sample_service):
     assert "no namespace 'runbook'. Did you mean 'runbooks'?" in query.message
     vectors = tk.MetadataFilterWidget(sample_service, namespace="runbooks", value="citi = 'x'")
     assert vectors.run().empty
-    assert "no metadata has a field 'citi'. Did you mean 'city'?" in vectors.message
+    assert vectors.message.startswith(
+        "0 of 1,000 vectors match. complete: 1,000 vectors. "
+        "Nothing matches: no metadata has a field 'citi'. Did you mean 'city'?"
+    )
+
+
+def test_a_search_that_finds_nothing_names_the_nearest_names():
+    """Words that no failure has are named with the nearest workflow, label or status."""
+    urls = ["https://shop.example/orders/fulfil", "https://shop.example/mail"]
+    failures = pd.DataFrame(
+        {"dlq_id": ["a", "b"], "workflow_url": urls, "label": ["prod", None], "response_status": [500, 429]}
+    )
+    browser = tk.FailureBrowser(failures)
+    says = {
+        "Ordrs/fulfil 500": "No failure has 'Ordrs/fulfil'. Did you mean 'orders/fulfil'?",
+        "prd": "No failure has 'prd'. Did you mean 'prod'?",
+        "430": "No failure has '430'. Known: '429', '500'.",
+    }
+    for search, expected in says.items():
+        browser.value = tk.FailureView(search=search)
+        assert browser.found().empty
+        assert expected in html.unescape(browser._said.value)
+    browser.value = tk.FailureView(search="fulfil 429")
+    assert browser.found().empty
+    assert "No failure has" not in browser._said.value
 
 
 def test_panels_of_frames_name_the_nearest_values():

@@ -236,6 +236,9 @@ def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_pat
     executed = nbformat.read(work / "done.ipynb", as_version=4)
     assert [cell.id for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
     assert plots_and_images(executed) == {"trend": (1, 1), "expiry": (1, 1)}
+    outputs = [output for cell in executed.cells for output in cell.get("outputs", ())]
+    # a warning is what the reader would see first
+    assert [output.text for output in outputs if output.get("name") == "stderr"] == []
 
 
 def test_the_template_in_git_has_no_outputs() -> None:

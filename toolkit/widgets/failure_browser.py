@@ -253,6 +253,8 @@ class FailureBrowser(Panel):
         value, remarks = self.value, []
         if statuses := [word for word in value.search.split() if self._rows.is_status(word)]:
             remarks.append(f"{', '.join(statuses)} as status; in quotation marks a number is found as text.")
+        if not len(self._order):
+            remarks.extend(self._rows.unknown_words(value.search))
         if self._rows.without_time:
             remarks.append("≥ is before the time of the message, where that of the failure is not known.")
         self._said.value = note(self._said_count(), "count") + note(" ".join(remarks))

@@ -386,7 +386,8 @@ class FailureFilterWidget(Panel):
         found = counted(len(frame), "failure")
         if self._asked != self.value:
             return f"{found} of the choice that Load was pressed on. {_CHANGED}"
-        return " ".join([f"{found} loaded. {receipt(frame).verdict}", *self._mistaken])
+        loaded = f"{found} loaded. {receipt(frame).verdict}"
+        return " ".join([f"{loaded}.", *self._mistaken]) if self._mistaken else loaded
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(FAILURES.empty_table())

@@ -15,10 +15,11 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.wording import shorten
+from toolkit.arguments import nearest
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.explode import label_lists
-from toolkit.tables.failure_matching import error_lines
+from toolkit.tables.failure_matching import count_values, error_lines
 from toolkit.widgets.texts import shared_start
 
 COLUMNS: Final = {
@@ -191,6 +192,19 @@ class FailureRows:
             if quoted or bare:
                 found &= self._with_status(bare) if self.is_status(bare) else self._with_text(quoted or bare)
         return np.flatnonzero(found)
+
+    def unknown_words(self, search: str) -> list[str]:
+        """Which words of a search no failure has, each with the nearest workflow and label, or status."""
+        said = []
+        for quoted, bare in _WORDS.findall(search):
+            word = quoted or bare
+            if not word or self._with_text(word).any():
+                continue
+            names = ("response_status",) if word.isdigit() else ("workflow_url", "label")
+            values = [value for name in names for value, _ in count_values(self.frame, name)]
+            known = [self._redactor.url(value).removeprefix(self._shared) for value in values]
+            said.append(f"No failure has {self._redactor.text(word)[:80]!r}. {nearest(word.lower(), known)}")
+        return said
 
     def is_status(self, word: str) -> bool:
         """Whether a word of a search is a status that a failure has: it is compared with statuses alone."""

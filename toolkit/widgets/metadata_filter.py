@@ -298,12 +298,12 @@ class MetadataFilterWidget(Panel):
         found = f"{counted(len(frame), 'vector')} chosen"
         if "receipt" in frame.attrs:
             read = receipt(frame)
+            mistakes: list[str] = []
+            if isinstance(load := self._kept.origin, Load):
+                read = receipt(load.read)  # of all that was read: how many match is said already
+                mistakes = _mistakes(load.read, load.asked) if frame.empty else []
             found = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
-            load = self._kept.origin
-            if frame.empty and isinstance(load, Load):
-                found = " ".join(
-                    [found, *(f"Nothing matches: {one}" for one in _mistakes(load.read, load.asked))]
-                )
+            found += "".join(f". Nothing matches: {one.removesuffix('.')}" for one in mistakes)
         return f"{found}. They are those of an earlier filter." if self._is_old() else found
 
     def _empty(self) -> pd.DataFrame:
