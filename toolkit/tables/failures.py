@@ -251,12 +251,9 @@ class FailureDecoder:
             columns[column] = _moments(wires[wire])
         for column, (plain, encoded) in BODIES.items():
             texts, raws = _bodies(wires[plain], wires[encoded])
-            columns[column], columns[f"{column}_base64"] = (
-                masker.own(texts),
-                pa.array(
-                    [base64_text(raw, self._redactor) for raw in raws] if any(raws) else raws, pa.string()
-                ),
-            )
+            coded = [None if raw is None else base64_text(raw, self._redactor) for raw in raws]
+            columns[column] = masker.own(texts)
+            columns[f"{column}_base64"] = pa.array(coded, pa.string())
         columns["labels"] = _labels(wires["labels"], wires["label"], self._redactor)
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
         columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
@@ -297,7 +294,8 @@ def _uncollected() -> Iterator[None]:
 
 def _texts(values: Sequence[str | None]) -> pa.Array:
     """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
-    return pa.array([value or None for value in values] if "" in values else values, pa.string())
+    column = pa.array(values, pa.string())
+    return pc.if_else(pc.equal(column, ""), None, column) if "" in values else column
 
 
 def _labels(

@@ -164,15 +164,13 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     ['{"A":["x","y"],"B":[]}', None]
     >>> header_maps([b'{"A": 1}'])
     """
-    whole = _ROW.join([_FENCE, *raws, _FENCE])
+    rows = list(map(bytes, raws))
+    whole = _ROW.join([_FENCE, *rows, _FENCE])
     if b"\\" in whole:
-        raws = [_TEXT.sub(_plainly, bytes(raw)) for raw in raws]
-        whole = _ROW.join([_FENCE, *raws, _FENCE])
-    if b'": ' in whole or b'", ' in whole:  # as most writers space it: compact at once
-        raws = [msgspec.json.format(bytes(raw), indent=-1) for raw in raws]
-        whole = _ROW.join([_FENCE, *raws, _FENCE])
+        rows = [_TEXT.sub(_plainly, row) if b"\\" in row else row for row in rows]
+        whole = _ROW.join([_FENCE, *rows, _FENCE])
     cuts = _quotes(whole)
-    if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
+    if len(cuts) % 2 or whole.count(_ROW) != len(rows) + 1:
         return None
     cuts[::2] += 1  # behind a quote that opens, before one that closes: texts and gaps by turns
     pieces = _cut(whole, cuts)
@@ -181,14 +179,20 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     understood = [_understood(gap) for gap in distinct]
     if None in understood:
         return None
-    if any(_SPACE.search(gap) for gap in distinct):
-        return header_maps([msgspec.json.format(bytes(raw), indent=-1) for raw in raws])
     kinds = gaps.indices.to_numpy()
+    if any(_SPACE.search(gap) for gap in distinct):  # as many writers space JSON: written without
+        compact = pa.array([_SPACE.sub(b"", gap) for gap in distinct], pa.binary())
+        choice = np.arange(len(pieces))
+        choice[1::2] = len(pieces) + kinds
+        pieces = pa.concat_arrays([pieces, compact]).take(pa.array(choice))
+        _, offsets, data = pieces.buffers()
+        whole = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
+        cuts = np.frombuffer(offsets, np.int32)[: len(pieces) + 1] + 2
     follows_name, precedes_name, ended = (
         np.array(meaning)[kinds] for meaning in zip(*understood, strict=True)
     )
     row = np.cumsum(ended) - 1  # of the text behind each gap
-    if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
+    if row[-1] != len(rows) or (precedes_name[:-1] != follows_name[1:]).any():
         return None
 
     inner = slice(1, -2)  # without the texts of the fences; the text behind gap 1 is piece 4
@@ -204,7 +208,7 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         _json=whole[start : len(whole) - len(_FENCE)],
         _begins=cuts[2 * values_at + 4] - start,
         _ends=cuts[2 * values_at + 5] - start,
-        _missing=np.fromiter((bytes(raw) == b"null" for raw in raws), bool, len(raws)),
+        _missing=np.fromiter((row == b"null" for row in rows), bool, len(rows)),
     )
     return None if _repeated(found.rows, found.names) else found
 
