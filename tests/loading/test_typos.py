@@ -125,9 +125,11 @@ def test_panels_of_frames_name_the_nearest_values():
     assert tk.FailureFilterWidget(failures, value=tk.FailureFilter(label="shopp")).matching() == (
         "0 of 2 loaded failures match; they have no label 'shopp'. Did you mean 'shop'? Known: 'eu', 'shop'."
     )
-    vectors = pd.DataFrame({"id": ["a", "b"], "metadata": ['{"city": "Izmir", "tags": ["new"]}', None]})
+    text = '{"city": "Izmir", "tags": ["new"], "owner": {"name": "web"}}'
+    vectors = pd.DataFrame({"id": ["a", "b"], "metadata": [text, None]})
     says = {
-        "citi = 'Izmir'": "no metadata has a field 'citi'. Did you mean 'city'? Known: 'city', 'tags'.",
+        "citi = 'x'": "no metadata has a field 'citi'. Did you mean 'city'? Known: 'city', 'owner', 'tags'.",
+        "owner.names > 1": "no metadata has a field 'names' in 'owner'. Did you mean 'name'? Known: 'name'.",
         "city IN ('Izmr')": "no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir'.",
         "tags CONTAINS 'newe'": "no metadata has tags 'newe'. Did you mean 'new'? Known: 'new'.",
     }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -74,14 +73,20 @@ def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]
     >>> unknown_fields([{"city": "Izmir"}, None], parse("citi = 'Izmir' AND city = 'Oslo'"))
     ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
     """
-    known = sorted({name for read in metadata if isinstance(read, dict) for name in read})
-    # a nested field by the name it begins with
-    firsts = dict.fromkeys(re.split(r"[.\[]", field, maxsplit=1)[0] for field in wanted.fields())
-    return [
-        f"no metadata has a field {first!r}. {nearest(first, known)}"
-        for first in firsts
-        if known and first not in known
-    ]
+    rows = [read for read in metadata if isinstance(read, dict)]
+    said = []
+    for field in wanted.fields():
+        path = parse_path(field)
+        for depth, step in enumerate(path):
+            holders = [found for read in rows if isinstance(found := resolve(read, path[:depth]), dict)]
+            known = sorted({name for found in holders for name in found})
+            if not known or not isinstance(step, str):
+                break  # a place in an array, or something that is no object
+            if step not in known:
+                inside = f" in {'.'.join(map(str, path[:depth]))!r}" if depth else ""
+                said.append(f"no metadata has a field {step!r}{inside}. {nearest(step, known)}")
+                break
+    return list(dict.fromkeys(said))
 
 
 def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
