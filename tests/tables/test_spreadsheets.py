@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import warnings
 
 import openpyxl
 import pandas as pd
@@ -59,6 +61,17 @@ def test_truncated_texts_are_named(tmp_path):
     noted = [[cell.value for cell in row] for row in cells(tmp_path / "a.xlsx", "truncated")]
     assert noted == [[3, "body", 40_000]]
     assert frame["body"].str.len().tolist() == [32_767, 40_000]
+
+
+def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
+    """Whether a warning is an error or the folder is missing: nothing waits for the collector to close it."""
+    frame = pd.DataFrame({"a": ["x" * 40_000]})
+    with pytest.raises(UnexpectedResultWarning), warnings.catch_warnings(action="error"):
+        tk.to_excel(frame, tmp_path / "a.xlsx")
+    with pytest.raises(InputError, match="a folder that can be written to"):
+        tk.to_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
+    gc.collect()  # pytest makes an error of what complains here
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):

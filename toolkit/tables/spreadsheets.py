@@ -107,7 +107,8 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     SettingsError
         When openpyxl is not installed.
     InputError
-        When the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384).
+        When the frame has more rows or columns than a sheet of Excel (1,048,576 and 16,384), or the folder
+        of `path` is not there or cannot be written to.
 
     Warns
     -----
@@ -152,6 +153,17 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             next_step="Write parts of it, or use to_parquet or to_csv.",
         )
     book = openpyxl.Workbook(write_only=True)
+    try:
+        _fill(book, frame, new_cell)
+        _save(book, Path(path))
+    finally:
+        for sheet in book.worksheets:  # rows of a workbook that was not saved wait for more of them
+            if not sheet.closed:
+                sheet.close()
+
+
+def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
+    """The frame as the first sheet, and a second one that says what was truncated."""
     sheet = book.create_sheet("data")
     truncated: list[tuple[int, str, int]] = []
 
@@ -183,14 +195,20 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
             f"{_TEXT:,} characters: {first}{', …' if len(truncated) > 3 else ''}; "  # noqa: PLR2004 - as above
             "the sheet 'truncated' names them all",
             UnexpectedResultWarning,
-            stacklevel=2,
+            stacklevel=3,
         )
-    _save(book, Path(path))
 
 
 def _save(book: Any, path: Path) -> None:
     """Write the workbook beside the path and put it in its place, so that no half of one is ever there."""
-    handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    try:
+        handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
+    except OSError as error:
+        raise InputError(
+            f"writing {str(path)!r}",
+            got=error.strerror or str(error),
+            expected="a folder that can be written to",
+        ) from None
     os.close(handle)
     try:
         book.save(draft)
