@@ -68,7 +68,7 @@ def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
     frame = pd.DataFrame({"a": ["x" * 40_000]})
     with pytest.raises(UnexpectedResultWarning), warnings.catch_warnings(action="error"):
         tk.to_excel(frame, tmp_path / "a.xlsx")
-    with pytest.raises(InputError, match="a folder that can be written to"):
+    with pytest.raises(InputError, match=r"path: .* a file in a folder that is there"):
         tk.to_excel(frame[:0], tmp_path / "missing" / "a.xlsx")
     gc.collect()  # pytest makes an error of what complains here
     assert list(tmp_path.iterdir()) == []

@@ -203,12 +203,8 @@ def _save(book: Any, path: Path) -> None:
     """Write the workbook beside the path and put it in its place, so that no half of one is ever there."""
     try:
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
-    except OSError as error:
-        raise InputError(
-            f"writing {str(path)!r}",
-            got=error.strerror or str(error),
-            expected="a folder that can be written to",
-        ) from None
+    except (OSError, ValueError):  # also a path that no file system can encode
+        raise wrong("path", str(path), "a file in a folder that is there and can be written to") from None
     os.close(handle)
     try:
         book.save(draft)
