@@ -400,7 +400,7 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
         try:
             repeat(said, every=given.every)
         except KeyboardInterrupt:
-            _complain("stopped; what was under way is gone on with by the next run")
+            _complain("stopped; the next run resumes an unfinished load")
             return DONE
 
 
