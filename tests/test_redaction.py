@@ -19,16 +19,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import SettingsError
-from toolkit.redaction import (
-    SUSPICIOUS,
-    SUSPICIOUS_URL,
-    Redactor,
-    Secret,
-    escape_html,
-    is_secret_name,
-    masking_key,
-    visible,
-)
+from toolkit.redaction import Redactor, Secret, escape_html, masking_key, visible
+from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 
 CANARY = "Zq7canary9XtR4vLm2"
 KEY = b"the key of these tests"

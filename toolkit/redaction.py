@@ -1,4 +1,4 @@
-"""What is secret, how it is masked, and the one HTML escaper.
+"""How secrets are masked, where the masking key lies, and the one HTML escaper.
 
 Two kinds of secrets are masked: values under a *name* that says so (an ``Authorization`` header), and
 values that *look* like one wherever they stand (``Bearer …``, a JWT, a PEM block, user info in a URL),
@@ -28,6 +28,7 @@ from urllib.parse import quote
 import platformdirs
 
 from toolkit.errors import SettingsError
+from toolkit.secret_patterns import PATTERNS, RELATIVE, URL, USER_INFO, is_secret_name, normalise_header
 
 DISPLAYED_HEADERS: Final = frozenset(
     {
@@ -53,70 +54,10 @@ DISPLAYED_HEADERS: Final = frozenset(
 )
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
-_SECRET_WORDS: Final = re.compile(
-    r"auth|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt|otp|csrf|xsrf"
-    r"|bearer|private|hmac|(?:^|-)(?:sig|sid|pin|pass)(?:-|$)"
-)
-# Names that hold a secret word without holding a secret.
-_PLAIN_NAMES: Final = re.compile(
-    r"(?:^|-)(?:flow-?control-?key|idempotency-?key|author|authority|sec-websocket-key)$|^:authority$"
-)
-
-# Each has a part that is kept and a part that is masked. Searching stays linear also in hostile text: runs of
-# letters have one start each, and what was matched is not given back.
-_PATTERNS: Final = (
-    re.compile(
-        r"(?P<kept>)(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))",
-        re.DOTALL,
-    ),
-    re.compile(r"(?P<kept>(?i:bearer)(?:[ \t]{1,9}|%20|\+))(?P<secret>[\w.~+/=:\-]{6,})", re.ASCII),
-    # not one plain word: "a basic example"
-    re.compile(
-        r"(?P<kept>(?i:basic)(?:[ \t]{1,9}|%20|\+))(?![A-Z]?[a-z]+(?![\w+/=\-]))(?P<secret>[\w+/=\-]{6,})",
-        re.ASCII,
-    ),
-    re.compile(
-        r"(?P<kept>)(?P<secret>(?<![\w\-])(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\.[\w\-]{5,}+\.[\w\-]*)", re.ASCII
-    ),
-    re.compile(r"(?P<kept>)(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
-)
-SUSPICIOUS: Final = r"(?i)^[/?]|://|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
-"""A cheap test (RE2 syntax): text without a match holds no pattern that `Redactor.text` would mask."""
-SUSPICIOUS_URL: Final = r"(?i)[?#@]|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
-"""The same for `Redactor.url`."""
-
-# What a mask looks like inside a URL is part of the URL, so that masking twice changes nothing.
-_URL: Final = re.compile(
-    r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\[masked len=\d+ tag=[0-9a-f]{8}\]|[^\s\"'<>\\^`{|}])+"
-)
-_RELATIVE: Final = re.compile(r"[/?](?:\[masked len=\d+ tag=[0-9a-f]{8}\]|\S)*")
-# Up to the last @ of the authority; or, where a password holds / ? or #, up to the next @. Not a port.
-_USER_INFO: Final = re.compile(
-    r"(?<=//)(?:[^\s/?#\"<>]+(?=@)|[^\s/?#\"<>@:\[]*:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@]{0,200}(?=@))"
-)
 _MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 
 _MIN_TOKEN: Final = 6  # shorter "tokens" would mask ordinary words
 _MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
-
-
-def normalise_header(name: str) -> str:
-    """Lower case, ``_`` as ``-``: the form in which header names are compared.
-
-    >>> normalise_header("X_Api_Key")
-    'x-api-key'
-    """
-    return name.strip().lower().replace("_", "-")
-
-
-def is_secret_name(name: str) -> bool:
-    """Whether a header or field of this name is expected to hold a secret, also behind a forwarding prefix.
-
-    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("Content-Type")
-    (True, False)
-    """
-    plain = normalise_header(name)
-    return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
 
 
 def _stays_here(what: str) -> SettingsError:
@@ -236,10 +177,10 @@ class Redactor:
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
         text = self.own(text)
-        if _RELATIVE.fullmatch(text):
+        if RELATIVE.fullmatch(text):
             return self.url(text)
         if "://" in text:
-            text = _URL.sub(lambda found: self.url(found[0]), self._user_info(text))
+            text = URL.sub(lambda found: self.url(found[0]), self._user_info(text))
         return self._looks(text)
 
     def url(self, url: str) -> str:
@@ -275,10 +216,10 @@ class Redactor:
         return self.mask(pair) if bare else pair
 
     def _user_info(self, text: str) -> str:
-        return _USER_INFO.sub(lambda found: self.mask(found[0]), text)
+        return USER_INFO.sub(lambda found: self.mask(found[0]), text)
 
     def _looks(self, text: str) -> str:
-        for pattern in _PATTERNS:
+        for pattern in PATTERNS:
             text = pattern.sub(lambda found: f"{found['kept']}{self.mask(found['secret'])}", text)
         return text
 

@@ -23,7 +23,8 @@ import msgspec
 
 from toolkit.arguments import instance, text, wrong
 from toolkit.errors import InputError, SettingsError, SignatureError
-from toolkit.redaction import Secret, normalise_header
+from toolkit.redaction import Secret
+from toolkit.secret_patterns import normalise_header
 from toolkit.settings.service import MIN_SIGNING_KEY, Service
 from toolkit.times import parse_time
 

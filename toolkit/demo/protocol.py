@@ -27,7 +27,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.errors import ProtocolError
-from toolkit.redaction import normalise_header
+from toolkit.secret_patterns import normalise_header
 from toolkit.settings import Half
 
 FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"

@@ -23,7 +23,7 @@ from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubT
 from toolkit.arguments import text as checked_text
 from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
-from toolkit.redaction import is_secret_name
+from toolkit.secret_patterns import is_secret_name
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
 

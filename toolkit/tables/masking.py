@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.redaction import SUSPICIOUS, SUSPICIOUS_URL, Redactor, is_secret_name
+from toolkit.redaction import Redactor
+from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)

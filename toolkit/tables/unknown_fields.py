@@ -15,7 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.redaction import SUSPICIOUS, Redactor, is_secret_name
+from toolkit.redaction import Redactor
+from toolkit.secret_patterns import SUSPICIOUS, is_secret_name
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.text import masked_json
 

@@ -9,7 +9,8 @@ import json
 import re
 from typing import Any, Final
 
-from toolkit.redaction import Redactor, escape_html, is_secret_name
+from toolkit.redaction import Redactor, escape_html
+from toolkit.secret_patterns import is_secret_name
 
 LONGEST: Final = 20_000
 """Characters of a body that are shown."""

@@ -11,7 +11,8 @@ import pandas as pd
 
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.redaction import Redactor, escape_html, is_secret_name, visible
+from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.metadata_fields import MetadataField, metadata_fields
 from toolkit.widgets.controls import Text, note
 from toolkit.widgets.metadata_completion import offers
