@@ -252,7 +252,7 @@ def test_a_dimension_named_twice_counts_with_the_sum(client: Callable[[str], Any
     assert index.update("b", sparse_vector=SparseVector([7, 7], [1.5, 2.5])) is True
     assert [hit.score for hit in index.query(sparse_vector=SparseVector([7], [1.0]))] == [4.0]
     weighed = index.query(sparse_vector=SparseVector([5], [1.0]), weighting_strategy=WeightingStrategy.IDF)
-    rare = math.log((2 - 1 + 0.5) / (1 + 0.5))  # one row of two holds the dimension
+    rare = math.log((2 - 1 + 0.5) / (1 + 0.5) + 1)  # one row of two holds the dimension
     assert [hit.score for hit in weighed] == pytest.approx([0.5 * rare])
     again = index.query(sparse_vector=SparseVector([3], [1.0]), weighting_strategy=WeightingStrategy.IDF)
     assert [hit.score for hit in again] == pytest.approx([3 * rare])
@@ -338,7 +338,7 @@ def test_sparse_index(client: Callable[[str], Any]) -> None:
     assert hits[1].sparse_vector == SparseVector([7, 9], [2.0, 1.0])
     assert hits[1].vector is None
     weighted = index.query(sparse_vector=SparseVector([20], [1.0]), weighting_strategy=WeightingStrategy.IDF)
-    assert [(hit.id, hit.score) for hit in weighted] == [("fish", pytest.approx(4 * math.log(2.5 / 1.5)))]
+    assert [(hit.id, hit.score) for hit in weighted] == [("fish", pytest.approx(4 * math.log(2.5 / 1.5 + 1)))]
     assert ids(index.query(sparse_vector=([7], [1.0]), filter="n = 1")) == ["dog"]
     many = [{"sparse_vector": ([7], [1.0]), "top_k": 1}, {"sparse_vector": ([20], [1.0])}]
     assert list(map(ids, index.query_many(queries=many))) == [["dog"], ["fish"]]
@@ -378,6 +378,27 @@ def test_hybrid_index(client: Callable[[str], Any]) -> None:
     assert by_scores[0].sparse_vector is not None
     assert ids(index.query(**asked, filter="n = 1")) == ["rare"]
     assert ids(index.query(**asked, top_k=1)) == ids(index.query(**asked))[:1]
+
+
+@pytest.mark.parametrize("fusion", list(FusionAlgorithm))
+def test_idf_of_a_dimension_that_every_row_holds(
+    client: Callable[[str], Any], fusion: FusionAlgorithm
+) -> None:
+    """A dimension that all rows hold still counts for the rows that hold most of it, first and resumed."""
+    index = client("both")
+    index.upsert(
+        [(f"row {n}", [1.0, 1.0 - n / 10], SparseVector([4, 10 + n], [1.0 - n / 10, 1.0])) for n in range(4)]
+    )
+    first, handle = index.resumable_query(
+        vector=[1.0, 1.0],
+        sparse_vector=SparseVector([4], [1.0]),
+        top_k=3,
+        weighting_strategy=WeightingStrategy.IDF,
+        fusion_algorithm=fusion,
+    )
+    assert ids(first) == ["row 0", "row 1", "row 2"]
+    assert ids(handle.fetch_next(1)) == ["row 3"]
+    handle.stop()
 
 
 TEXTS = [

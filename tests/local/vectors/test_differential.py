@@ -79,7 +79,7 @@ def naive_sparse(rows: dict[str, Sparse], query: Sparse, *, idf: bool) -> dict[s
             total = 0.0
             for place in shared:
                 holding = sum(place in other for other in rows.values())
-                weight = math.log((len(rows) - holding + 0.5) / (holding + 0.5)) if idf else 1.0
+                weight = math.log((len(rows) - holding + 0.5) / (holding + 0.5) + 1) if idf else 1.0
                 total += weight * row[place] * query[place]
             scores[name] = total
     return scores

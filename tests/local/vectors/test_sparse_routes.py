@@ -65,16 +65,17 @@ def test_sparse_scores_are_inner_products_of_what_is_shared(filled: httpx.Client
 
 
 def test_idf_weighs_rare_dimensions_more(filled: httpx.Client) -> None:
-    """Each dimension counts log((N - n + 0.5) / (n + 0.5)), of the namespace as it is, filtered or not."""
+    """Each dimension counts log((N - n + 0.5) / (n + 0.5) + 1), filtered or not."""
     body = {"sparseVector": sparse((7, 1), (1, 1)), "weightingStrategy": "IDF"}
-    common, rare = math.log(1.5 / 2.5), math.log(2.5 / 1.5)
+    common, rare = math.log(1.5 / 2.5 + 1), math.log(2.5 / 1.5 + 1)
     expected = {"a": 0.5 * common + rare, "b": 2 * common}
     assert scores(filled.post("/words/query", json=body)) == pytest.approx(expected)
     assert scores(filled.post("/words/query", json={**body, "filter": "n = 2"})) == pytest.approx(
         {"b": 2 * common}
     )
     result(filled.post("/words/delete", json={"ids": ["a", "c"]}))
-    assert scores(filled.post("/words/query", json=body)) == pytest.approx({"b": 2 * math.log(0.5 / 1.5)})
+    everywhere = math.log(0.5 / 1.5 + 1)
+    assert scores(filled.post("/words/query", json=body)) == pytest.approx({"b": 2 * everywhere})
 
 
 def test_sparse_vectors_come_back_when_asked_for(filled: httpx.Client) -> None:

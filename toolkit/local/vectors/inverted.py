@@ -119,8 +119,8 @@ class InvertedRows:
         top_k : int
             At most this many, at least 1.
         idf : bool
-            Whether each dimension is weighted by log((N - n + 0.5) / (n + 0.5)), where n of the namespace's N
-            rows hold it. That is negative for dimensions that more than half of the rows hold, as documented.
+            Whether each dimension is weighted by log((N - n + 0.5) / (n + 0.5) + 1), where n of the N rows
+            of the namespace hold it. The 1, which the public SDK documents and tests, keeps it positive.
         passing : numpy.ndarray, optional
             Sequence numbers of the rows that may be in the answer. Default: all. N and n count all rows.
 
@@ -154,7 +154,7 @@ class InvertedRows:
         if self._repeats:  # a row holds a dimension once, however often it names it
             terms = np.unique(np.stack([terms, rows]), axis=1)[0]
         holding = np.bincount(terms, minlength=count)
-        weights: NDArray[np.float64] = np.log((len(self) - holding + 0.5) / (holding + 0.5))
+        weights: NDArray[np.float64] = np.log((len(self) - holding + 0.5) / (holding + 0.5) + 1)
         return weights
 
     def _settle(self) -> None:
