@@ -1,6 +1,7 @@
-"""Times and durations as people write them: the one parser for the whole package.
+"""Times and durations as people and HTTP headers write them: the one parser for the whole package.
 
-The embedded service reads the durations of the wire format by itself, as it shares no code with its clients.
+What a header says may come from anybody. Whatever stands in it is read or ignored, within bounds, and never
+raises: the libraries' own readers of dates and durations do.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import operator
 import re
 import sys
 from datetime import UTC, date, datetime, time, timedelta
+from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from toolkit.errors import InputError
@@ -38,6 +40,16 @@ _UNIT: Final = {name: timedelta(**{unit: 1}) for unit, names in _UNITS.items() f
 _PART: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)\s*([a-z]{1,7})[\s,]*", re.ASCII)
 _DIGITS: Final = re.compile(r"\d{1,30}", re.ASCII)
 _LONGEST_TEXT: Final = 80
+
+DAY_MS: Final = 86_400_000
+"""Milliseconds of a day."""
+
+_WIRE_UNITS: Final = {"d": DAY_MS, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_WIRE_DURATION: Final = re.compile(
+    "".join(rf"(?:(\d{{1,9}}(?:\.\d{{1,9}})?){unit})?" for unit in ("d", "h", "m(?!s)", "s", "ms")),
+    re.ASCII,
+)
+_WIRE_SECONDS: Final = re.compile(r"\d{1,12}(?:\.\d{1,9})?", re.ASCII)
 
 _TIME_EXPECTED: Final = (
     "a date or time such as '2026-01-31' or '2026-01-31T12:00Z', an age such as '7d' or '24 hours', or Unix "
@@ -168,6 +180,56 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
         )
     # as the plain type: a pandas Timedelta counts nanoseconds too
     return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
+
+
+def duration_ms(text: str) -> int | None:
+    """Milliseconds of a duration in a header, or of a bare number of seconds; None for other text.
+
+    >>> [duration_ms(text) for text in ("1d10h30m", "6m5s", "120ms", "90", "5x")]
+    [124200000, 365000, 120, 90000, None]
+    """
+    text = text.strip()
+    if _WIRE_SECONDS.fullmatch(text):
+        return round(float(text) * 1000)
+    found = _WIRE_DURATION.fullmatch(text)
+    if not found or not text:
+        return None
+    parts = zip(found.groups(), _WIRE_UNITS.values(), strict=True)
+    return round(sum(float(part) * unit for part, unit in parts if part))
+
+
+def http_date_ms(text: str) -> int | None:
+    """Unix milliseconds of an HTTP date, without a zone in UTC; None for other text.
+
+    >>> http_date_ms("Thu, 01 Jan 1970 00:00:10 GMT")
+    10000
+    >>> http_date_ms("Mon, 01 Jan 2024 00:00:00 +99999999999999999999") is None
+    True
+    """
+    if len(text) > _LONGEST_TEXT:
+        return None
+    try:
+        moment = parsedate_to_datetime(text)
+        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+        return round((moment - _EPOCH).total_seconds()) * 1000
+    except (ArithmeticError, LookupError, TypeError, ValueError):
+        return None
+
+
+def wait_ms(text: str, now_ms: int) -> int | None:
+    """How long a header such as Retry-After asks to wait: seconds, a duration or an HTTP date.
+
+    A date that has passed asks for no wait. None when the text is none of these, or asks for more than 36,500
+    days.
+
+    >>> wait_ms("Thu, 01 Jan 1970 00:00:10 GMT", 4000), wait_ms("2", 0), wait_ms("-1", 0)
+    (6000, 2000, None)
+    """
+    wait = duration_ms(text.lower())
+    if wait is None:
+        moment = http_date_ms(text)
+        wait = None if moment is None else max(0, moment - now_ms)
+    return None if wait is None or wait > _LONGEST // _MILLISECOND else wait
 
 
 def _plain(value: Any) -> Any:

@@ -126,6 +126,47 @@ def test_a_passing_failure_is_retried_with_growing_waits(server):
 
 
 @pytest.mark.parametrize(
+    "head",
+    [
+        "429 Wait\r\nRetry-After: Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
+        "429 Wait\r\nRetry-After: " + "9" * 5000,
+        "429 Wait\r\nRetry-After: " + "9" * 400 + "d",
+        "429 Wait\r\nRetry-After: 999999999999",
+        "429 Wait\r\nBurst-RateLimit-Reset: " + "9" * 5000,
+        "429 Wait\r\nRetry-After: 5\r\nDate: Mon, 01 Jan 0001 00:00:00 +9999",
+        "429 Wait\r\nRateLimit-Limit: 1\r\nRateLimit-Remaining: 0\r\nRateLimit-Reset: " + "9" * 11,
+        "429 Wait\r\nBurst-RateLimit-Limit: " + "9" * 5000,
+        "503 Later\r\nRetry-After: Fri, 31 Dec 9999 23:59:59 -9999",
+        "200 OK\r\nContent-Length: " + "9" * 5000,
+        "200 OK\r\nContent-Length: -1",
+        "200 OK\r\nContent-Length: 1, 2",
+        "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + "f" * 5000,
+        "200 OK\r\nTransfer-Encoding: chunked\r\n\r\n-1",
+        "101 Switching Protocols",
+        "999 Much",
+        "99999999 More",
+        "301 Moved\r\nLocation: http://[::1",
+        "301 Moved\r\nLocation: " + "x" * 60_000,
+        "200 OK\r\nContent-Encoding: " + "gzip, " * 5000,
+    ],
+)
+def test_any_head_is_a_typed_error(server, head):
+    """Whatever a service says about time, length and encoding, the client tries again or says what it got."""
+    for _ in range(2):
+        framed = head if head.startswith("200") else f"{head}\r\nContent-Length: 0"
+        server.raw(f"HTTP/1.1 {framed}\r\n\r\n".encode("latin-1"))
+    waits = []
+    with (
+        door_to(server, waits=waits, tries=2, deadline=1.0) as door,
+        pytest.raises(errors.ServiceError) as raised,
+    ):
+        door.send(GET)
+    assert all(0 <= wait <= door.policy.total for wait in waits)
+    wait = getattr(raised.value, "wait", None)
+    assert wait is None or 0 <= wait <= 36_500 * 86_400
+
+
+@pytest.mark.parametrize(
     ("headers", "wait"),
     [
         ({"Retry-After": "0"}, 0),
@@ -133,6 +174,7 @@ def test_a_passing_failure_is_retried_with_growing_waits(server):
         ({"Retry-After": "6m5s"}, 365),
         ({"Retry-After": "Thu, 01 Jan 2026 00:00:07 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 7),
         ({"Retry-After": "Thu, 01 Jan 2020 00:00:00 GMT", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),
+        ({"Retry-After": "3", "Date": "Mon, 01 Jan 2024 00:00:00 +99999999999999999999"}, 3),
         ({"Burst-RateLimit-Reset": "1767225603", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 3),
         ({"Burst-RateLimit-Reset": "1767229999", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 60),
         ({"Burst-RateLimit-Reset": "1", "Date": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0),

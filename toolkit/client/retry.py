@@ -6,14 +6,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from random import Random
 from typing import Final
 
 from toolkit.errors import ResponseError, ServiceError
+from toolkit.times import http_date_ms, wait_ms
 
-_DURATION: Final = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s)?", re.IGNORECASE)
-_SECONDS_OF: Final = (86_400, 3_600, 60, 1)
 _MAX_BURST_WAIT: Final = 60.0
 _MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any wait is the longest
 
@@ -55,7 +53,7 @@ class RetryPolicy:
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds a 429 or 503 asks to wait; None when it does not say so in a way that can be followed.
+    """Seconds a 429 or 503 asks to wait, at most 36,500 days; None when it says nothing that can be followed.
 
     ``Retry-After`` as seconds, as a duration such as ``6m5s``, or as an HTTP date, and
     ``Burst-RateLimit-Reset`` in Unix seconds. Dates are compared with the answer's own ``Date``, so that a
@@ -64,14 +62,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     >>> retry_after({"Retry-After": "6m5s"})
     365.0
     """
-    told = headers.get("Retry-After")
-    if told is not None:
-        seconds = _seconds(told.strip(), headers)
-        if seconds is not None:
-            return seconds
-    reset = headers.get("Burst-RateLimit-Reset", "")
-    if re.fullmatch(r"\d{1,12}(\.\d+)?", reset.strip()):
-        return min(_MAX_BURST_WAIT, max(0.0, float(reset) - _server_time(headers).timestamp()))
+    wait = wait_ms(headers.get("Retry-After", ""), _server_ms(headers))
+    if wait is not None:
+        return wait / 1000
+    reset = headers.get("Burst-RateLimit-Reset", "").strip()
+    if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", reset, re.ASCII):
+        return min(_MAX_BURST_WAIT, max(0.0, float(reset) - _server_ms(headers) / 1000))
     return None
 
 
@@ -99,26 +95,7 @@ def daily_reset(headers: Mapping[str, str]) -> datetime | None:
     return datetime.fromtimestamp(int(reset), UTC)
 
 
-def _seconds(told: str, headers: Mapping[str, str]) -> float | None:
-    if re.fullmatch(r"\d{1,12}(\.\d+)?", told):
-        return float(told)
-    duration = _DURATION.fullmatch(told)
-    if told and duration and any(duration.groups()):
-        return sum(
-            float(part) * unit for part, unit in zip(duration.groups(), _SECONDS_OF, strict=True) if part
-        )
-    try:
-        date = parsedate_to_datetime(told)
-    except ValueError:
-        return None
-    date = date if date.tzinfo else date.replace(tzinfo=UTC)
-    return max(0.0, (date - _server_time(headers)).total_seconds())
-
-
-def _server_time(headers: Mapping[str, str]) -> datetime:
-    """The answer's Date, or the local time when it has none that can be read."""
-    try:
-        date = parsedate_to_datetime(headers.get("Date", ""))
-    except ValueError:
-        return datetime.now(UTC)
-    return date if date.tzinfo else date.replace(tzinfo=UTC)
+def _server_ms(headers: Mapping[str, str]) -> int:
+    """The response's Date in Unix milliseconds, or the local time when it has none that can be read."""
+    told = http_date_ms(headers.get("Date", ""))
+    return round(datetime.now(UTC).timestamp() * 1000) if told is None else told

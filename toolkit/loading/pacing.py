@@ -141,6 +141,7 @@ class Rhythm:
             self._rate *= _GROWTH ** min(1.0, 1 / self._rate)  # each answer stands for its share of a second
 
 
+_LONGEST_WAIT: Final = 3600.0  # seconds; a service may ask for more than the system's clocks can wait at once
 _WORTH_WAITING: Final = 0.005  # seconds of latency below which reading side by side gains nothing
 
 
@@ -197,7 +198,7 @@ class Pacing:
                 if delay <= 0:
                     self._rhythm.started(self._monotonic())
                     return
-                self._changed.wait(None if delay == float("inf") else delay)
+                self._changed.wait(None if delay == float("inf") else min(delay, _LONGEST_WAIT))
         raise Stopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
@@ -217,7 +218,7 @@ class Pacing:
         until = self._monotonic() + seconds
         with self._woken:
             while not self._stopped and (left := until - self._monotonic()) > 0:
-                self._woken.wait(left)
+                self._woken.wait(min(left, _LONGEST_WAIT))
             if self._stopped:
                 raise Stopped
 

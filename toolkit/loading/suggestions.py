@@ -8,9 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 from itertools import pairwise
 from typing import Final
+
+from toolkit.times import http_date_ms
 
 FAR: Final = 4_102_444_800_000
 """The year 2100, in Unix milliseconds: a bound to calculate with, where a window has none."""
@@ -199,10 +200,5 @@ def _numbers(pattern: re.Pattern[bytes]) -> Callable[[bytes], list[int]]:
 
 
 def _dates(rows: bytes) -> list[int]:
-    found = []
-    for text in _DATES.findall(rows):
-        try:
-            found.append(int(parsedate_to_datetime(text.decode("latin-1")).timestamp()) * 1000)
-        except (ValueError, OverflowError):
-            continue
-    return found
+    found = (http_date_ms(text.decode("latin-1")) for text in _DATES.findall(rows))
+    return [moment for moment in found if moment is not None]

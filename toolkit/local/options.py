@@ -8,8 +8,8 @@ from typing import Final
 
 from toolkit.local.answers import MAX_BODY, REQUEST_TIMEOUT
 from toolkit.local.credentials import TOKEN_VARIABLE
-from toolkit.local.queue.durations import duration_ms
 from toolkit.local.queue.store import MAX_MESSAGE, RETENTION_MS
+from toolkit.times import duration_ms
 
 DEFAULT_INDEXES: Final = ("docs:dense:256:COSINE:hashing", "plain:dense:2:COSINE")
 """The indexes made when none is named."""

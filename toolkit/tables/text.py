@@ -11,14 +11,13 @@ import base64
 import binascii
 import json
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 import msgspec
 
 from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor
+from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
@@ -188,12 +187,8 @@ def http_date(text: str) -> int | None:
     >>> http_date("Thu, 01 Jan 2026 00:00:00 GMT")
     1767225600000
     """
-    try:
-        found = parsedate_to_datetime(text)
-        found = found if found.tzinfo else found.replace(tzinfo=UTC)
-        return moment(int((found - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()) * 1000)
-    except (ValueError, OverflowError):
-        return None
+    found = http_date_ms(text)
+    return None if found is None else moment(found)
 
 
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError
-from toolkit.local.queue.durations import duration_ms, wait_ms
 from toolkit.local.queue.expressions import MAX_LENGTH, RetryDelay
+from toolkit.times import duration_ms, wait_ms
 
 NUMBERS = st.integers(0, 999).map(str) | st.floats(0, 999).map(lambda value: f"{value:.3f}")
 ONE = st.sampled_from(["sqrt", "abs", "exp", "floor", "ceil", "round"])

@@ -8,13 +8,13 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from email.utils import parsedate_to_datetime
 from typing import Any, Literal, TypeAlias
 
 import msgspec
 
 from toolkit.local.queue.message import Message
 from toolkit.local.queue.payloads import Answer, Sent, dlq_entry
+from toolkit.times import http_date_ms
 
 FunctionState: TypeAlias = Literal[
     "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"
@@ -195,11 +195,11 @@ def _fitting(value: Any) -> Any:
 def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
     headers = entry.get("responseHeader")
     for name, values in (headers if isinstance(headers, dict) else {}).items():
-        if name.lower() == "date" and values:
-            try:
-                return round(parsedate_to_datetime(values[0]).timestamp() * 1000)
-            except (ValueError, TypeError):
-                break
+        if name.lower() == "date" and isinstance(values, list) and values and isinstance(values[0], str):
+            dated = http_date_ms(values[0])
+            if dated is not None:
+                return dated
+            break
     created = _fitting(entry.get("createdAt"))
     return min(created, now_ms) if isinstance(created, int) else now_ms
 

@@ -180,7 +180,7 @@ def redacted(message: Message, sent: Sent) -> tuple[list[tuple[str, str]], bytes
     every = not fields.isdisjoint({"headers", "header"})
     names = {field[len("header[") : -1] for field in fields if field.startswith("header[")}
     headers = [
-        (name, _digest(value.encode("latin-1")) if every or name.lower() in names else value)
+        (name, _digest(value.encode("latin-1", "replace")) if every or name.lower() in names else value)
         for name, value in sent.headers
     ]
     return headers, _digest(sent.body).encode() if "body" in fields else sent.body

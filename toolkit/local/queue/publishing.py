@@ -12,9 +12,9 @@ import msgspec
 from toolkit.errors import InputError
 from toolkit.local.answers import Refusal
 from toolkit.local.queue.destinations import check_url
-from toolkit.local.queue.durations import duration_ms
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.message import DEFAULT_RETRIES, Flow, Settings, Workflow
+from toolkit.times import duration_ms
 
 PREFIXES: Final = ("Service-", "Upstash-")
 MAX_RETRIES: Final = 100

@@ -7,10 +7,13 @@ import logging
 import sqlite3
 from typing import Final
 
+import msgspec
+
 from toolkit.local.queue import flow, steps, waiting
 from toolkit.local.queue.flow import FlowControl
 from toolkit.local.queue.message import Message, decode_message
-from toolkit.local.queue.sender import Sender, outgoing
+from toolkit.local.queue.payloads import Answer, Sent
+from toolkit.local.queue.sender import Sender, no_answer, outgoing
 from toolkit.local.queue.settle import settle
 from toolkit.local.queue.store import Store
 
@@ -121,7 +124,7 @@ class Scheduler:
                 wait.cancel()
 
     async def _deliver(self, seq: int, message: Message, retried: int) -> None:
-        database, clock = self._store.database, self._store.clock
+        database, clock, sent = self._store.database, self._store.clock, Sent((), b"")
         try:
             if message.kind == "wait":
                 due = clock.now_ms()
@@ -138,16 +141,36 @@ class Scheduler:
             )
             sent = outgoing(message, retried, history)
             answer = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
-            now = clock.now_ms()
-            await database.write(
-                lambda connection: settle(
-                    connection, message, sent, answer, retried=retried, now_ms=now, factor=self.factor
-                )
-            )
-        except Exception as error:  # noqa: BLE001 - a full disk, say: the message stays due, and the others go on
+            await self._settle(message, sent, answer, retried)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
-            await asyncio.sleep(1)
+            await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
             self._flow.release(message)
             del self._claimed[seq]
             self.wake()
+
+    async def _settle(self, message: Message, sent: Sent, answer: Answer, retried: int) -> None:
+        now = self._store.clock.now_ms()
+        await self._store.database.write(
+            lambda connection: settle(
+                connection, message, sent, answer, retried=retried, now_ms=now, factor=self.factor
+            )
+        )
+
+    async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
+        """Settle a try that failed here: nothing that a destination sends makes its retries endless."""
+        sentence = f"the delivery could not be settled ({problem})"
+        answer = no_answer(502, sentence, self._store.clock.now_ms())
+        settings = msgspec.structs.replace(message.settings, retry_delay=None)
+        plain = msgspec.structs.replace(message, settings=settings, callback=None, failure_callback=None)
+        # if its own reports are what fails, without them
+        for told, seen in ((message, sent), (plain, Sent((), b""))):
+            try:
+                await self._settle(told, seen, answer, retried)
+            except Exception as error:  # noqa: BLE001 - the next attempt leaves more out
+                _log.error("settling %s failed: %s", message.id, type(error).__name__)
+            else:
+                return
+        # then it is the database, a full disk above all: the message stays due, as nothing can be counted
+        await asyncio.sleep(1)

@@ -55,13 +55,13 @@ class Sender:
             async with asyncio.timeout(limit):
                 return await self._exchange(message, sent, now_ms)
         except TimeoutError:
-            return _no_answer(504, f"no answer within {limit:g} s", now_ms)
+            return no_answer(504, f"no answer within {limit:g} s", now_ms)
         except Refusal as refusal:
-            return _no_answer(503, refusal.message, now_ms)
+            return no_answer(503, refusal.message, now_ms)
         except Unreachable:
-            return _no_answer(503, "the destination could not be reached", now_ms)
+            return no_answer(503, "the destination could not be reached", now_ms)
         except (OSError, UnicodeError, h11.ProtocolError) as error:
-            return _no_answer(502, f"the destination's answer was broken ({type(error).__name__})", now_ms)
+            return no_answer(502, f"the destination's answer was broken ({type(error).__name__})", now_ms)
 
     async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> Answer:
         url = message.settings.url
@@ -85,7 +85,8 @@ def _sendable(text: str) -> bytes:
     return text.encode("latin-1", "replace")
 
 
-def _no_answer(status: int, sentence: str, now_ms: int) -> Answer:
+def no_answer(status: int, sentence: str, now_ms: int) -> Answer:
+    """The response in the place of one that could not be had, as a gateway makes it."""
     date = formatdate(now_ms / 1000, usegmt=True)
     return Answer(status, (("Content-Type", "text/plain; charset=utf-8"), ("Date", date)), sentence.encode())
 

@@ -23,11 +23,11 @@ from typing import Final
 from toolkit.errors import InputError
 from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.callbacks import report_answer, report_failure
-from toolkit.local.queue.durations import DAY_MS, wait_ms
 from toolkit.local.queue.events import record
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.message import Message
 from toolkit.local.queue.payloads import Answer, Sent
+from toolkit.times import DAY_MS, wait_ms
 
 NON_RETRYABLE: Final = 489
 _RESET_HEADERS: Final = (

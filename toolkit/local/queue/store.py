@@ -12,7 +12,7 @@ from toolkit.local.clock import Clock, SystemClock
 from toolkit.local.queue import dlq, flow, runs
 from toolkit.local.queue.cursors import Cursors
 from toolkit.local.queue.database import Database
-from toolkit.local.queue.durations import DAY_MS
+from toolkit.times import DAY_MS
 
 MAX_MESSAGE: Final = 10 * 1024 * 1024
 """Largest message body taken in, and most of an answer's body that is kept, in bytes."""

@@ -22,12 +22,12 @@ import msgspec
 
 from toolkit.local.answers import Refusal
 from toolkit.local.queue import steps
-from toolkit.local.queue.durations import duration_ms
 from toolkit.local.queue.events import record
 from toolkit.local.queue.intake import as_step, enqueue, of_run
 from toolkit.local.queue.message import Message, Waiting, decode_message, new_id
 from toolkit.local.queue.payloads import header_lists
 from toolkit.local.queue.publishing import Publish
+from toolkit.times import duration_ms
 
 DEFAULT_WAIT: Final = "7d"
 _EVENT_ID: Final = re.compile(r"[A-Za-z0-9_.-]{1,256}")
