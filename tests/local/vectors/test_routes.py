@@ -256,7 +256,7 @@ def test_info_and_random(filled: httpx.Client) -> None:
 def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
     """Rename keeps the vectors; delete takes them; a missing namespace is 404 with the documented words."""
     renaming = {"namespace": "other", "newNamespace": "new"}
-    assert result(filled.post("/plain/rename-namespace", json=renaming)) == "Success"
+    assert result(filled.post("/plain/rename-namespace", json=renaming)) == {"renamed": True}
     assert result(filled.post("/plain/fetch/new", json={"ids": ["z"]})) == [{"id": "z"}]
     message = refused(filled.post("/plain/rename-namespace", json=renaming), 404)
     assert message == "Namespace other for the index plain does not exist"
@@ -265,6 +265,20 @@ def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
     assert result(filled.delete("/plain/delete-namespace/new")) == "Success"
     assert result(filled.get("/plain/list-namespaces")) == ["", "third"]
     refused(filled.delete("/plain/delete-namespace/new"), 404)
+
+
+def test_a_namespace_takes_the_name_of_another(filled: httpx.Client) -> None:
+    """With `deleteExisting`, the namespace that has the new name goes; onto itself a rename is refused."""
+    result(filled.post("/plain/upsert/taken", json={"id": "gone", "vector": [1, 2]}))
+    asked = {"namespace": "other", "newNamespace": "taken", "deleteExisting": True}
+    assert "true or false" in refused(
+        filled.post("/plain/rename-namespace", json={**asked, "deleteExisting": 1}), 400
+    )
+    assert result(filled.post("/plain/rename-namespace", json=asked)) == {"renamed": True}
+    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z", "gone"]})) == [{"id": "z"}, None]
+    assert result(filled.get("/plain/list-namespaces")) == ["", "taken"]
+    refused(filled.post("/plain/rename-namespace", json={**asked, "namespace": "taken"}), 400)
+    assert result(filled.post("/plain/fetch/taken", json={"ids": ["z"]})) == [{"id": "z"}]
 
 
 def test_indexes_are_listed_and_made(http: httpx.Client) -> None:
@@ -404,7 +418,7 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
     assert result(http.get(f"/plain/random/{path}"))["id"] == ROW["id"]
     assert result(http.delete(f"/plain/reset/{path}")) == "Success"
     renamed = {"namespace": "team/a", "newNamespace": "team/b/c"}
-    assert result(http.post("/plain/rename-namespace", json=renamed)) == "Success"
+    assert result(http.post("/plain/rename-namespace", json=renamed)) == {"renamed": True}
     refused(http.delete(f"/plain/delete-namespace/{path}"), 404)
     assert result(http.delete("/plain/delete-namespace/team/b%2Fc")) == "Success"
 

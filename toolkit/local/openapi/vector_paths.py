@@ -211,8 +211,11 @@ _OF_INDEX: Final = {
     "rename-namespace": _Does(
         ("post",),
         "Give a namespace another name.",
-        _DONE,
-        record({"namespace": _ID, "newNamespace": _ID}, required=["namespace", "newNamespace"]),
+        _result(record({"renamed": FLAG})),
+        record(
+            {"namespace": _ID, "newNamespace": _ID, "deleteExisting": maybe(FLAG)},
+            required=["namespace", "newNamespace"],
+        ),
     ),
     "resumable-query-next": _Does(
         ("post",),

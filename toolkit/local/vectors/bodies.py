@@ -30,7 +30,7 @@ from toolkit.local.vectors.checks import (
     whole_number,
 )
 from toolkit.local.vectors.database import NewRow
-from toolkit.local.vectors.queries import Include, read_filter, read_include
+from toolkit.local.vectors.queries import Include, read_filter, read_flag, read_include
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -198,12 +198,13 @@ def read_texts(body: Any) -> list[tuple[str, str, str | None]]:
     ]
 
 
-def read_renaming(body: Any) -> tuple[str, str]:
-    """The namespace's name and its new name."""
+def read_renaming(body: Any) -> tuple[str, str, bool]:
+    """The namespace's name, its new name, and whether a namespace that has the new name is deleted."""
     values = json_object(body, "rename-namespace")
     return (
         read_namespace(values.get("namespace"), "namespace"),
         read_namespace(values.get("newNamespace"), "newNamespace"),
+        read_flag(values.get("deleteExisting"), "deleteExisting"),
     )
 
 

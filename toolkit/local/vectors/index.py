@@ -315,14 +315,18 @@ class Index:
             del self._namespaces[name]
             self._inverted.pop(found.key, None)
 
-    def rename_namespace(self, name: str, new_name: str) -> None:
-        """Give a namespace a name that no other has."""
+    def rename_namespace(self, name: str, new_name: str, *, delete_existing: bool = False) -> None:
+        """Give a namespace another name; with `delete_existing`, whatever has that name is removed."""
         with self._lock:
-            found = self._existing(name)
-            if new_name in self._namespaces:
+            found, taken = self._existing(name), self._namespaces.get(new_name)
+            if taken is not None and (taken is found or not delete_existing):
                 raise Refusal(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
             with self._database.changing():
+                if taken is not None:
+                    self._database.drop_namespace(taken.key)
                 self._database.rename_namespace(found.key, new_name)
+            if taken is not None:
+                self._inverted.pop(taken.key, None)
             self._namespaces[new_name] = self._namespaces.pop(name)
 
     def random(self, *, namespace: str = "") -> StoredRow | None:

@@ -133,13 +133,14 @@ def read_end(body: Any) -> str:
 def read_include(values: Mapping[str, Any], where: str = "") -> Include:
     """What an answer is to hold."""
     names = ("includeMetadata", "includeVectors", "includeData")
-    flags = []
-    for name in names:
-        value = values.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise refusal(f"{where}{name}", shown(value), "true or false")
-        flags.append(bool(value))
-    return Include(*flags)
+    return Include(*(read_flag(values.get(name), f"{where}{name}") for name in names))
+
+
+def read_flag(value: Any, what: str) -> bool:
+    """A boolean; false where it is left out."""
+    if value is not None and not isinstance(value, bool):
+        raise refusal(what, shown(value), "true or false")
+    return bool(value)
 
 
 def read_filter(value: Any, what: str) -> MetadataFilter | None:

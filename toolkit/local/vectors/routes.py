@@ -251,9 +251,10 @@ def _delete_namespace(index: Index, namespace: str, _: Any, __: frozenset[str]) 
     return "Success"
 
 
-def _rename_namespace(index: Index, _: str, body: Any, __: frozenset[str]) -> str:
-    index.rename_namespace(*read_renaming(body))
-    return "Success"
+def _rename_namespace(index: Index, _: str, body: Any, __: frozenset[str]) -> dict[str, bool]:
+    name, new_name, delete_existing = read_renaming(body)
+    index.rename_namespace(name, new_name, delete_existing=delete_existing)
+    return {"renamed": True}
 
 
 OPERATIONS: Final = {
