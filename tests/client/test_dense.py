@@ -56,7 +56,7 @@ def test_a_range_reads_the_same_with_its_vectors_cut_out(some, separators, curso
     assert found.metadata == plain.metadata
     assert found.data == plain.data
     for row, vector in zip(some, found.vectors, strict=True):
-        value = json.loads(vector) if isinstance(vector, bytes) else vector
+        value = json.loads(bytes(vector)) if isinstance(vector, bytes | memoryview) else vector
         assert value == row.get("vector")
 
 

@@ -35,7 +35,7 @@ class Page:
         Bytes of the answer's body.
     tries : int
         How often the request was sent.
-    cut : tuple of bytes
+    cut : tuple of memoryview
         Of a range: the JSON of the dense vectors that were cut out of `rows`.
     """
 
@@ -43,7 +43,7 @@ class Page:
     cursor: str | None
     size: int
     tries: int
-    cut: tuple[bytes, ...] = field(default=(), repr=False)
+    cut: tuple[memoryview, ...] = field(default=(), repr=False)
 
     @property
     def is_empty(self) -> bool:

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
 from itertools import groupby
-from struct import pack
 from typing import Any, Final
 
 import msgspec
@@ -25,18 +26,22 @@ try:
 except ImportError:  # it has no wheel for every interpreter
     Parser = None  # type: ignore[assignment, misc]
 
-FLOAT32_MAX: Final = float(np.finfo(np.float32).max)
-
+BEYOND_FLOAT32: Final = 2.0**128 - 2.0**103
+"""The least number that is rounded to infinity as float32."""
 _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
 _BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
 _MOST_DIGITS: Final = 400
 
 Doubles = npt.NDArray[np.float64]
 Singles = npt.NDArray[np.float32]
-BlockReader = Callable[[Sequence[bytes]], tuple[Doubles, list[int]]]
-"""Returns the numbers of all vectors of a block, and how many each has; raises ValueError where it cannot."""
+Text = bytes | memoryview
+BlockReader = Callable[[Sequence[Text]], tuple[Singles, list[int]]]
+"""Returns the numbers of all vectors of a block, and how many each has; what is beyond float32 is infinite.
 
-_LISTS: Final = msgspec.json.Decoder(list[list[float]])
+Raises ValueError where one of them is not a flat array of numbers.
+"""
+
+_FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
 
 def dense_column(
@@ -47,7 +52,8 @@ def dense_column(
     Parameters
     ----------
     vectors : sequence
-        The JSON text of each vector (bytes), None where there is none, or what a lenient reader made of it.
+        The JSON text of each vector (bytes, or a view of them), None where there is none, or what a lenient
+        reader made of it.
     dimension : int or None
         Numbers that each has to have; None when that is not known.
     reader : callable, optional
@@ -73,7 +79,7 @@ def dense_column(
     [None, 'not finite at 1', None]
     """
     column = _Column(dimension, reader or READERS[0])
-    for text, some in groupby(vectors, key=lambda vector: isinstance(vector, bytes)):
+    for text, some in groupby(vectors, key=lambda vector: isinstance(vector, Text)):
         if text:
             for block in _blocks(some):
                 column.add_block(block)
@@ -83,28 +89,41 @@ def dense_column(
     return column.array(), column.problems
 
 
-def simdjson_block(texts: Sequence[bytes]) -> tuple[Doubles, list[int]]:
+def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
     """Read a block with pysimdjson."""
+    block = b"[" + b",".join(texts) + b"]"
+    # an array within the array would be read as if its numbers stood in the outer one
+    if block.count(b"]") != len(texts) + 1:
+        raise ValueError("not flat")
     try:
         # a parser each time: one that has failed keeps hold of what it failed at
-        found: Any = Parser().parse(b"[" + b",".join(texts) + b"]")
+        found: Any = Parser().parse(block)
         lengths = list(map(len, found))
         numbers = np.frombuffer(found.as_buffer(of_type="d"), dtype=np.float64)
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from None
-    return numbers, lengths
+    with np.errstate(over="ignore"):
+        return numbers.astype(np.float32), lengths
 
 
-def msgspec_block(texts: Sequence[bytes]) -> tuple[Doubles, list[int]]:
+def msgspec_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
     """Read a block with msgspec."""
+    decode = _FLOATS.decode
+    packed, lengths = [], []
     try:
-        found = _LISTS.decode(b"[" + b",".join(texts) + b"]")
+        for text in texts:
+            numbers = decode(text)
+            lengths.append(len(numbers))
+            # to float32 at once: numpy takes longer for Python floats, and a column of doubles for its pages
+            packed.append(_packer(len(numbers)).pack(*numbers))
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None
-    lengths = list(map(len, found))
-    # several times quicker than numpy's own way from Python floats
-    packed = [pack(f"{length}d", *numbers) for length, numbers in zip(lengths, found, strict=True)]
-    return np.frombuffer(b"".join(packed), dtype=np.float64), lengths
+    return np.frombuffer(b"".join(packed), dtype=np.float32), lengths
+
+
+@lru_cache(64)
+def _packer(length: int) -> struct.Struct:
+    return struct.Struct(f"{length}f")
 
 
 READERS: Final[tuple[BlockReader, ...]] = (
@@ -113,8 +132,8 @@ READERS: Final[tuple[BlockReader, ...]] = (
 """The readers that are installed, the quickest first."""
 
 
-def _blocks(texts: Iterable[bytes]) -> Iterator[list[bytes]]:
-    block: list[bytes] = []
+def _blocks(texts: Iterable[Text]) -> Iterator[list[Text]]:
+    block: list[Text] = []
     size = 0
     for text in texts:
         block.append(text)
@@ -146,20 +165,21 @@ class _Column:
         self._holes.append(vector is None)
         self.problems.append(problem)
 
-    def add_block(self, texts: list[bytes]) -> None:
+    def add_block(self, texts: list[Text]) -> None:
         """Add vectors from their JSON text: all at once, or one by one where that cannot be."""
         try:
-            # an array within the array would be read as if its numbers stood in the outer one
-            flat = [text.find(b"]") + 1 for text in texts] == list(map(len, texts))
-            numbers, lengths = self._reader(texts) if flat else (None, [])
+            numbers, lengths = self._reader(texts)
         except ValueError:
-            numbers = None
-        usual = set(lengths) == {self._dimension} if numbers is not None and self._dimension else True
-        if numbers is None or not usual or not _fit(numbers):
+            lengths = []
+        if (
+            not lengths
+            or (self._dimension and set(lengths) != {self._dimension})
+            or max(numbers.max(initial=0), -numbers.min(initial=0)) == math.inf
+        ):
             for text in texts:
                 self.add(*as_singles(as_value(text), self._dimension))
             return
-        self._numbers.append(numbers.astype(np.float32))
+        self._numbers.append(numbers)
         self._lengths += lengths
         self._holes += [False] * len(texts)
         self.problems += [None] * len(texts)
@@ -174,11 +194,7 @@ class _Column:
         return pa.ListArray.from_arrays(offsets, flat, mask=mask)
 
 
-def _fit(numbers: Doubles) -> bool:
-    return not len(numbers) or max(numbers.max(), -numbers.min()) <= FLOAT32_MAX
-
-
-def as_value(text: bytes) -> Any:
+def as_value(text: Text) -> Any:
     """What stands in the JSON text of a vector; integers as the floats they will be.
 
     Raises
@@ -187,7 +203,7 @@ def as_value(text: bytes) -> Any:
         When it is not JSON.
     """
     try:
-        return json.loads(text.decode("utf-8", "surrogateescape"), parse_int=_whole)
+        return json.loads(bytes(text).decode("utf-8", "surrogateescape"), parse_int=_whole)
     except RecursionError:
         raise ValueError("nested too deeply") from None
 
@@ -201,7 +217,7 @@ def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str 
     if dimension is not None and len(vector) != dimension:
         return None, _other_dimension(len(vector), dimension)
     for place, value in enumerate(vector):
-        if not -FLOAT32_MAX <= value <= FLOAT32_MAX:
+        if not -BEYOND_FLOAT32 < value < BEYOND_FLOAT32:
             finite = isinstance(value, int) or math.isfinite(value)
             return None, f"{'beyond float32' if finite else 'not finite'} at {place}"
     return np.array(vector, dtype=np.float64).astype(np.float32), None

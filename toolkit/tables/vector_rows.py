@@ -49,7 +49,8 @@ class VectorRows:
     ----------
     ids : list of str
     vectors : list
-        JSON text of the dense vector (bytes), None without one, or what the lenient reader made of it.
+        JSON text of the dense vector (bytes, or a view of them), None without one, or what the lenient
+        reader made of it.
     sparse : list
         What stands for the sparse vector, or None.
     metadata, data : list of str or None
@@ -70,13 +71,13 @@ class VectorRows:
         return cls(*(list(chain.from_iterable(getattr(page, f.name) for page in pages)) for f in fields(cls)))
 
 
-def read_rows(raw: bytes, cut: tuple[bytes, ...] = (), *, what: str) -> VectorRows:
+def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> VectorRows:
     """The rows of a JSON array of vectors; nulls are left out.
 
     Parameters
     ----------
     raw : bytes
-    cut : tuple of bytes
+    cut : tuple of memoryview
         Dense vectors that `toolkit.client.dense.cut_vectors` took out of the array.
     what : str
         What is read, for errors.
@@ -100,8 +101,8 @@ def read_rows(raw: bytes, cut: tuple[bytes, ...] = (), *, what: str) -> VectorRo
         places = [place for place, text in enumerate(vectors) if text == CUT]
         if len(places) != len(cut):
             return read_rows(uncut(raw, cut), what=what)
-        for place, text in zip(places, cut, strict=True):
-            vectors[place] = text
+        for place, view in zip(places, cut, strict=True):
+            vectors[place] = view
     return VectorRows(
         ids=[row.id or required_id({}, "id", what=what, place=place) for place, row in enumerate(found)],
         vectors=vectors,

@@ -13,7 +13,7 @@ import pyarrow as pa
 from toolkit.client.dense import uncut
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
-from toolkit.tables.floats import FLOAT32_MAX, BlockReader, as_value, dense_column
+from toolkit.tables.floats import BEYOND_FLOAT32, BlockReader, as_value, dense_column
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.text import whole_number
 from toolkit.tables.vector_rows import VectorRows, read_rows
@@ -24,7 +24,7 @@ _HITS: Final = "query results"
 
 def decode_vectors(
     rows: bytes,
-    cut: tuple[bytes, ...] = (),
+    cut: tuple[memoryview, ...] = (),
     *,
     namespace: str,
     dimension: int | None,
@@ -37,7 +37,7 @@ def decode_vectors(
     ----------
     rows : bytes
         A JSON array of vectors; null (an id that is not there) is left out.
-    cut : tuple of bytes
+    cut : tuple of memoryview
         The dense vectors, where they were cut out of the rows (`Page.cut`).
     namespace : str
     dimension : int or None
@@ -218,7 +218,7 @@ def _sparse(value: Any) -> tuple[list[int], list[float]] | None:
         return None
     whole = [whole_number(index) for index in indices]
     if any(index is None for index in whole) or not all(
-        type(item) in (int, float) and -FLOAT32_MAX <= item <= FLOAT32_MAX for item in values
+        type(item) in (int, float) and -BEYOND_FLOAT32 < item < BEYOND_FLOAT32 for item in values
     ):
         return None
     return [index for index in whole if index is not None], [float(item) for item in values]
