@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
-from toolkit.demo.children import child, first_line
+from toolkit.children import first_line, running
 from toolkit.local.service import LocalService
 
 CANARY = "canary-5f2b9d"
@@ -53,7 +53,7 @@ def application(local, tmp_path, monkeypatch) -> Iterator[str]:
         "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": following,
     }
     log = tmp_path / "application.log"
-    with child("toolkit.demo.application", environment=variables, log=log) as process:
+    with running("toolkit.demo.application", variables=variables, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
 
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolkit.demo.children import child, first_line
+from toolkit.children import first_line, running
 
 
 @dataclass
@@ -70,7 +70,8 @@ class Marked:
 
     def __init__(self) -> None:
         self._mark = uuid.uuid4().hex
-        self.environment = os.environ | {"DEMO_MARK": self._mark}
+        # a variable that children are given, too, and that nothing here reads
+        self.environment = os.environ | {"XDG_STATE_HOME": f"/nonexistent/{self._mark}"}
 
     def processes(self) -> list[str]:
         """Ids of those that run."""
@@ -111,7 +112,7 @@ def application(recording: Recorder, tmp_path_factory: pytest.TempPathFactory) -
     """Address of an application without signing keys, which has nothing to complain about to the end."""
     log = tmp_path_factory.mktemp("application") / "log"
     environment = recording.environment()
-    with child("toolkit.demo.application", "--with-parent", environment=environment, log=log) as process:
+    with running("toolkit.demo.application", "--with-parent", variables=environment, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
     assert log.read_text() == ""
 

@@ -16,7 +16,7 @@ import httpx
 import jwt
 import pytest
 
-from toolkit.demo.children import child, first_line
+from toolkit.children import first_line, running
 from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import LocalServiceError
 
@@ -227,7 +227,7 @@ def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Pat
     """Deliveries and callbacks must be signed with either key over exactly this body; starts need not be."""
     log = tmp_path / "log"
     environment = recorder.environment(*recorder.keys)
-    with child("toolkit.demo.application", "--with-parent", environment=environment, log=log) as process:
+    with running("toolkit.demo.application", "--with-parent", variables=environment, log=log) as process:
         address = first_line(process, what="the application", log=log)["url"]
         body = json.dumps([item({"order": 1})]).encode()
         url = f"{address}/flows/orders/fulfil"
@@ -266,6 +266,6 @@ def test_a_child_that_does_not_start_says_why(tmp_path: Path) -> None:
     }
     with (
         pytest.raises(LocalServiceError, match=r"starting the application: got .*no address and no token"),
-        child("toolkit.demo.application", environment=environment, log=log) as process,
+        running("toolkit.demo.application", variables=environment, log=log) as process,
     ):
         first_line(process, what="the application", log=log)

@@ -46,7 +46,7 @@ class Lab:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=os.environ | scratch | {"LAB_MARK": self.mark},
+                env=os.environ | scratch | {"XDG_STATE_HOME": f"/nonexistent/{self.mark}"},
                 start_new_session=True,
             )
         self.url, self.token = "", ""

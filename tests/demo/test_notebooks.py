@@ -10,7 +10,7 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from toolkit.demo.children import child
+from toolkit.children import running
 
 pytestmark = pytest.mark.slow
 
@@ -27,7 +27,7 @@ def executed(source: Path, folder: Path) -> tuple[int, list[dict], str]:
     """Exit status, the lines on standard output, and the log."""
     log = folder / "log"
     arguments = (str(source), str(folder / "done.ipynb"), "--folder", str(folder))
-    with child("toolkit.demo.notebooks", *arguments, environment=os.environ, log=log) as process:
+    with running("toolkit.demo.notebooks", *arguments, variables=os.environ, log=log) as process:
         lines = [json.loads(line) for line in process.stdout]
         status = process.wait(60)
     return status, lines, log.read_text()
@@ -61,8 +61,8 @@ def test_no_kernel_is_left_behind(tmp_path: Path, marked, how: str | signal.Sign
     source = notebook(tmp_path / "story.ipynb", "1", "import time\ntime.sleep(60)")
     arguments = (str(source), str(tmp_path / "done.ipynb"), "--folder", str(tmp_path))
     environment = marked.environment
-    with child(
-        "toolkit.demo.notebooks", *arguments, environment=environment, log=tmp_path / "log"
+    with running(
+        "toolkit.demo.notebooks", *arguments, variables=environment, log=tmp_path / "log"
     ) as process:
         process.stdout.readline()  # the first cell is done, the second one sleeps
         assert len(marked.processes()) >= 2

@@ -13,7 +13,7 @@ from typing import Any
 import nbformat
 import pytest
 
-from toolkit.demo.children import child
+from toolkit.children import running
 from toolkit.demo.run import environment_for
 from toolkit.settings import Service
 from toolkit.settings.child import start_local
@@ -67,7 +67,7 @@ class Kitchen:
         target, log = self.folder / f"executed-{source.name}", self.folder / "log"
         arguments = (str(source), str(target), "--folder", str(work))
         environment = {**self.plain, **variables}
-        with child("toolkit.demo.notebooks", *arguments, environment=environment, log=log) as process:
+        with running("toolkit.demo.notebooks", *arguments, variables=environment, log=log) as process:
             steps = [json.loads(line) for line in process.stdout]
             status = process.wait()
         assert status == 0, log.read_text()

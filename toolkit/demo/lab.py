@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -18,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
+from toolkit.children import end, start_module
 from toolkit.demo.run import environment_for
 from toolkit.errors import InputError, LocalServiceError, ToolkitError
 from toolkit.settings.child import start_local
@@ -73,32 +73,15 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
             expected="it beside the toolkit",
             next_step="Install it: pip install jupyterlab.",
         )
-    command = [sys.executable, "-m", "toolkit.demo.lab", "--with-parent", "--port", str(port)]
-    command += [] if browser else ["--no-browser"]
+    words = ["--with-parent", "--port", str(port), *([] if browser else ["--no-browser"])]
     with start_local() as service:
         # the project's own kernel, whatever others of its name this user has
-        environment = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
-        jupyter = subprocess.Popen(
-            command,
-            cwd=notebooks,
-            env=environment,
-            stdin=subprocess.PIPE,
-            start_new_session=True,  # Ctrl-C is for this process: Jupyter would ask whether it is meant
-        )
+        variables = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
+        jupyter = start_module("toolkit.demo.lab", *words, variables=variables, folder=notebooks)
         try:
             return jupyter.wait()
         finally:
-            _end(jupyter)
-
-
-def _end(jupyter: subprocess.Popen[bytes]) -> None:
-    if jupyter.stdin:
-        jupyter.stdin.close()
-    try:
-        jupyter.wait(_GRACE)
-    except subprocess.TimeoutExpired:
-        jupyter.kill()
-        jupyter.wait()
+            end(jupyter, grace=_GRACE)
 
 
 def _run_jupyter(port: int, *, browser: bool) -> None:

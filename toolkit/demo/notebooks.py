@@ -58,6 +58,8 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
         timeout=CELL_TIMEOUT,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
+        # the kernel would import from its current folder first
+        extra_arguments=["--InteractiveShellApp.ignore_cwd=True"],
         on_cell_execute=begin,
         on_cell_executed=tell,
         record_timing=False,

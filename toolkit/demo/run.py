@@ -8,7 +8,6 @@ notebooks and writes the report. Nothing it starts outlives it, also when it is 
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import signal
 import sys
@@ -28,7 +27,7 @@ import httpx
 from tqdm import tqdm
 
 import toolkit as tk
-from toolkit.demo.children import child, first_line
+from toolkit.children import first_line, python_variables, running
 from toolkit.demo.filling import INDEX
 from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import InputError, LocalServiceError
@@ -117,17 +116,17 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
             LocalService(sample=True, time_factor=TIME_FACTOR, retention=RETENTION) as local,
             _connected(local) as service,
         ):
-            environment = environment_for(service)
+            queue = python_variables() | _variables(service.need("queue"))
             log = out / "logs" / "application.log"
-            with child(
-                "toolkit.demo.application", "--with-parent", environment=environment, log=log
-            ) as process:
+            with running("toolkit.demo.application", "--with-parent", variables=queue, log=log) as process:
                 address = str(first_line(process, what="the failing application", log=log)["url"])
                 say(f"the service answers at {service.need('queue').url}, the application at {address}")
                 started, failed = _fail(address, service, runs, say)
                 # the application stays up: failure functions may still be called
                 _keep(service, out, say)
-                problems = _tell(notebooks, out, environment, say) if notebooks is not None else ()
+                problems = (
+                    _tell(notebooks, out, environment_for(service), say) if notebooks is not None else ()
+                )
         say("done; the service and the application have ended")
     return Demo(out=out, started=started, failed=failed, problems=problems)
 
@@ -235,7 +234,7 @@ def _tell(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) 
         log = out / "logs" / f"{source.stem}.log"
         arguments = (str(source), str(out / "notebooks" / source.name), "--folder", str(out))
         begin, cells = time.monotonic(), 0
-        with child("toolkit.demo.notebooks", *arguments, environment=environment, log=log) as process:
+        with running("toolkit.demo.notebooks", *arguments, variables=environment, log=log) as process:
             with tqdm(desc=source.name, disable=None, leave=False, unit=" cells") as bar:
                 for line in process.stdout or ():
                     step = json.loads(line)
@@ -273,9 +272,8 @@ def _emptied(out: Path) -> Path:
 
 
 def environment_for(service: Service) -> dict[str, str]:
-    """The variables of this process with the embedded service as the only one configured."""
-    families = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(families)}
+    """The variables for Jupyter with the embedded service as the only one configured, and no other token."""
+    environment = python_variables(jupyter=True)
     for half in (service.need("queue"), service.need("vector")):
         environment |= _variables(half)
     return environment

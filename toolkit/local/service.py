@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Self
 
+from toolkit.children import end, first_line, python_variables, start_module
 from toolkit.errors import LocalServiceError
 from toolkit.local.credentials import KEY_VARIABLES, TOKEN_VARIABLE
 from toolkit.local.options import DEFAULT_INDEXES
 from toolkit.redaction import Secret
-
-_GRACE: Final = 10.0  # seconds to end by itself
 
 
 class LocalService:
@@ -134,35 +130,19 @@ class LocalService:
             )
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         log = self.data_dir / "serve.log"
-        command = [
-            sys.executable,
-            "-m",
-            *self._module,
-            "--port",
-            str(self._port),
-            "--data-dir",
-            str(self.data_dir),
-        ]
         variables = dict(zip((TOKEN_VARIABLE, *KEY_VARIABLES), (self.token, *self.signing_keys), strict=True))
-        with log.open("ab") as errors:
-            self._process = subprocess.Popen(
-                [*command, "--with-parent", *self._options],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-                env=os.environ | variables,
-            )
-        first = self._process.stdout.readline() if self._process.stdout else b""
+        self._process = start_module(
+            *self._module,
+            *("--port", str(self._port), "--data-dir", str(self.data_dir), "--with-parent"),
+            *self._options,
+            variables=python_variables() | variables,
+            log=log,
+        )
         try:
-            said = json.loads(first)
-        except ValueError:
+            said = first_line(self._process, what="the embedded service", log=log)
+        except BaseException:
             self.kill()
-            words = log.read_text(errors="replace").strip().splitlines()
-            raise LocalServiceError(
-                "starting the embedded service",
-                got=words[-1] if words else "no word",
-                expected="a line with its addresses",
-            ) from None
+            raise
         self.url = said["queue_url"]
         self.vector_urls = said["vector_urls"]
         self._port = int(self.url.rpartition(":")[2])
@@ -184,18 +164,7 @@ class LocalService:
 
     def _end(self, number: signal.Signals) -> int:
         process, self._process = self._process, None
-        if process is None:
-            return 0
-        process.send_signal(number)
-        try:
-            status = process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            status = process.wait()
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                pipe.close()
-        return status
+        return 0 if process is None else end(process, by=number)
 
     def __enter__(self) -> Self:
         return self.start()

@@ -9,6 +9,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+from toolkit.children import program_variables
 from toolkit.errors import ToolkitError
 
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
@@ -32,7 +33,9 @@ def print_page(markup: str) -> bytes:
     ToolkitError
         When there is no Chromium on the PATH, or it does not print.
     """
-    browser = next((found for name in _BROWSERS if (found := shutil.which(name))), None)
+    # Windows looks in the current folder first, where anybody's chromium.exe may lie
+    found = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
+    browser = next(found, None)
     if browser is None:
         raise ToolkitError(
             "printing a report as PDF",
@@ -53,7 +56,9 @@ def print_page(markup: str) -> bytes:
             command.insert(1, "--no-sandbox")
         reason = ""
         try:
-            done = subprocess.run(command, capture_output=True, timeout=_SECONDS, check=False)
+            done = subprocess.run(
+                command, capture_output=True, timeout=_SECONDS, check=False, env=program_variables()
+            )
             reason = f"Chromium ended with {done.returncode} and no PDF"
         except subprocess.TimeoutExpired:
             reason = f"no PDF from Chromium within {_SECONDS} s"

@@ -1,0 +1,167 @@
+"""Child processes: what they may import, which variables they get, and that none outlives this process.
+
+A child is given the variables that it needs and no others, because this process's own hold tokens of many
+services. A Python child does not import from the current folder, where anybody's ``toolkit.py`` may lie.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from toolkit.errors import LocalServiceError
+
+_START: Final = 60.0  # seconds a child has to come up
+GRACE: Final = 10.0
+"""Seconds a child has to end by itself."""
+
+# where things lie, in which language and time zone: nothing secret, and what most programs need
+_PROGRAM: Final = (
+    "PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_[A-Z]+|TZ|TMPDIR|TMP|TEMP|LD_LIBRARY_PATH"
+    "|DYLD_(FALLBACK_)?LIBRARY_PATH|XDG_((CACHE|CONFIG|DATA|STATE)_HOME|(CONFIG|DATA)_DIRS|RUNTIME_DIR)"
+    "|FONTCONFIG_(FILE|PATH)|DISPLAY|WAYLAND_DISPLAY|XAUTHORITY|SYSTEMROOT|SYSTEMDRIVE|WINDIR|COMSPEC|PATHEXT"
+    "|USERPROFILE|USERNAME|HOMEDRIVE|HOMEPATH|APPDATA|LOCALAPPDATA|PROGRAMDATA|PROGRAMFILES"
+)
+_PYTHON: Final = (
+    "PYTHON(DEVMODE|DONTWRITEBYTECODE|FAULTHANDLER|HASHSEED|HOME|IOENCODING|NOUSERSITE|PYCACHEPREFIX"
+    "|UNBUFFERED|USERBASE|UTF8|WARNINGS)|VIRTUAL_ENV|CONDA_PREFIX|(MKL|OMP|OPENBLAS)_NUM_THREADS"
+)
+_JUPYTER: Final = (
+    "BROWSER|IPYTHONDIR|JUPYTERLAB_(SETTINGS|WORKSPACES)_DIR|MPLBACKEND|MPLCONFIGDIR"
+    "|JUPYTER_(CONFIG_DIR|CONFIG_PATH|DATA_DIR|PATH|PLATFORM_DIRS|PREFER_ENV_PATH|RUNTIME_DIR|TOKEN)"
+)
+
+
+def program_variables() -> dict[str, str]:
+    """The variables of this process that any program needs, such as Chromium; no token is among them."""
+    return _kept(_PROGRAM)
+
+
+def python_variables(*, jupyter: bool = False) -> dict[str, str]:
+    """The same for a Python process, with where it imports from; for Jupyter with where its files lie.
+
+    Relative entries of ``PYTHONPATH``, and empty ones, mean the current folder and are left out.
+    """
+    places = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(part).is_absolute()]
+    found = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
+    return found | ({"PYTHONPATH": os.pathsep.join(places)} if places else {})
+
+
+def _kept(names: str) -> dict[str, str]:
+    wanted = re.compile(names, re.IGNORECASE)  # Windows has Path and SystemRoot
+    return {name: value for name, value in os.environ.items() if wanted.fullmatch(name)}
+
+
+def start_module(
+    module: str,
+    *arguments: str,
+    variables: Mapping[str, str],
+    log: Path | None = None,
+    folder: Path | None = None,
+) -> subprocess.Popen[bytes]:
+    """Start a module of this toolkit as a child process; it must end when its standard input closes.
+
+    Parameters
+    ----------
+    module : str
+        What stands after ``python -m``.
+    *arguments : str
+        Nothing secret: every user of the machine can read a command line.
+    variables : mapping
+        All variables of the child: `python_variables`, and what is meant for it.
+    log : Path, optional
+        File to which its standard error is appended; its standard output is then a pipe. Default: both are
+        those of this process.
+    folder : Path, optional
+        Its current folder. Default: that of this process.
+    """
+    # -P: "python -m" would import from the current folder first
+    command = [sys.executable, "-P", "-m", module, *arguments]
+    with contextlib.ExitStack() as files:
+        return subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=None if log is None else subprocess.PIPE,
+            stderr=None if log is None else files.enter_context(log.open("ab")),
+            env=dict(variables),
+            cwd=folder,
+            start_new_session=True,  # Ctrl-C is for this process, which ends its children itself
+        )
+
+
+def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:
+    """The JSON object on a child's first line, which it prints once it can be reached.
+
+    Raises
+    ------
+    LocalServiceError
+        When there is none within 60 s; the last line of the child's log says why. The child is then ended.
+    """
+    too_slow = threading.Timer(_START, process.kill)
+    too_slow.start()
+    line = process.stdout.readline() if process.stdout else b""
+    too_slow.cancel()
+    try:
+        found = json.loads(line)
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        status = end(process)
+        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        raise LocalServiceError(
+            f"starting {what}",
+            got=said[-1] if said else f"no address (exit status {status})",
+            expected="a line with its address on standard output",
+            next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
+        )
+    return found
+
+
+def end(
+    process: subprocess.Popen[bytes], *, grace: float | None = None, by: signal.Signals | None = None
+) -> int:
+    """End a child by closing its standard input, or by a signal, and wait for it; returns its exit status.
+
+    Parameters
+    ----------
+    process : subprocess.Popen
+    grace : float, optional
+        Seconds after which it is killed; `GRACE` by default.
+    by : signal.Signals, optional
+    """
+    if by is not None:
+        process.send_signal(by)
+    elif process.stdin:
+        with contextlib.suppress(BrokenPipeError):
+            process.stdin.close()
+    try:
+        status = process.wait(GRACE if grace is None else grace)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        status = process.wait()
+    for pipe in (process.stdin, process.stdout):
+        if pipe is not None:
+            pipe.close()
+    return status
+
+
+@contextmanager
+def running(
+    module: str, *arguments: str, variables: Mapping[str, str], log: Path
+) -> Iterator[subprocess.Popen[bytes]]:
+    """`start_module` for the length of a ``with`` block."""
+    process = start_module(module, *arguments, variables=variables, log=log)
+    try:
+        yield process
+    finally:
+        end(process)
