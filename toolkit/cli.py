@@ -142,6 +142,11 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         "toolkit snapshot failures snapshots/failures --every 1h",
     )
     _add_snapshot_arguments(failures)
+    failures.add_argument(
+        "--repair",
+        action="store_true",
+        help="bring back what a damaged snapshot has lost: from its files, and from the queue",
+    )
     _add_filters(failures)
     vectors = _command(
         snapshot,
@@ -354,7 +359,12 @@ def _snapshot_failures(given: argparse.Namespace) -> int:
     def run() -> tuple[str, tk.Receipt]:
         with tk.connect() as service:
             changes = tk.sync_failures(
-                service, given.path, filter=chosen, kind=given.kind, **_load_options(given)
+                service,
+                given.path,
+                filter=chosen,
+                kind=given.kind,
+                repair=given.repair,
+                **_load_options(given),
             )
         return changes.verdict, changes.receipt
 

@@ -16,6 +16,7 @@ from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import FAILURES_AT_REST
 from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.tables.frames import to_frame
 
 
@@ -92,8 +93,9 @@ class Changes:
 
     @property
     def verdict(self) -> str:
-        """One sentence: the counts, and why nothing could be called gone where that is so."""
+        """One sentence: the counts, what a repair did, and why nothing is called gone, if so."""
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        counted = "; ".join((counted, *(REPAIRED + said for said in repairs((self.receipt.to_dict(),)))))
         if self.receipt.complete:
             return counted
         return f"{counted} (the load is not complete, so nothing was marked gone)"

@@ -27,6 +27,7 @@ from toolkit.snapshots.checkpoint import (
     read_checkpoint,
     write_checkpoint,
 )
+from toolkit.snapshots.damage import damages, refuse
 from toolkit.snapshots.datafiles import GROUP_BYTES, facts, missing, prove
 from toolkit.snapshots.folder import LOCK, Folder
 from toolkit.snapshots.manifest import (
@@ -34,13 +35,13 @@ from toolkit.snapshots.manifest import (
     DAYS,
     FORMAT,
     INDEX_NAME,
-    KEPT_RECEIPTS,
     MANIFEST,
     SCHEMA_VERSION,
     Kind,
     ListedFile,
     Manifest,
     decode_manifest,
+    kept_receipts,
     manifest_bytes,
     write_manifest,
 )
@@ -90,8 +91,22 @@ class Change:
         self._parts: list[Part | RestingFile] = []
         self._drafts: list[str] = []
         self._naming = False
-        if folder.exclusive:  # elsewhere, what looks left behind may be another writer's, under way
-            clear(folder, before, spared=self._spared)
+        self._before = before
+
+    def tidy(self) -> None:
+        """Remove what a stopped writer left. Where rows are lost, this waits: they may be in what it left."""
+        if self.folder.exclusive:  # elsewhere, what looks left behind may be another writer's, under way
+            clear(self.folder, self._before, spared=self._spared)
+
+    def leftovers(self) -> list[str]:
+        """Data files that no manifest lists: superseded, or named by a stopped commit; the latest first."""
+        known = _listed(self._before) | self._spared
+        data = re.compile(rf"\A(?:{DATA_NAME})\Z")
+        return sorted(
+            (name for name in self.folder.names() if name not in known and data.match(name)),
+            key=lambda name: name.rpartition("/")[2],
+            reverse=True,
+        )
 
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day first seen where there is one."""
@@ -113,6 +128,17 @@ class Change:
     def finish(self, part: Part | RestingFile, receipt: dict[str, Any] | None) -> RestingFile:
         """Bring a part to the disk as a whole; its metadata holds the receipt."""
         return part if isinstance(part, RestingFile) else part.finish(facts(self.kind, receipt))
+
+    def settle(self, part: Part) -> ListedFile:
+        """Finish a part and give it its name before the commit, which may list it as one of those kept."""
+        finished = self.finish(part, None)
+        if finished.path != finished.name:
+            self.folder.rename(finished.path, finished.name)
+            self.folder.sync(finished.name)
+            self._drafts.append(finished.name)
+        part.close()
+        self._parts.remove(part)
+        return finished.listed
 
     @contextmanager
     def new_resting(self, ending: str) -> Iterator[CheckpointFile]:
@@ -197,6 +223,8 @@ class Change:
         ------
         SnapshotConflictError
             When another writer has changed the snapshot since this change began.
+        SnapshotDamagedError
+            When a file that stays was lost meanwhile.
         """
         receipts = self.previous.receipts if self.previous else ()
         finished = [self.finish(part, receipt) for part in self._parts]
@@ -216,10 +244,13 @@ class Change:
             complete_at=complete_at,
             files=files,
             index=index,
-            receipts=(*receipts, receipt)[-KEPT_RECEIPTS:] if receipt else receipts,
+            receipts=kept_receipts((*receipts, receipt)) if receipt else receipts,
         )
         if manifest_bytes(self.folder) != self._found:
             raise _conflict(self.folder)
+        if kept and self.previous:
+            remaining = msgspec.structs.replace(self.previous, files=kept, index=None)
+            refuse(self.folder, remaining, damages(self.folder, remaining))
         self._naming = True
         for draft, name in named:
             if draft != name:

@@ -20,6 +20,7 @@ from toolkit.snapshots.commit import Change
 from toolkit.snapshots.fingerprints import fingerprints
 from toolkit.snapshots.index import ENTRY, KEY, Entries, Ids, Index, new_entries
 from toolkit.snapshots.merging import Fresh, Merge, milliseconds
+from toolkit.snapshots.repairing import Repair
 from toolkit.snapshots.spool import WAITING_BYTES, Spool
 from toolkit.tables.schemas import FAILURES
 
@@ -42,6 +43,8 @@ class Comparison:
         The checkpoint to go on from.
     waiting_bytes : int
         Bytes of Arrow data that wait in memory at most.
+    repair : Repair, optional
+        What was lost: rows that come again keep when they were first seen.
     """
 
     def __init__(
@@ -52,8 +55,10 @@ class Comparison:
         *,
         resting: Resting | None = None,
         waiting_bytes: int = WAITING_BYTES,
+        repair: Repair | None = None,
     ) -> None:
         self._change = change
+        self._repair = repair
         self._index = index
         self._now = milliseconds(now)
         self._seen: _Mask = np.zeros(len(index), dtype=bool)
@@ -121,6 +126,11 @@ class Comparison:
 
     def finish(self, receipt: Receipt) -> Changes:
         """Mark what is gone, if the load can tell, and commit."""
+        if self._repair is not None:
+            if self._repair.resting is not None:
+                self._take_waiting(self._repair.resting)
+            ids = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
+            receipt = replace(receipt, notes=(*receipt.notes, self._repair.note(ids)))
         entries = np.concatenate([self._first.entries, self._later.entries])
         places = np.concatenate([self._first.places, self._later.places])
         if _repeated(self._first.entries["id"]):
@@ -151,7 +161,23 @@ class Comparison:
         entries = new_entries(ids, fingerprints(table), wire, self._now)
         known = places >= 0
         entries["first_seen"][known] = self._index.entries["first_seen"][places[known]]
+        if self._repair is not None:
+            lost = self._repair.missing.find(ids)
+            entries["first_seen"][lost >= 0] = self._repair.missing.entries["first_seen"][lost[lost >= 0]]
         return entries, places
+
+    def _take_waiting(self, resting: Resting) -> None:
+        """Keep the rows of a stopped load that this load did not give: they may be nowhere else any more."""
+        given = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
+        for file in reversed((*resting.files, *resting.later)):  # the latest version of a row first
+            for _, table in reversed(list(Spool(self._change, FAILURES, files=(file,)).tables())):
+                entries, places = self._compared(table)
+                wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], given)
+                wanted[places >= 0] &= ~self._seen[places[places >= 0]]
+                if wanted.any():
+                    self._first.add(table.filter(pa.array(wanted)), entries[wanted], places[wanted])
+                    self._seen[places[wanted & (places >= 0)]] = True
+                    given = np.concatenate([given, entries["id"][wanted]])
 
     def _differs(self, entries: Entries, places: _Places) -> _Mask:
         """Whether rows have another content than at rest, or are back after having been gone."""

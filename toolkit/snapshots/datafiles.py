@@ -19,6 +19,12 @@ from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile
 METADATA: Final = b"toolkit"
 """Key of our JSON in a file's metadata."""
 
+RESTORE: Final = (
+    "Restore the file from a backup. Failures: sync_failures(..., repair=True) keeps the rows that can still "
+    "be read and adds again what is still in the queue. Other snapshots: write them again."
+)
+"""What a user does about a file that is lost."""
+
 GROUP_BYTES: Final = 64 << 20
 """Row groups are written when this many bytes of Arrow data are waiting."""
 
@@ -165,7 +171,7 @@ def damaged(folder: Folder, listed: ListedFile, got: str, expected: str) -> Snap
         f"reading {listed.path!r} of the snapshot {folder}",
         got=got,
         expected=expected,
-        next_step="Restore the file, or load into a new folder.",
+        next_step=RESTORE,
     )
 
 
@@ -175,7 +181,7 @@ def missing(folder: Folder, error: FileNotFoundError) -> SnapshotDamagedError:
         f"reading the snapshot {folder}",
         got=f"no file {error.filename!r}",
         expected="every file that the manifest lists",
-        next_step="Restore the file, or load into a new folder.",
+        next_step=RESTORE,
     )
 
 

@@ -169,6 +169,7 @@ def export_load(
     scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
     with changing(folder, "vectors", clock=clock, group_bytes=group_bytes) as change:
         change.bind(plan.source, scope)
+        change.tidy()
         intake = Intake(change, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic)
         stream = Stream(change, plan.schema, plan.key, resting=intake.resting, part_bytes=part_bytes)
         return stream.commit(source=plan.source, scope=scope, receipt=intake.read(stream))

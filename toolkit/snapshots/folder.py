@@ -13,11 +13,11 @@ import importlib
 import os
 import secrets
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO, ClassVar, Final
+from typing import BinaryIO, ClassVar, Final, NamedTuple
 
 from pyarrow.fs import FileSystem, LocalFileSystem
 
@@ -28,6 +28,24 @@ LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that name the writer
 _DRAFT: Final = ".tmp"
+_BLOCK: Final = 1 << 20
+
+
+class FileState(NamedTuple):
+    """What the file system says of a file without reading it.
+
+    Attributes
+    ----------
+    bytes : int
+    changed_at : int
+        When it was last written, renamed or given other properties; nanoseconds since 1970.
+    problem : str
+        Why it cannot be read as a file: it is a link, for instance. "" where it can.
+    """
+
+    bytes: int
+    changed_at: int
+    problem: str = ""
 
 
 class Folder:
@@ -121,10 +139,40 @@ class Folder:
         with self.open(name) as file:
             return file.read()
 
-    def size(self, name: str) -> int:
-        """Bytes of a file; raises as `open`."""
-        with self.open(name) as file:
-            return os.fstat(file.fileno()).st_size
+    def states(self, names: Iterable[str]) -> dict[str, FileState]:
+        """What the file system says of these files; those that are missing are not in the result."""
+        found: dict[str, FileState] = {}
+        for name in names:
+            with suppress(FileNotFoundError):
+                try:
+                    with self.open(name) as file:
+                        state = os.fstat(file.fileno())
+                except SnapshotDamagedError as error:
+                    found[name] = FileState(0, 0, error.got or "no file")
+                else:
+                    found[name] = FileState(state.st_size, max(state.st_mtime_ns, state.st_ctime_ns))
+        return found
+
+    def copy(self, old: str, new: str) -> None:
+        """Give the content of a file a second name in its folder; nothing happens where that is taken."""
+        *folders, last = new.split("/")
+        before = old.rpartition("/")[2]
+        self._step("copy")
+        with suppress(FileExistsError), self._inside(folders) as inside:
+            try:
+                if isinstance(inside, int):
+                    os.link(before, last, src_dir_fd=inside, dst_dir_fd=inside, follow_symlinks=False)
+                else:
+                    (inside / last).hardlink_to(inside / before)
+            except (FileNotFoundError, FileExistsError):
+                raise
+            except OSError:  # a file system without hard links
+                draft = draft_of(new)
+                with self.open(old) as source, self.new_file(draft) as target:
+                    while block := source.read(_BLOCK):
+                        target.write(block)
+                    target.sync()
+                self.rename(draft, new)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:

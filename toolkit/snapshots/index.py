@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, Final
 
 import numpy as np
@@ -10,11 +11,11 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotDamagedError
 from toolkit.loading.identities import identities
-from toolkit.snapshots.columns import FIRST_SEEN_AT, GONE_BEFORE
-from toolkit.snapshots.datafiles import damaged, opened, opened_parquet, tables
+from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_BEFORE
+from toolkit.snapshots.datafiles import RESTORE, damaged, opened, opened_parquet, tables
 from toolkit.snapshots.fingerprints import WIDTH, Fingerprints, fingerprints
 from toolkit.snapshots.folder import Folder
-from toolkit.snapshots.manifest import Manifest
+from toolkit.snapshots.manifest import ListedFile, Manifest
 from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.schemas import FAILURES
 
@@ -32,6 +33,9 @@ ENTRY = np.dtype(
 )
 """One row: its id as a load knows it, the fingerprint of its content, the digest of the bytes it came in or
 zeros, when it was first seen (milliseconds since 1970), and whether it is marked gone."""
+
+_LATEST: Final = 253_402_300_799_999
+"""The last millisecond of the year 9999, which is as far as dates go."""
 
 Entries = npt.NDArray[np.void]
 Ids = npt.NDArray[np.bytes_]
@@ -121,41 +125,51 @@ def read_index(folder: Folder, manifest: Manifest | None) -> Index:
     Raises
     ------
     SnapshotDamagedError
-        When it is missing, was cut or edited, or does not fit the data files.
+        When it is missing, was truncated or edited, or does not fit the data files.
     """
     if manifest is None:
         return Index(np.zeros(0, dtype=ENTRY))
     if is_older(manifest):
-        return Index(_entries_of_rows(folder, manifest))
+        if manifest.index is not None:
+            with opened(folder, manifest.index):
+                pass  # it was checked by its hash, and is not used
+        return Index(joined(stored_entries(folder, manifest, listed) for listed in manifest.files))
     listed = manifest.index
     if listed is None or listed.rows != manifest.rows or listed.bytes != listed.rows * ENTRY.itemsize:
         raise SnapshotDamagedError(
             f"reading the index of the snapshot {folder}",
             got="none" if listed is None else f"{listed.bytes:,} bytes for {manifest.rows:,} rows",
             expected=f"{ENTRY.itemsize} bytes a row",
-            next_step="Restore the folder, or load into a new one.",
+            next_step=RESTORE,
         )
     with opened(folder, listed) as file:
         index = Index(np.frombuffer(file.read(), dtype=ENTRY))
     if index.repeats:
         raise damaged(folder, listed, "an id twice", "each id once")
+    if ((index.entries["first_seen"] < 0) | (index.entries["first_seen"] > _LATEST)).any():
+        raise damaged(
+            folder, listed, "times outside of the years 1970 to 9999", "the times that were written"
+        )
     return index
 
 
-def _entries_of_rows(folder: Folder, manifest: Manifest) -> Entries:
-    """An index's entries from the rows: older versions hashed other columns, or kept less."""
-    if manifest.index is not None:
-        with opened(folder, manifest.index):
-            pass  # it was checked by its hash, and is not used
-    found = [np.zeros(0, dtype=ENTRY)]
-    for listed in manifest.files:
-        with opened_parquet(folder, listed, None) as parquet:
-            for table in tables(parquet):
-                rows = current_columns(table, "failures")
-                ids = np.frombuffer(b"".join(identities(rows, KEY)), dtype=ENTRY["id"])
-                first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
-                content = fingerprints(rows.select(FAILURES.names))
-                entries = new_entries(ids, content, np.zeros_like(ids), first_seen)
-                entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
-                found.append(entries)
-    return np.concatenate(found)
+def stored_entries(folder: Folder, manifest: Manifest, listed: ListedFile) -> Entries:
+    """The entries of a data file, from its rows; raises as `opened_parquet`."""
+    older = is_older(manifest)
+    with opened_parquet(folder, listed, None if older else FAILURES_AT_REST) as parquet:
+        stored = tables(parquet)
+        return joined(entries_of(current_columns(rows, "failures") if older else rows) for rows in stored)
+
+
+def entries_of(rows: pa.Table) -> Entries:
+    """The entries of stored rows, without the digests of the bytes that they came in."""
+    ids = np.frombuffer(b"".join(identities(rows, KEY)), dtype=ENTRY["id"])
+    first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
+    entries = new_entries(ids, fingerprints(rows.select(FAILURES.names)), np.zeros_like(ids), first_seen)
+    entries["gone"] = rows[GONE_BEFORE].is_valid().to_numpy()
+    return entries
+
+
+def joined(several: Iterable[Entries]) -> Entries:
+    """Entries one after another, none of none."""
+    return np.concatenate([np.zeros(0, dtype=ENTRY), *several])

@@ -100,6 +100,9 @@ class Intake:
         Bytes of Arrow data taken in at a time.
     monotonic : callable
         Gives seconds.
+    checkpoints : bool
+        Whether to resume from a checkpoint and to write some. A repair does neither: the rows it has to
+        read again are not those that a checkpoint knows.
 
     Attributes
     ----------
@@ -118,6 +121,7 @@ class Intake:
         every: float = EVERY,
         batch_bytes: int = BATCH_BYTES,
         monotonic: Callable[[], float] = time.monotonic,
+        checkpoints: bool = True,
     ) -> None:
         self._change = change
         self._load = load
@@ -129,7 +133,8 @@ class Intake:
         self._taken = 0
         self._busy = False
         self.note = ""
-        self.resting = self._fitting()
+        self._checkpoints = checkpoints
+        self.resting = self._fitting() if checkpoints else None
         self.began = datetime.fromisoformat(self.resting.began_at) if self.resting else clock()
         self._identities = self.resting.identities if self.resting else ()
         if self.resting:
@@ -192,7 +197,7 @@ class Intake:
         """Write a checkpoint, unless the load gave out other pieces or counts other rows than were taken."""
         stand = self._load.checkpoint()
         same = self._taken == self._load.given and len(stand.identities) == _IDENTITY * taker.rows
-        if not same or not taker.rows:
+        if not same or not taker.rows or not self._checkpoints:
             return
         self._busy = True
         rested = _IDENTITY * sum(file.rows for file in self._identities)

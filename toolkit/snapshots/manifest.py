@@ -7,6 +7,7 @@ folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -26,6 +27,9 @@ written."""
 
 KEPT_RECEIPTS: Final = 50
 """Receipts of the latest commits that the manifest keeps."""
+
+REPAIRED: Final = "repaired: "
+"""How the note of a receipt begins that says what a repair brought back and what stayed lost."""
 
 Kind = Literal["frame", "failures", "vectors"]
 
@@ -96,6 +100,18 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     def rows(self) -> int:
         """Rows of all files."""
         return sum(file.rows for file in self.files)
+
+
+def kept_receipts(receipts: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
+    """The latest receipts, and every older one that tells of a repair: what was lost stays on record."""
+    older = (receipt for receipt in receipts[:-KEPT_RECEIPTS] if repairs((receipt,)))
+    return (*older, *receipts[-KEPT_RECEIPTS:])
+
+
+def repairs(receipts: Iterable[dict[str, Any]]) -> tuple[str, ...]:
+    """What receipts say of repairs."""
+    notes = (note for receipt in receipts for note in receipt.get("notes") or ())
+    return tuple(note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED))
 
 
 class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

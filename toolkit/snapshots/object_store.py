@@ -11,20 +11,20 @@ import errno
 import os
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from typing import Any, BinaryIO, ClassVar, Final, cast
 from urllib.parse import parse_qsl, urlsplit
 
 import pyarrow as pa
-from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
+from pyarrow.fs import FileInfo, FileSelector, FileSystem, FileType, LocalFileSystem, SubTreeFileSystem
 
 from toolkit.arguments import text as checked_text
 from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
 from toolkit.secret_patterns import is_secret_name
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import FileState, Folder
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 _BLOCK: Final = 16 << 20
@@ -120,10 +120,7 @@ class ObjectFolder(Folder):
 
     def names(self) -> Iterator[str]:
         """Relative keys of all objects under the prefix."""
-        selector = FileSelector(self._root, recursive=True, allow_not_found=True)
-        for info in self.filesystem.get_file_info(selector):
-            if info.type == FileType.File:
-                yield info.path.removeprefix(f"{self._root}/")
+        yield from (info.path.removeprefix(f"{self._root}/") for info in self._listing())
 
     def open(self, name: str) -> BinaryIO:
         """Open a copy of an object, so that the bytes that were checked are the bytes that are read.
@@ -157,7 +154,8 @@ class ObjectFolder(Folder):
             with self.open_partial(name) as source:
                 content = source.read()
             # pyarrow asks for the size, then for so many bytes: in between, it may have become another object
-            if self.size(name) == len(content):
+            info = self.filesystem.get_file_info(self.address(name))
+            if info.type == FileType.File and info.size == len(content):
                 return content
         raise SnapshotError(
             f"reading {name!r} of the snapshot {self}",
@@ -166,12 +164,29 @@ class ObjectFolder(Folder):
             next_step="Read it again.",
         )
 
-    def size(self, name: str) -> int:
-        """Bytes of an object; raises as `open`."""
-        info = self.filesystem.get_file_info(self.address(name))
-        if info.type != FileType.File:
-            raise _no(name)
-        return int(info.size)
+    def states(self, names: Iterable[str]) -> dict[str, FileState]:
+        """What one listing says of these objects; those that are missing are not in the result."""
+        wanted = set(names)
+        listing = ((info.path.removeprefix(f"{self._root}/"), info) for info in self._listing())
+        return {
+            name: FileState(int(info.size), info.mtime_ns or 0) for name, info in listing if name in wanted
+        }
+
+    def copy(self, old: str, new: str) -> None:
+        """Give the content of an object a second name."""
+        self._step("copy")
+        self.filesystem.copy_file(self.address(old), self.address(new))
+
+    def _listing(self) -> Iterator[FileInfo]:
+        forget = getattr(
+            getattr(getattr(self.filesystem, "handler", None), "fs", None), "invalidate_cache", None
+        )
+        if (
+            forget is not None
+        ):  # fsspec's file systems remember listings, also of what others have removed since
+            forget()
+        selector = FileSelector(self._root, recursive=True, allow_not_found=True)
+        yield from (info for info in self.filesystem.get_file_info(selector) if info.type == FileType.File)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:

@@ -24,7 +24,7 @@ from toolkit.snapshots.commit import unlisted
 from toolkit.snapshots.datafiles import damaged, missing, opened_parquet, tables
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
-from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest
+from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
 from toolkit.snapshots.object_store import open_folder
 from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.frames import to_frame
@@ -160,6 +160,8 @@ class Verification:
         readers, given the folder, may not.
     receipt : Receipt or None
         Of the latest load.
+    repairs : tuple of str
+        What each repair of a damaged snapshot brought back, and what stayed lost.
 
     Examples
     --------
@@ -181,14 +183,17 @@ class Verification:
     gone: int
     unlisted: tuple[str, ...]
     receipt: Receipt | None
+    repairs: tuple[str, ...] = ()
 
     @property
     def verdict(self) -> str:
         """One sentence."""
         strangers = f"; {len(self.unlisted):,} files do not belong to it" if self.unlisted else ""
+        repaired = f"; repaired {len(self.repairs):,} times, see .repairs" if self.repairs else ""
         gone = f" ({self.gone:,} gone)" if self.gone else ""
         return (
             f"whole: {self.rows:,} rows{gone} in {self.files:,} files, {self.bytes / 1e6:,.1f} MB{strangers}"
+            f"{repaired}"
         )
 
     def __str__(self) -> str:
@@ -204,6 +209,7 @@ class Verification:
                 "generation": self.generation,
                 "not part of it": ", ".join(self.unlisted) or "nothing",
                 "latest load": self.receipt.verdict if self.receipt else "none",
+                "repaired": "; ".join(self.repairs) or "never",
             }.items()
         )
         return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
@@ -261,6 +267,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
             gone=int(gone),
             unlisted=unlisted(folder, manifest),
             receipt=_receipt(manifest),
+            repairs=repairs(manifest.receipts),
         )
 
     return _consistent(folder, verify)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from pyarrow.fs import FileSystem
 
+from toolkit import arguments
 from toolkit.client.failures import Kind
 from toolkit.errors import IncompleteLoadWarning
 from toolkit.filters.failure import FailureFilter
@@ -25,6 +26,7 @@ from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.intake import BATCH_BYTES, EVERY, Intake
 from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.repairing import sound
 from toolkit.snapshots.spool import WAITING_BYTES
 
 
@@ -39,6 +41,7 @@ def sync_failures(
     requests_per_second: float | None = None,
     passes: int = 1,
     filesystem: FileSystem | None = None,
+    repair: bool = False,
 ) -> Changes:
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
@@ -70,6 +73,11 @@ def sync_failures(
         2 reads everything a second time and compares.
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
+    repair : bool
+        Bring back what a damaged snapshot has lost. Rows that can still be read are kept, entries that are
+        still in the queue are added again, with the time they were first seen, and the receipt's notes and
+        `verify_snapshot` say what stayed lost. Lost files are kept beside the snapshot, as ``_….lost``. Every
+        byte is compared, which takes as long as `verify_snapshot`.
 
     Returns
     -------
@@ -88,7 +96,8 @@ def sync_failures(
     SnapshotConflictError
         When another writer changed it meanwhile, where no lock keeps it out.
     SnapshotDamagedError
-        When it is not as it was written.
+        When it is not as it was written: a file is missing, has another size, or was changed since. It says
+        which rows are lost. See `repair`.
     SnapshotError
         When the disk refuses.
     ServiceError
@@ -124,7 +133,8 @@ def sync_failures(
         requests_per_second=requests_per_second,
         passes=passes,
     )
-    changes = sync_load(load, open_folder(path, filesystem))
+    arguments.flag("repair", repair)
+    changes = sync_load(load, open_folder(path, filesystem), repair=repair)
     if filter is not None and not changes.receipt.rows:
         warn_of_nothing(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
@@ -142,6 +152,7 @@ def sync_load(
     waiting_bytes: int = WAITING_BYTES,
     every: float = EVERY,
     monotonic: Callable[[], float] = time.monotonic,
+    repair: bool = False,
 ) -> Changes:
     """Bring a failure snapshot up to date with a load of everything retained.
 
@@ -158,6 +169,8 @@ def sync_load(
         Seconds between checkpoints.
     monotonic : callable
         Gives seconds.
+    repair : bool
+        See `sync_failures`.
 
     Returns
     -------
@@ -170,10 +183,18 @@ def sync_load(
     """
     with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as change:
         change.bind(load.plan.source, load.plan.scope)
-        intake = Intake(change, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic)
-        index = read_index(folder, change.previous)
+        found = sound(change, repair=repair)
+        intake = Intake(
+            change, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic,
+            checkpoints=found is None,
+        )  # fmt: skip
         comparison = Comparison(
-            change, index, intake.began, resting=intake.resting, waiting_bytes=waiting_bytes
+            change,
+            read_index(folder, change.previous) if found is None else found.index,
+            intake.began,
+            resting=intake.resting,
+            waiting_bytes=waiting_bytes,
+            repair=found,
         )
         load.work.at_rest = comparison.at_rest
         return comparison.finish(intake.read(comparison))

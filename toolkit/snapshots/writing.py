@@ -144,6 +144,7 @@ def write_rows(
     """
     with changing(folder, kind, clock=clock, group_bytes=group_bytes) as change:
         change.bind(source, scope)
+        change.tidy()
         part = change.new_part(schema)
         for table in tables:
             if not table.schema.equals(schema):

@@ -332,7 +332,7 @@ def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int)
             whole = b"".join(pieces)
             with folder.open(f"days/{number}.bin") as file:
                 assert file.read() == whole
-            assert folder.size(f"days/{number}.bin") == len(whole)
+            assert folder.states([f"days/{number}.bin"])[f"days/{number}.bin"].bytes == len(whole)
         if contents:
             assert folder.content("_manifest.json") == b"".join(contents[-1])
             folder.remove("days/0.bin")
