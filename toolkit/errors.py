@@ -40,6 +40,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from toolkit.own_tokens import mask_handled, masked
+
 
 class ToolkitError(Exception):
     """Base of all errors of the toolkit.
@@ -54,6 +56,11 @@ class ToolkitError(Exception):
         What would have been right.
     next_step : str, optional
         What the reader can do now, as a sentence.
+
+    Notes
+    -----
+    No text of it holds a live token of ours, whatever it was given: attributes and notes are masked when they
+    are set. So are the errors that are being handled while it is made.
 
     Examples
     --------
@@ -77,7 +84,16 @@ class ToolkitError(Exception):
         text = f"{doing}: {found}" if found else doing
         if next_step:
             text = f"{text.rstrip('.')}. {next_step}"
-        super().__init__(text)
+        super().__init__(masked(text))
+        mask_handled()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        """Set an attribute, without a live token of ours in its text."""
+        super().__setattr__(name, masked(value) if isinstance(value, str) else value)
+
+    def add_note(self, note: str, /) -> None:
+        """Add a note, without a live token of ours in it."""
+        super().add_note(masked(note))
 
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle by state: the constructors take keywords, which the default way would lose."""
@@ -303,9 +319,16 @@ class LocalServiceError(ToolkitError):
     """The embedded service did not start, or ended while it was needed."""
 
 
-class IncompleteLoadWarning(UserWarning):
+class _MaskedWarning(UserWarning):
+    """A warning without a live token of ours in its text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(masked(text))
+
+
+class IncompleteLoadWarning(_MaskedWarning):
     """Entries moved while they were read; the receipt says why the result may not be the whole."""
 
 
-class UnexpectedResultWarning(UserWarning):
+class UnexpectedResultWarning(_MaskedWarning):
     """A call did what it was asked, but nothing came of it: a mistyped label, ids that are gone already."""

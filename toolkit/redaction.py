@@ -12,7 +12,6 @@ as yesterday" can be seen, and nobody without the key can test a guess.
 
 from __future__ import annotations
 
-import base64
 import errno
 import hmac
 import os
@@ -23,11 +22,11 @@ import unicodedata
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
-from urllib.parse import quote
 
 import platformdirs
 
 from toolkit.errors import SettingsError
+from toolkit.own_tokens import SHORTEST, masked, watch
 from toolkit.secret_patterns import PATTERNS, RELATIVE, URL, USER_INFO, is_secret_name, normalise_header
 
 DISPLAYED_HEADERS: Final = frozenset(
@@ -56,7 +55,6 @@ DISPLAYED_HEADERS: Final = frozenset(
 
 _MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 
-_MIN_TOKEN: Final = 6  # shorter "tokens" would mask ordinary words
 _MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
 
 
@@ -78,10 +76,11 @@ class Secret:
     Secret(***)
     """
 
-    __slots__ = ("__reveal",)
+    __slots__ = ("__reveal", "__weakref__")
 
     def __init__(self, value: str) -> None:
         self.__reveal: Callable[[], str] = lambda: value
+        watch(self)
 
     def reveal(self) -> str:
         """The value itself, for the one place that puts it on the wire."""
@@ -116,7 +115,8 @@ class Redactor:
     key : bytes, optional
         Key of the mask tags. Default: the user's own, see `masking_key`.
     own : iterable of Secret
-        Live tokens and signing keys, masked wherever they occur, in any usual encoding.
+        Tokens and signing keys that are to be masked as long as this redactor lives. Every redactor masks all
+        that live in the process.
 
     Examples
     --------
@@ -126,18 +126,11 @@ class Redactor:
     """
 
     # no __dict__: vars() of it would show the tokens it looks for
-    __slots__ = ("_key", "_needles", "_own")
+    __slots__ = ("_key", "_own")
 
     def __init__(self, *, key: bytes | None = None, own: Iterable[Secret] = ()) -> None:
         self._key = masking_key() if key is None else key
-        needles = {needle for secret in own for needle in _encodings(secret.reveal())}
-        self._needles = tuple(needle.encode() for needle in needles)
-        # longest first, so that an encoded form is masked whole
-        self._own = (
-            re.compile("|".join(re.escape(needle) for needle in sorted(needles, key=len, reverse=True)))
-            if needles
-            else None
-        )
+        self._own = tuple(own)  # which keeps them alive, and so masked
 
     def __repr__(self) -> str:
         return "Redactor(own secrets known)" if self._own else "Redactor()"
@@ -160,19 +153,12 @@ class Redactor:
 
     def derived_key(self, purpose: str) -> bytes:
         """32 bytes that only this user can make, another one for each purpose and each set of own tokens."""
-        parts = (purpose.encode(), *sorted(self._needles))
+        parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))
         return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
 
-    def holds_own(self, data: bytes) -> bool:
-        """Whether bytes hold one of our own live tokens, in any form that `own` masks.
-
-        The bytes are text as UTF-8, one or many side by side; not JSON, which may write characters otherwise.
-        """
-        return any(needle in data for needle in self._needles)
-
     def own(self, text: str) -> str:
-        """The text with our own live tokens masked, and nothing else."""
-        return self._own.sub(lambda found: self.mask(found[0]), text) if self._own else text
+        """The text with our own live tokens masked, and nothing else; `own_tokens` says what is matched."""
+        return masked(text, self.mask)
 
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
@@ -212,7 +198,7 @@ class Redactor:
         if value.strip("="):
             return f"{self._looks(name)}={self.mask(value)}"
         # no name and value, then: a flag, or a bare secret, perhaps with base64 padding
-        bare = len(pair) >= (_MIN_PADDED if equals else _MIN_TOKEN)
+        bare = len(pair) >= (_MIN_PADDED if equals else SHORTEST)
         return self.mask(pair) if bare else pair
 
     def _user_info(self, text: str) -> str:
@@ -285,23 +271,6 @@ def _read_key(path: Path) -> bytes:
             next_step="Delete the file; a new key is made, and older masks will not compare with new ones.",
         )
     return key
-
-
-def _encodings(token: str) -> set[str]:
-    """The forms in which a token may turn up: plain, quoted, hex, and base64 at each alignment."""
-    if len(token) < _MIN_TOKEN:
-        return set()
-    raw = token.encode()
-    forms = {token, quote(token, safe=""), raw.hex(), raw.hex().upper()}
-    for shift in range(3):
-        encoded = base64.b64encode(b"\0" * shift + raw).decode()
-        # characters that mix token bits with neighbours' bits are left out at both ends
-        start = (0, 2, 3)[shift]
-        end = len(encoded.rstrip("=")) - (1 if (len(raw) + shift) % 3 else 0)
-        core = encoded[start:end]
-        if len(core) >= _MIN_TOKEN:
-            forms |= {core, core.replace("+", "-").replace("/", "_")}
-    return forms
 
 
 _ENTITIES: Final = {

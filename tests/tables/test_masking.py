@@ -10,10 +10,11 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from toolkit import own_tokens
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.dates import http_dates
 from toolkit.tables.header_maps import header_column
-from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.text import base64_text, http_date, labels_json
 
 TOKEN = "own-live-token-42"
@@ -37,6 +38,10 @@ PARTS = [
     "@",
     TOKEN,
     TOKEN.encode().hex(),
+    "".join(f"\\u{ord(letter):04x}" for letter in TOKEN),
+    "".join(f"%25{ord(letter):02X}" for letter in TOKEN),
+    TOKEN.replace("o", "&#x6F;"),
+    base64.b64encode(b"a" + TOKEN.encode()).decode(),
 ]
 texts = st.lists(st.sampled_from(PARTS) | st.text(max_size=6), max_size=4).map("".join)
 names = st.sampled_from(["Accept", "accept", "X-Api-Key", "Cookie", "Date", "date"]) | st.text(max_size=4)
@@ -59,6 +64,20 @@ def test_columns_of_text_are_masked_as_single_values(values):
         assert base64.b64decode(base64_text(raw, REDACTOR)) == masked
     labels = [value for value in values if value is not None]
     assert json.loads(labels_json(labels, REDACTOR) or "[]") == [REDACTOR.text(label) for label in labels]
+
+
+@given(st.lists(st.none() | texts, max_size=8), st.integers(0, 3))
+def test_no_row_with_a_token_of_ours_is_passed_over(values, start):
+    """The quick look over a column's bytes finds each row that holds the token, in slices of columns too."""
+    column = pa.array(values, pa.string()).slice(start)
+    found = set(holding_own(column).tolist())
+    assert found >= {row for row, text in enumerate(column.to_pylist()) if text and own_tokens.is_in(text)}
+
+
+def test_ordinary_escapes_are_not_looked_at_twice():
+    """Line ends, letters of other alphabets and quotes in JSON are no escapes of a token without quotes."""
+    usual = [r'{"at": "\u00e9\u4e2d", "stack": "a\n\tb \"c\""}', "100 % of it & more", "a & b 50%"]
+    assert holding_own(pa.array(usual)).tolist() == []
 
 
 @settings(deadline=None)

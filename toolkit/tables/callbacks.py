@@ -38,7 +38,7 @@ _TEXTS: Final = {
     "schedule_id": "scheduleId",
     "caller_ip": "callerIP",
 }
-_IDS: Final = {"source_message_id", "dlq_id"}  # never masked: other tables are joined by them
+_IDS: Final = {"source_message_id", "dlq_id"}  # of secrets, only our own: other tables are joined by them
 _NUMBERS: Final = {"status": "status", "retried": "retried", "max_retries": "maxRetries"}
 _MOMENTS: Final = {"not_before": "notBefore", "created_at": "createdAt"}
 _BODIES: Final = {"body": "body", "source_body": "sourceBody"}
@@ -157,7 +157,7 @@ def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa
     table = pa.Table.from_pylist(rows, schema=CALLBACKS)
     for name, column in maps.items():
         table = table.set_column(table.schema.get_field_index(name), CALLBACKS.field(name), column)
-    return table
+    return masker.table(table)
 
 
 def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
@@ -182,7 +182,7 @@ def _row(fields: dict[str, Any], redactor: Redactor | None) -> dict[str, Any]:
         text, raw, fits, row[f"{column}_truncated"] = _body(fields.get(wire))
         if not fits:
             extra[wire] = fields[wire]
-        row[column] = text and redactor.own(text) if redactor else text
+        row[column] = text
         row[f"{column}_base64"] = base64_text(raw, redactor)
     if redactor is not None:
         for column in _TEXTS.keys() - _IDS:

@@ -20,11 +20,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.errors import ProtocolError
+from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS
 from toolkit.tables.header_maps import header_maps
-from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.odd_failures import Keep, decode_odd_failures
 from toolkit.tables.schemas import FAILURES, TIME
 from toolkit.tables.text import LATEST, base64_text, labels_json, text_and_bytes
@@ -194,7 +195,8 @@ class FailureDecoder:
 
     def _learns(self, name: str) -> bool:
         """Whether a field of this name can be learnt: not twice, and only what JSON writes as it is."""
-        return name not in self._learnt and len(self._learnt) < _MOST_LEARNT and not _UNWRITABLE.search(name)
+        known = name in self._learnt or len(self._learnt) >= _MOST_LEARNT
+        return not known and not _UNWRITABLE.search(name) and not is_in(name)
 
     def _learn(self, name: str) -> None:
         self._learnt.append(name)
@@ -233,11 +235,12 @@ class FailureDecoder:
         wires: dict[str, tuple[Any, ...]] = dict(zip(kind.__struct_encode_fields__, values, strict=True))
         if not all(wires["dlqId"]):
             raise _Misfit
-        columns = {"dlq_id": pa.array(wires["dlqId"], pa.string())}
+        columns = {"dlq_id": self._named(pa.array(wires["dlqId"], pa.string()))}
         for column, wire in HEADERS.items():
             headers = header_maps(wires[wire])
             if headers is None:
                 raise _Misfit
+            self._named(headers.names.dictionary)
             columns[column] = masker.headers(headers)
             if column == "response_headers":
                 columns["failed_at"] = http_dates(headers.first_values("date"))
@@ -258,6 +261,12 @@ class FailureDecoder:
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
         columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
         return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
+
+    def _named(self, names: pa.Array) -> pa.Array:
+        """Ids or names as they are; those that hold a token of ours are masked the lenient way."""
+        if self._redactor is not None and len(holding_own(names)):
+            raise _Misfit
+        return names
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:

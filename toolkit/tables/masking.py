@@ -6,15 +6,20 @@ they are given to the `Redactor`, and a column without any is handed back as it 
 
 from __future__ import annotations
 
+import json
 import re
+import string
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.own_tokens import needles
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
@@ -23,6 +28,10 @@ _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _REMEMBERED: Final = 10_000  # masks of each kind that are at hand for the next piece of a load
 _FEW: Final = 32  # values for which making Arrow's matcher costs more than it saves
+
+_JSON: Final = frozenset({"extra", "headers", "labels", "metadata", "response_headers", "source_headers"})
+
+Places = npt.NDArray[np.int64]
 
 
 class ColumnMasker:
@@ -61,14 +70,32 @@ class ColumnMasker:
     def own(self, column: pa.Array) -> pa.Array:
         """A column of text with our own live tokens masked, and nothing else."""
         redactor = self._redactor
-        if redactor is None or not self.may_hold_own(column):
+        rows = holding_own(column)
+        if redactor is None or not len(rows):
             return column
-        # a search of the bytes is much quicker than the substitution that most rows do not need
-        kept = [
-            redactor.own(text) if text and redactor.holds_own(text.encode()) else text
-            for text in column.to_pylist()
-        ]
-        return pa.array(kept, column.type)
+        texts = column.take(pa.array(rows)).to_pylist()
+        other = np.zeros(len(column), bool)
+        other[rows] = True
+        masked = pa.array([redactor.own(text) for text in texts], column.type)
+        return pc.replace_with_mask(column, pa.array(other), masked)
+
+    def own_json(self, column: pa.Array) -> pa.Array:
+        """The same for a column of JSON text: what is no JSON once masked becomes a JSON string."""
+        masked = self.own(column)
+        if masked is column:
+            return column
+        pairs = zip(masked.to_pylist(), column.to_pylist(), strict=True)
+        return pa.array([new if new == old else _as_json(new) for new, old in pairs], column.type)
+
+    def table(self, table: pa.Table) -> pa.Table:
+        """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
+        for place, field in enumerate(table.schema):
+            # base64 that held one would be none any more: see `base64_text`
+            if pa.types.is_string(field.type) and not field.name.endswith("_base64"):
+                mask = self.own_json if field.name in _JSON else self.own
+                chunks = [mask(chunk) for chunk in table.column(place).chunks]
+                table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+        return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
         """The header maps as JSON text, their values masked as by `Redactor.header`."""
@@ -85,23 +112,69 @@ class ColumnMasker:
             values = self.texts(values)
         return column.texts(values)
 
-    def may_hold_own(self, column: pa.Array) -> bool:
-        """Whether a column of text may hold one of our own live tokens; never misses one."""
-        data = column.buffers()[-1]
-        return self._redactor is not None and data is not None and self._redactor.holds_own(data.to_pybytes())
-
     def _where_likely(
         self, column: pa.Array, likely: re.Pattern[str], mask: Callable[[str], str]
     ) -> pa.Array:
         encoded = column.dictionary_encode()
-        distinct = encoded.dictionary
-        if self.may_hold_own(distinct):
-            return _each(column, mask)
+        distinct = self.own(encoded.dictionary)
         touched = _matching(distinct, likely)
         if touched.true_count == 0:
-            return column
+            return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
         masked = pa.array([mask(text) for text in distinct.filter(touched).to_pylist()], pa.string())
         return pc.replace_with_mask(distinct, touched, masked).take(encoded.indices)
+
+
+def holding_own(column: pa.Array) -> Places:
+    """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens.
+
+    None that holds one is left out. The bytes are searched for the forms of the tokens, and for escapes that
+    may stand for a character of one.
+    """
+    forms = needles()
+    _, offsets, data = column.buffers()
+    if forms is None or data is None or not len(column):
+        return np.empty(0, np.int64)
+    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
+    raw = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
+    lower = raw.lower()
+    folded, exact = forms
+    found = [_all(form, lower) for form in folded if form in lower]
+    found += [_all(form, raw) for form in exact if form in raw]
+    found += _escapes(raw, b"".join((*folded, *exact)))
+    rows: Places = np.unique(np.searchsorted(ends - ends[0], np.concatenate(found), side="right") - 1)
+    return rows
+
+
+def _all(form: bytes, raw: bytes) -> Places:
+    return np.array([found.start() for found in re.finditer(re.escape(form), raw)], np.int64)
+
+
+def _escapes(raw: bytes, needed: bytes) -> list[Places]:
+    """Where escapes may begin that stand for printable ASCII; quotes and slashes only where needed."""
+    data = np.frombuffer(raw + bytes(4), np.uint8)
+    found = [np.empty(0, np.int64)]
+    for mark, follow in (
+        (b"%", b"234567uU"),
+        (b"\\", b"uUxX" + bytes({*needed} & {*b"\"'/\\"})),
+        (b"&", b"#" + string.ascii_letters.encode()),
+    ):
+        if mark in raw:
+            at = np.flatnonzero(data == ord(mark))
+            at = at[np.isin(data[at + 1], np.frombuffer(follow, np.uint8))]
+            if mark == b"\\":  # not \u00e9, and nothing of another alphabet
+                wide = np.isin(data[at + 1], np.frombuffer(b"uU", np.uint8))
+                low = (data[at + 2] == ord("0")) & (data[at + 3] == ord("0")) & (data[at + 4] < ord("8"))
+                at = at[~wide | (data[at + 2] == ord("{")) | low & (data[at + 4] > ord("1"))]
+            found.append(at)
+    return found
+
+
+def _as_json(text: str | None) -> str | None:
+    try:
+        msgspec.json.decode(text or "null")
+    except (msgspec.DecodeError, RecursionError):
+        return json.dumps(text)
+    return text
 
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:

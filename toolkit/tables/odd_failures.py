@@ -79,7 +79,7 @@ class _Page:
             columns[column] = self._fitting(wire, moment)
         for column, (plain, encoded) in BODIES.items():
             bodies, raws = self._bodies(plain, encoded)
-            columns[column] = masker.own(pa.array(bodies, pa.string()))
+            columns[column] = bodies
             columns[f"{column}_base64"] = [base64_text(raw, self._redactor) for raw in raws]
         for column, wire in HEADERS.items():
             headers = header_column(self._fitting(wire, header_map))
@@ -94,7 +94,7 @@ class _Page:
             else pa.array(columns[field.name], field.type)
             for field in FAILURES
         ]
-        return pa.Table.from_arrays(arrays, schema=FAILURES)
+        return masker.table(pa.Table.from_arrays(arrays, schema=FAILURES))
 
     def _misfit(self, place: int, wire: str, value: Any) -> None:
         self._misfits.setdefault(place, {})[wire] = value

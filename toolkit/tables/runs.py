@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from toolkit.redaction import Redactor
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import RUNS
 from toolkit.tables.text import clean, is_clean, labels_json, masked_json, moment, parse_rows, required_id
 
@@ -39,7 +40,7 @@ def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     """
     runs = parse_rows(rows, what=_WHAT)
     found = [_row(run, place, redactor) for place, run in enumerate(runs)]
-    return pa.Table.from_pylist(found, schema=RUNS)
+    return ColumnMasker(redactor).table(pa.Table.from_pylist(found, schema=RUNS))
 
 
 def _row(run: dict[str, Any], place: int, redactor: Redactor | None) -> dict[str, Any]:

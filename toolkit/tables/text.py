@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.errors import ProtocolError
+from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.times import http_date_ms
 
@@ -151,9 +152,14 @@ def split(raw: bytes) -> tuple[str | None, bytes | None]:
 
 def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     """Bytes as base64 text, our own live tokens in them masked."""
-    if raw is not None and redactor is not None:
+    if raw is None:
+        return None
+    if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
-    return None if raw is None else base64.b64encode(raw).decode()
+    text = base64.b64encode(raw).decode()
+    if redactor is not None and is_in(text):  # the bytes that a token stands for
+        return base64.b64encode(redactor.mask(text).encode()).decode()
+    return text
 
 
 def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str | None:
@@ -202,7 +208,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     kept = (
         fields
         if redactor is None
-        else {name: _masked(name, value, redactor) for name, value in fields.items()}
+        else {redactor.own(name): _masked(name, value, redactor) for name, value in fields.items()}
     )
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
@@ -213,5 +219,7 @@ def _masked(name: str, value: Any, redactor: Redactor) -> Any:
     if isinstance(value, list):
         return [_masked(name, item, redactor) for item in value]
     if isinstance(value, dict):
-        return {key: _masked(key, item, redactor) for key, item in value.items()}
+        return {redactor.own(key): _masked(key, item, redactor) for key, item in value.items()}
+    if isinstance(value, int | float) and is_in(str(value)):
+        return redactor.mask(str(value))
     return value

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name
-from toolkit.tables.masking import ColumnMasker
+from toolkit.tables.masking import holding_own
 from toolkit.tables.text import masked_json
 
 # Text that JSON writes as it stands, and numbers whose digits Python would write again.
@@ -56,12 +56,11 @@ def unknown_json(
     >>> unknown_json({"b": [msgspec.Raw(b"1"), ABSENT], "a": [msgspec.Raw(b'"x"'), ABSENT]}, None, rows=2)[0]
     <pyarrow.StringScalar: '{"a":"x","b":1}'>
     """
-    masker = ColumnMasker(redactor)
     members = []
     for name in sorted(fields):
         column = _column(fields[name])
         if column.null_count < rows:
-            members.append(_members(name, column, redactor, masker))
+            members.append(_members(name, column, redactor))
     if not members:
         return pa.nulls(rows, pa.string())
     # not null_handling="skip", which leaves out rows that have nothing
@@ -79,16 +78,18 @@ def _column(raws: Sequence[msgspec.Raw]) -> pa.Array:
     return pa.Array.from_buffers(pa.binary(), len(raws), buffers)
 
 
-def _members(name: str, column: pa.Array, redactor: Redactor | None, masker: ColumnMasker) -> pa.Array:
+def _members(name: str, column: pa.Array, redactor: Redactor | None) -> pa.Array:
     """The column's values as members of an object, a comma and the name before each; null stays null."""
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
     plain = pc.match_substring_regex(distinct, _PLAIN)
     if redactor is not None:
-        if is_secret_name(name) or masker.may_hold_own(distinct):
+        if is_secret_name(name):
             plain = pc.equal(distinct, None).fill_null(False)
         else:
-            plain = pc.and_not(plain, pc.match_substring_regex(distinct, _LIKELY))
+            likely = pc.match_substring_regex(distinct, _LIKELY).to_numpy(zero_copy_only=False)
+            likely[holding_own(distinct)] = True
+            plain = pc.and_not(plain, pa.array(likely))
     odd = pc.invert(plain)
     if odd.true_count:
         read = [msgspec.json.decode(raw) for raw in distinct.filter(odd).to_pylist()]
