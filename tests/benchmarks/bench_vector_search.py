@@ -24,10 +24,11 @@ import numpy as np
 from clusters import clustered
 
 from toolkit.filters.metadata import parse
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.index import Index
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.routes import OPERATIONS
+from toolkit.local.vectors.routes import OPERATIONS, Call
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -184,7 +185,7 @@ def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], fl
     sizes, taken = {}, {"float64 alone": [], "page": []}
     ways: dict[str, Callable[[], Any]] = {
         "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
-        "page": lambda: run(index, "", body, frozenset()),
+        "page": lambda: run(index, "", body, Call(frozenset(), Budget())),
     }
     for _ in range(rounds):
         for name, way in ways.items():

@@ -234,8 +234,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "waits are measured by the local clock",
         "client/retry.py",
-        "    return date if date.tzinfo else date.replace(tzinfo=UTC)\n",
-        "    return datetime.now(UTC)\n",
+        '    told = http_date_ms(headers.get("Date", ""))\n',
+        "    told = None\n",
         ("tests/client/test_retry.py", "tests/client/test_transport.py"),
     ),
     Bug(

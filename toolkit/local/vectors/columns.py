@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
 from toolkit.filters.metadata.paths import MISSING, parse_path, resolve
 from toolkit.filters.metadata.tree import Condition
+from toolkit.local.vectors.budget import Budget
 
 MAX_COLUMNS: Final = 32
 """Fields kept as columns. Filters on more than this many fields are evaluated row by row."""
@@ -44,7 +45,7 @@ class FieldColumns:
     def __init__(self) -> None:
         self._columns: OrderedDict[str, FieldColumn] = OrderedDict()
 
-    def passes(self, chosen: MetadataFilter, metadata: Sequence[Any]) -> Mask:
+    def passes(self, chosen: MetadataFilter, metadata: Sequence[Any], budget: Budget | None = None) -> Mask:
         """Which rows pass: what `MetadataFilter.matches` gives for each.
 
         Parameters
@@ -52,6 +53,13 @@ class FieldColumns:
         chosen : MetadataFilter
         metadata : sequence
             JSON values by slot, None where there is none. Between calls it changes only as `put` tells.
+        budget : Budget, optional
+            Default: a new one. What was evaluated when it is used up is kept for the next time.
+
+        Raises
+        ------
+        Refusal
+            When the budget is used up.
 
         Examples
         --------
@@ -60,9 +68,11 @@ class FieldColumns:
         >>> FieldColumns().passes(parse("n > 1 OR HAS NOT FIELD n"), rows).tolist()
         [False, True, False, True]
         """
-        if len(chosen.fields()) > MAX_COLUMNS:
-            return np.fromiter(map(chosen.matches, metadata), dtype=np.bool_, count=len(metadata))
-        return self._passes(chosen, metadata)
+        budget = Budget() if budget is None else budget
+        with budget.spending():
+            if len(chosen.fields()) > MAX_COLUMNS:
+                return _row_by_row(chosen, metadata, budget)
+            return self._passes(chosen, metadata, budget)
 
     def put(self, slot: int, metadata: Any) -> None:
         """Tell that the metadata of a slot is now this, or that the next slot has come with it."""
@@ -71,21 +81,22 @@ class FieldColumns:
             if column.stale:
                 del self._columns[field]
 
-    def _passes(self, chosen: MetadataFilter, metadata: Sequence[Any]) -> Mask:
+    def _passes(self, chosen: MetadataFilter, metadata: Sequence[Any], budget: Budget) -> Mask:
         if isinstance(chosen, And | Or):
             combine = np.logical_and if isinstance(chosen, And) else np.logical_or
-            passes = self._passes(chosen.parts[0], metadata)
+            passes = self._passes(chosen.parts[0], metadata, budget)
             for part in chosen.parts[1:]:
-                combine(passes, self._passes(part, metadata), out=passes)
+                combine(passes, self._passes(part, metadata, budget), out=passes)
             return passes
         if isinstance(chosen, Condition):
-            return self._column(chosen.field, metadata).passes(chosen)
-        return np.fromiter(map(chosen.matches, metadata), dtype=np.bool_, count=len(metadata))
+            budget.check()
+            return self._column(chosen.field, metadata, budget).passes(chosen, budget)
+        return _row_by_row(chosen, metadata, budget)
 
-    def _column(self, field: str, metadata: Sequence[Any]) -> FieldColumn:
+    def _column(self, field: str, metadata: Sequence[Any], budget: Budget) -> FieldColumn:
         column = self._columns.pop(field, None)
         if column is None:
-            column = FieldColumn(field, metadata)
+            column = FieldColumn(field, metadata, budget)
         column.reach(len(metadata))
         self._columns[field] = column
         while len(self._columns) > MAX_COLUMNS:
@@ -102,9 +113,11 @@ class FieldColumn:
         Such as ``address.city``.
     metadata : sequence
         JSON values by slot.
+    budget : Budget
+        For looking at all of them.
     """
 
-    def __init__(self, field: str, metadata: Sequence[Any]) -> None:
+    def __init__(self, field: str, metadata: Sequence[Any], budget: Budget) -> None:
         self._path = parse_path(field)
         self._rows = len(metadata)
         # what a slot holds that was never put: the first value
@@ -113,7 +126,7 @@ class FieldColumn:
         # by value, containers by their JSON: the same for values between which no condition can tell
         self._code_of: dict[Hashable, int] = {MISSING: 0}
         self._answers: OrderedDict[Condition, Mask] = OrderedDict()
-        self._codes = np.fromiter(map(self._code, metadata), dtype=np.int32, count=self._rows)
+        self._codes = np.fromiter(map(self._code, budget.each(metadata)), dtype=np.int32, count=self._rows)
 
     @property
     def stale(self) -> bool:
@@ -133,12 +146,12 @@ class FieldColumn:
             self._codes = larger
         self._rows = max(rows, self._rows)
 
-    def passes(self, condition: Condition) -> Mask:
+    def passes(self, condition: Condition, budget: Budget) -> Mask:
         """Which rows pass."""
         answers = self._answers.pop(condition, None)
         known = 0 if answers is None else len(answers)
         if answers is None or known < len(self._values):
-            more = self._evaluated(condition, known)
+            more = self._evaluated(condition, known, budget)
             answers = more if answers is None else np.concatenate([answers, more])
         self._answers[condition] = answers
         while len(self._answers) > _MAX_ANSWERS:
@@ -155,7 +168,7 @@ class FieldColumn:
             self._values.append(value)
         return code
 
-    def _evaluated(self, condition: Condition, start: int) -> Mask:
+    def _evaluated(self, condition: Condition, start: int, budget: Budget) -> Mask:
         """What a condition says to the values from a number on."""
         if isinstance(condition, Membership):
             return self._among(condition.values, start, negated=condition.negated)
@@ -164,7 +177,8 @@ class FieldColumn:
                 return self._among((condition.value,), start, negated=condition.op == "!=")
             if _exact(condition.value):
                 return self._ordered(condition, start)
-        return self._one_by_one(condition, start)
+        values = self._values[start:]
+        return np.fromiter(map(condition.accepts, budget.each(values)), dtype=np.bool_, count=len(values))
 
     def _among(self, values: tuple[Any, ...], start: int, *, negated: bool) -> Mask:
         """Whether values are among some: they have the same key exactly when they are equal."""
@@ -190,9 +204,9 @@ class FieldColumn:
             passes[place] = condition.accepts(self._values[start + place])
         return passes
 
-    def _one_by_one(self, condition: Condition, start: int) -> Mask:
-        values = self._values[start:]
-        return np.fromiter(map(condition.accepts, values), dtype=np.bool_, count=len(values))
+
+def _row_by_row(chosen: MetadataFilter, metadata: Sequence[Any], budget: Budget) -> Mask:
+    return np.fromiter(map(chosen.matches, budget.each(metadata)), dtype=np.bool_, count=len(metadata))
 
 
 def _exact(value: Any) -> bool:

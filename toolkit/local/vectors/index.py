@@ -24,6 +24,7 @@ from toolkit.local.vectors.bodies import (
     read_rows,
     read_texts,
 )
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import metadata_text
 from toolkit.local.vectors.database import Held, IndexDatabase, NewRow, StoredRow
 from toolkit.local.vectors.fusion import Ranking
@@ -151,8 +152,16 @@ class Index:
         ]
         self._put(namespace, new)
 
-    def query(self, queries: Sequence[Query], *, namespace: str = "") -> list[list[Hit]]:
-        """The results of each query, best first. A namespace that is not there has none."""
+    def query(
+        self, queries: Sequence[Query], *, namespace: str = "", budget: Budget | None = None
+    ) -> list[list[Hit]]:
+        """The results of each query, best first. A namespace that is not there has none.
+
+        Raises
+        ------
+        Refusal
+            422 when the filters take longer than the budget.
+        """
         asked = self._asked(queries)
         with self._lock:
             found = self._namespaces.get(namespace)
@@ -161,12 +170,14 @@ class Index:
             return [
                 [
                     Hit(self._row(found, row_id), score)
-                    for row_id, score in self._ranked(found, query)[: query.top_k]
+                    for row_id, score in self._ranked(found, query, budget)[: query.top_k]
                 ]
                 for query in asked
             ]
 
-    def begin_query(self, query: Query, *, max_idle: int, namespace: str = "") -> tuple[str, list[Hit]]:
+    def begin_query(
+        self, query: Query, *, max_idle: int, namespace: str = "", budget: Budget | None = None
+    ) -> tuple[str, list[Hit]]:
         """Begin a resumable query: the id to go on with, and the first results.
 
         What it ranks is what is there now. Rows that go before they are handed out are left out; rows that
@@ -176,7 +187,7 @@ class Index:
         Raises
         ------
         Refusal
-            400 when too many are open.
+            400 when too many are open; 422 when the filter takes longer than the budget.
         """
         (asked,) = self._asked([query])
         with self._lock:
@@ -185,7 +196,7 @@ class Index:
             if found is not None and len(found.rows):
                 # two fused lists are whole as they are; one goes on to its last row
                 whole = asked if asks_both(asked) else replace(asked, top_k=len(found.rows))
-                ranking = self._ranked(found, whole)
+                ranking = self._ranked(found, whole, budget)
             key = found.key if found else 0
             opened = self._resumable.begin(key, ranking, query.include, max_idle=max_idle)
             return opened, self.next_hits(opened, query.top_k)[0]
@@ -273,13 +284,19 @@ class Index:
             self._put(namespace, [changed])
             return 1
 
-    def delete(self, wanted: Selection, *, namespace: str = "") -> int:
-        """Take rows out; gives how many there were."""
+    def delete(self, wanted: Selection, *, namespace: str = "", budget: Budget | None = None) -> int:
+        """Take rows out; gives how many there were.
+
+        Raises
+        ------
+        Refusal
+            422 when a filter takes longer than the budget; then nothing is deleted.
+        """
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
                 return 0
-            ids = _selected(found.rows, wanted)
+            ids = _selected(found.rows, wanted, budget)
             with self._database.changing():
                 self._database.remove(found.key, ids)
             inverted = self._inverted.get(found.key)
@@ -390,9 +407,9 @@ class Index:
         above = self._approximate_above
         return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
 
-    def _ranked(self, found: _Namespace, query: Query) -> Ranking:
+    def _ranked(self, found: _Namespace, query: Query, budget: Budget | None) -> Ranking:
         inverted = partial(self._inverted_rows, found.key)
-        return ranked(query, self.spec, found.rows, inverted, search=found.search)
+        return ranked(query, self.spec, found.rows, inverted, search=found.search, budget=budget)
 
     def _inverted_rows(self, key: int) -> InvertedRows:
         if key not in self._inverted:
@@ -411,13 +428,13 @@ class Index:
         return row
 
 
-def _selected(rows: NamespaceRows, wanted: Selection) -> list[str]:
+def _selected(rows: NamespaceRows, wanted: Selection, budget: Budget | None) -> list[str]:
     if wanted.ids is not None:
         return [row_id for row_id in dict.fromkeys(wanted.ids) if row_id in rows]
     if wanted.prefix is not None:
         return [row_id for row_id in rows.ids if row_id and row_id.startswith(wanted.prefix)]
     chosen = wanted.filter
-    return [rows.ids[slot] for slot in rows.passing(chosen)] if chosen else []
+    return [rows.ids[slot] for slot in rows.passing(chosen, budget)] if chosen else []
 
 
 def _parsed(metadata: str | None) -> Any:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.local.answers import Refusal
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import (
     MAX_BATCH,
     MAX_TOP_K,
@@ -78,15 +79,16 @@ class Query:
     mode: Mode = "HYBRID"
 
 
-def read_queries(body: Any, spec: IndexSpec, *, text: bool) -> tuple[list[Query], bool]:
-    """The queries of a body, and whether the answer is a list of lists."""
+def read_queries(body: Any, spec: IndexSpec, *, text: bool, budget: Budget) -> tuple[list[Query], bool]:
+    """The queries of a body, and whether the answer is a list of lists. Reading filters is in the budget."""
     bodies = body if isinstance(body, list) else [body]
     if not 1 <= len(bodies) <= MAX_BATCH:
         raise refusal("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
-    queries = [
-        read_query(one, spec, f"query {place}: " * (len(bodies) > 1), text=text)
-        for place, one in enumerate(bodies)
-    ]
+    with budget.spending():
+        queries = [
+            read_query(one, spec, f"query {place}: " * (len(bodies) > 1), text=text)
+            for place, one in enumerate(budget.each(bodies))
+        ]
     return queries, len(bodies) > 1
 
 

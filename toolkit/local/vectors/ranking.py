@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.fusion import DEPTH, Ranking, fuse
 from toolkit.local.vectors.inverted import InvertedRows
 from toolkit.local.vectors.models import Models
@@ -48,6 +49,7 @@ def ranked(
     inverted: Callable[[], InvertedRows],
     *,
     search: Search = nearest,
+    budget: Budget | None = None,
 ) -> Ranking:
     """The best rows of a namespace: of one side where the query has one vector, fused where it has both.
 
@@ -61,6 +63,8 @@ def ranked(
         Gives the namespace's sparse vectors; only called when they are asked for.
     search : callable
         How dense vectors are searched: `nearest`, or something with the same arguments.
+    budget : Budget, optional
+        For the query's filter.
 
     Returns
     -------
@@ -69,7 +73,7 @@ def ranked(
     """
     if not len(rows):
         return []
-    passing = None if query.filter is None else rows.passing(query.filter)
+    passing = None if query.filter is None else rows.passing(query.filter, budget)
     top_k = max(query.top_k, DEPTH) if asks_both(query) else query.top_k
     rankings: list[Ranking] = []
     if isinstance(query.question, np.ndarray) and spec.similarity is not None:

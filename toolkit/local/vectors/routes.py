@@ -18,6 +18,7 @@ from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
 from toolkit.local.answers import Refusal, parse_json, read_body, read_json
+from toolkit.local.protocol import WIRE
 from toolkit.local.vectors.bodies import (
     read_fetch,
     read_range,
@@ -25,6 +26,7 @@ from toolkit.local.vectors.bodies import (
     read_selection,
     read_update,
 )
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import read_namespace, whole
 from toolkit.local.vectors.database import StoredRow
 from toolkit.local.vectors.float32 import json_arrays, score_numbers
@@ -43,10 +45,17 @@ from toolkit.local.vectors.specs import IndexSpec
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Operation(NamedTuple):
-    """One operation: what it does with an index, a namespace, a body and the flags of the query string."""
+class Call(NamedTuple):
+    """What a request says beside its body: the names in its query string, and what its filters may take."""
 
-    run: Callable[[Index, str, Any, frozenset[str]], Any]
+    flags: frozenset[str]
+    budget: Budget
+
+
+class Operation(NamedTuple):
+    """One operation: what it does with an index, a namespace, a body and what else its request says."""
+
+    run: Callable[[Index, str, Any, Call], Any]
     methods: Sequence[str]
     namespaced: bool = True
     has_body: bool = True
@@ -114,111 +123,113 @@ def _making(registry: IndexRegistry) -> _Handler:
 
 
 def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
-    def answer(name: str, namespace: str, body: bytes | None, flags: frozenset[str]) -> Response:
+    def answer(name: str, namespace: str, body: bytes | None, call: Call) -> Response:
         index = registry.get(name)
         if namespace:
             read_namespace(namespace, "namespace")
         values = None if body is None else parse_json(body)
-        return _json({"result": operation.run(index, namespace, values, flags)})
+        return _json({"result": operation.run(index, namespace, values, call)})
 
     async def handle(request: Request) -> Response:
+        wire = request.scope.get("extensions", {}).get(WIRE)
+        budget = Budget(wanted=lambda: wire is None or wire.is_open)
+        call = Call(frozenset(request.query_params), budget)
         try:
             body = await read_body(request) if operation.has_body else None
-            flags = frozenset(request.query_params)
             name, namespace = request.path_params["index"], request.path_params.get("namespace", "")
             # parsing, numpy and SQLite work off the event loop, which other requests need
-            return await run_in_threadpool(answer, name, namespace, body, flags)
+            return await run_in_threadpool(answer, name, namespace, body, call)
         except Refusal as refusal:
             return _refused(refusal)
+        finally:
+            budget.end()  # also when the service ends: its thread is not waited for by canceling the task
 
     return handle
 
 
-def _upsert(index: Index, namespace: str, body: Any, _: frozenset[str]) -> str:
+def _upsert(index: Index, namespace: str, body: Any, _: Call) -> str:
     index.upsert(body if isinstance(body, list) else [body], namespace=namespace)
     return "Success"
 
 
-def _upsert_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> str:
+def _upsert_data(index: Index, namespace: str, body: Any, _: Call) -> str:
     index.upsert_data(body if isinstance(body, list) else [body], namespace=namespace)
     return "Success"
 
 
-def _query(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
-    return _hits(index, namespace, body, text=False)
+def _query(index: Index, namespace: str, body: Any, call: Call) -> Any:
+    return _hits(index, namespace, body, call.budget, text=False)
 
 
-def _query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+def _query_data(index: Index, namespace: str, body: Any, call: Call) -> Any:
     index.need_models()
-    return _hits(index, namespace, body, text=True)
+    return _hits(index, namespace, body, call.budget, text=True)
 
 
-def _hits(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
-    queries, several = read_queries(body, index.spec, text=text)
-    answers = [
-        _hits_as_json(hits, query.include)
-        for query, hits in zip(queries, index.query(queries, namespace=namespace), strict=True)
-    ]
+def _hits(index: Index, namespace: str, body: Any, budget: Budget, *, text: bool) -> Any:
+    queries, several = read_queries(body, index.spec, text=text, budget=budget)
+    results = index.query(queries, namespace=namespace, budget=budget)
+    answers = [_hits_as_json(hits, query.include) for query, hits in zip(queries, results, strict=True)]
     return answers if several else answers[0]
 
 
-def _resumable_query(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
-    return _begun(index, namespace, body, text=False)
+def _resumable_query(index: Index, namespace: str, body: Any, call: Call) -> Any:
+    return _begun(index, namespace, body, call.budget, text=False)
 
 
-def _resumable_query_data(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+def _resumable_query_data(index: Index, namespace: str, body: Any, call: Call) -> Any:
     index.need_models()
-    return _begun(index, namespace, body, text=True)
+    return _begun(index, namespace, body, call.budget, text=True)
 
 
-def _begun(index: Index, namespace: str, body: Any, *, text: bool) -> Any:
-    query = read_query(body, index.spec, text=text)
-    opened, hits = index.begin_query(query, max_idle=read_max_idle(body), namespace=namespace)
+def _begun(index: Index, namespace: str, body: Any, budget: Budget, *, text: bool) -> Any:
+    query, max_idle = read_query(body, index.spec, text=text), read_max_idle(body)
+    opened, hits = index.begin_query(query, max_idle=max_idle, namespace=namespace, budget=budget)
     return {"uuid": opened, "scores": _hits_as_json(hits, query.include)}
 
 
-def _resumable_query_next(index: Index, _: str, body: Any, __: frozenset[str]) -> Any:
+def _resumable_query_next(index: Index, _: str, body: Any, __: Call) -> Any:
     hits, include = index.next_hits(*read_next(body))
     return _hits_as_json(hits, include)
 
 
-def _resumable_query_end(index: Index, _: str, body: Any, __: frozenset[str]) -> str:
+def _resumable_query_end(index: Index, _: str, body: Any, __: Call) -> str:
     index.end_query(read_end(body))
     return "Success"
 
 
-def _range(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+def _range(index: Index, namespace: str, body: Any, _: Call) -> Any:
     wanted = read_range(body, index.last_sequence())
     cursor, rows = index.range(wanted, namespace=namespace)
     return {"nextCursor": cursor, "vectors": _rows_as_json(rows, wanted.include)}
 
 
-def _fetch(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+def _fetch(index: Index, namespace: str, body: Any, _: Call) -> Any:
     wanted = read_fetch(body)
     rows = index.fetch(wanted, namespace=namespace)
     found = iter(_rows_as_json([row for row in rows if row], wanted.include))
     return [row and next(found) for row in rows]
 
 
-def _update(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
+def _update(index: Index, namespace: str, body: Any, _: Call) -> Any:
     return {"updated": index.update(read_update(body, index.spec), namespace=namespace)}
 
 
-def _delete(index: Index, namespace: str, body: Any, _: frozenset[str]) -> Any:
-    return {"deleted": index.delete(read_selection(body), namespace=namespace)}
+def _delete(index: Index, namespace: str, body: Any, call: Call) -> Any:
+    return {"deleted": index.delete(read_selection(body), namespace=namespace, budget=call.budget)}
 
 
-def _reset(index: Index, namespace: str, _: Any, flags: frozenset[str]) -> str:
-    index.reset(namespace=None if "all" in flags else namespace)
+def _reset(index: Index, namespace: str, _: Any, call: Call) -> str:
+    index.reset(namespace=None if "all" in call.flags else namespace)
     return "Success"
 
 
-def _random(index: Index, namespace: str, _: Any, __: frozenset[str]) -> Any:
+def _random(index: Index, namespace: str, _: Any, __: Call) -> Any:
     row = index.random(namespace=namespace)
     return row and _rows_as_json([row], Include(metadata=True, vectors=True, data=True))[0]
 
 
-def _info(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
+def _info(index: Index, _: str, __: Any, ___: Call) -> Any:
     spec, models, counts = index.spec, index.spec.models, index.namespaces()
     info: dict[str, Any] = {
         "vectorCount": sum(counts.values()),
@@ -242,16 +253,16 @@ def _info(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
     return info
 
 
-def _list_namespaces(index: Index, _: str, __: Any, ___: frozenset[str]) -> Any:
+def _list_namespaces(index: Index, _: str, __: Any, ___: Call) -> Any:
     return list(index.namespaces())
 
 
-def _delete_namespace(index: Index, namespace: str, _: Any, __: frozenset[str]) -> str:
+def _delete_namespace(index: Index, namespace: str, _: Any, __: Call) -> str:
     index.delete_namespace(namespace)
     return "Success"
 
 
-def _rename_namespace(index: Index, _: str, body: Any, __: frozenset[str]) -> dict[str, bool]:
+def _rename_namespace(index: Index, _: str, body: Any, __: Call) -> dict[str, bool]:
     name, new_name, delete_existing = read_renaming(body)
     index.rename_namespace(name, new_name, delete_existing=delete_existing)
     return {"renamed": True}

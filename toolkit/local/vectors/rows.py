@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.filters.metadata import MetadataFilter
+from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.columns import FieldColumns
 from toolkit.local.vectors.database import Held
 
@@ -103,9 +104,9 @@ class NamespaceRows:
         """The slots that are no holes; None when there are no holes."""
         return None if len(self) == len(self.ids) else np.flatnonzero(self.sequence)
 
-    def passing(self, chosen: MetadataFilter) -> NDArray[np.intp]:
-        """The slots of the rows whose metadata passes a filter, ascending."""
-        return np.flatnonzero(self._columns.passes(chosen, self.metadata) & (self.sequence > 0))
+    def passing(self, chosen: MetadataFilter, budget: Budget | None = None) -> NDArray[np.intp]:
+        """The slots of the rows whose metadata passes a filter, ascending; see `FieldColumns.passes`."""
+        return np.flatnonzero(self._columns.passes(chosen, self.metadata, budget) & (self.sequence > 0))
 
     def put(self, row_id: str, sequence: int, slot: int, metadata: str | None) -> None:
         """Add a row, or give the one with this id another slot. `metadata` is JSON text."""
