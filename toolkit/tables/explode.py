@@ -62,7 +62,8 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     found = [HEADERS_EXPLODED.empty_table()]
     for start in range(0, len(texts), _AT_ONCE):
         headers = _header_column(texts.slice(start, _AT_ONCE), column)
-        position = np.arange(len(headers.headers)) - np.searchsorted(headers.headers, headers.headers)
+        first = np.diff(headers.headers, prepend=-1) > 0  # of the values of a header
+        position = np.arange(len(first)) - np.flatnonzero(first)[np.cumsum(first) - 1]
         columns = [
             ids.take(pa.array(headers.rows[headers.headers] + start)),
             headers.names.take(pa.array(headers.headers)).cast(pa.string()),

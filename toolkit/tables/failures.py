@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain, pairwise
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -230,20 +231,31 @@ class FailureDecoder:
                 start += len(own)
 
     def _table(self, entries: list[_Entry]) -> pa.Table:
-        kind, masker = type(entries[0]), self._masker
+        kind = type(entries[0])
         values = zip(*map(msgspec.structs.astuple, entries), strict=True)
         wires: dict[str, tuple[Any, ...]] = dict(zip(kind.__struct_encode_fields__, values, strict=True))
         if not all(wires["dlqId"]):
             raise _Misfit
-        columns = {"dlq_id": self._named(pa.array(wires["dlqId"], pa.string()))}
+        columns = self._columns(wires) | self._headers(wires)
+        return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
+
+    def _headers(self, wires: Mapping[str, tuple[Any, ...]]) -> dict[str, pa.Array]:
+        """The columns of headers, and the time that the response says it was made at."""
+        columns = {}
         for column, wire in HEADERS.items():
             headers = header_maps(wires[wire])
             if headers is None:
                 raise _Misfit
             self._named(headers.names.dictionary)
-            columns[column] = masker.headers(headers)
+            columns[column] = self._masker.headers(headers)
             if column == "response_headers":
                 columns["failed_at"] = http_dates(headers.first_values("date"))
+        return columns
+
+    def _columns(self, wires: Mapping[str, tuple[Any, ...]]) -> dict[str, pa.Array]:
+        """All columns but those of headers."""
+        masker = self._masker
+        columns = {"dlq_id": self._named(pa.array(wires["dlqId"], pa.string()))}
         for column, wire in TEXTS.items():
             columns[column] = masker.texts(_texts(wires[wire]))
         for column, wire in URLS.items():
@@ -259,8 +271,8 @@ class FailureDecoder:
             columns[f"{column}_base64"] = pa.array(coded, pa.string())
         columns["labels"] = _labels(wires["labels"], wires["label"], self._redactor)
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
-        columns["extra"] = unknown_json(unknown, self._redactor, rows=len(entries))
-        return pa.Table.from_arrays([columns[name] for name in FAILURES.names], schema=FAILURES)
+        columns["extra"] = unknown_json(unknown, self._redactor, rows=len(wires["dlqId"]))
+        return columns
 
     def _named(self, names: pa.Array) -> pa.Array:
         """Ids or names as they are; those that hold a token of ours are masked the lenient way."""
@@ -304,19 +316,24 @@ def _uncollected() -> Iterator[None]:
 def _texts(values: Sequence[str | None]) -> pa.Array:
     """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
     column = pa.array(values, pa.string())
-    return pc.if_else(pc.equal(column, ""), None, column) if "" in values else column
+    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
+    if np.count_nonzero(np.diff(ends)) == len(column) - column.null_count:
+        return column
+    return pc.if_else(pc.equal(column, ""), None, column)
 
 
 def _labels(
     several: Sequence[msgspec.Raw], single: Sequence[str | None], redactor: Redactor | None
 ) -> pa.Array:
     """The labels; the deprecated single one where only it is there."""
-    read: dict[tuple[bytes, str | None], str | None] = {}  # most are equal to another's
-    pairs = list(zip(map(bytes, several), single, strict=True))
-    for labels, alone in set(pairs):
-        found = _LABELS.decode(labels) or ([alone] if alone else [])
-        read[labels, alone] = labels_json(found, redactor)
-    return pa.array([read[pair] for pair in pairs], pa.string())
+    lists = pa.array(map(bytes, several), pa.binary()).dictionary_encode()  # most are equal to another's
+    read = [labels_json(_LABELS.decode(labels) or [], redactor) for labels in lists.dictionary.to_pylist()]
+    found = pa.array(read, pa.string()).take(lists.indices)
+    if not any(single):
+        return found
+    alone = pa.array(single, pa.string()).dictionary_encode()
+    kept = [labels_json([label] if label else [], redactor) for label in alone.dictionary.to_pylist()]
+    return pc.coalesce(found, pa.array(kept, pa.string()).take(alone.indices))
 
 
 def _moments(values: Sequence[int | None]) -> pa.Array:

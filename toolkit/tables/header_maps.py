@@ -164,13 +164,12 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     ['{"A":["x","y"],"B":[]}', None]
     >>> header_maps([b'{"A": 1}'])
     """
-    rows = list(map(bytes, raws))
-    whole = _ROW.join([_FENCE, *rows, _FENCE])
+    whole = _ROW.join([_FENCE, *raws, _FENCE])
     if b"\\" in whole:
-        rows = [_TEXT.sub(_plainly, row) if b"\\" in row else row for row in rows]
+        rows = [_TEXT.sub(_plainly, row) if b"\\" in row else row for row in map(bytes, raws)]
         whole = _ROW.join([_FENCE, *rows, _FENCE])
     cuts = _quotes(whole)
-    if len(cuts) % 2 or whole.count(_ROW) != len(rows) + 1:
+    if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
         return None
     cuts[::2] += 1  # behind a quote that opens, before one that closes: texts and gaps by turns
     pieces = _cut(whole, cuts)
@@ -192,9 +191,12 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         np.array(meaning)[kinds] for meaning in zip(*understood, strict=True)
     )
     row = np.cumsum(ended) - 1  # of the text behind each gap
-    if row[-1] != len(rows) or (precedes_name[:-1] != follows_name[1:]).any():
+    if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
         return None
 
+    missing = np.zeros(len(raws), bool)
+    if any(b"null" in gap for gap in distinct):
+        missing[:] = [bytes(row) == b"null" for row in raws]
     inner = slice(1, -2)  # without the texts of the fences; the text behind gap 1 is piece 4
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
@@ -204,11 +206,11 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         names=_texts(pieces, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
         rows=row[inner][names_at],
         values=_texts(pieces, 2 * values_at + 4, escapes=escapes),
-        headers=np.searchsorted(names_at, values_at) - 1,
+        headers=np.cumsum(is_name)[values_at] - 1,
         _json=whole[start : len(whole) - len(_FENCE)],
         _begins=cuts[2 * values_at + 4] - start,
         _ends=cuts[2 * values_at + 5] - start,
-        _missing=np.fromiter((row == b"null" for row in rows), bool, len(rows)),
+        _missing=missing,
     )
     return None if _repeated(found.rows, found.names) else found
 
