@@ -141,8 +141,7 @@ def delete_failures(
                 query=tuple(("dlqIds", dlq_id) for dlq_id in some),
             )
             try:
-                answer = transport.send(request)
-                count = _count(request, answer, "deleted")
+                count, tries = transport.fetch(request, _deleted)
             except (ToolkitError, KeyboardInterrupt) as error:
                 error.add_note(
                     f"Before this, {deleted:,} of {len(ids):,} entries were deleted. Whether any of the "
@@ -150,7 +149,7 @@ def delete_failures(
                 )
                 raise
             deleted += count
-            unknown += max(0, len(some) - count) if answer.tries > 1 else 0
+            unknown += max(0, len(some) - count) if tries > 1 else 0
     if unknown:
         _warn(
             f"{doing}: the service counted {deleted:,}; {unknown:,} more may have been deleted by a try "
@@ -357,11 +356,12 @@ def _value(request: Request, answer: Answer) -> dict[str, Any]:
         not_as_specified(request, got=repr(answer.body[:60]), expected="a JSON object")
 
 
-def _count(request: Request, answer: Answer, name: str) -> int:
-    value = _value(request, answer).get(name)
-    if not isinstance(value, int):
-        not_as_specified(request, got=f"{name!r} of {value!r}", expected="a whole number")
-    return value
+def _deleted(request: Request, answer: Answer) -> tuple[int, int]:
+    """How many entries were deleted, and in how many tries."""
+    value = _value(request, answer).get("deleted")
+    if not isinstance(value, int) or isinstance(value, bool):
+        not_as_specified(request, got=f"'deleted' of {value!r}", expected="a whole number")
+    return value, answer.tries
 
 
 def _run_id(request: Request, answer: Answer) -> str:
