@@ -9,6 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import InputError
+from toolkit.redaction import MASK
 
 T = TypeVar("T")
 
@@ -154,6 +155,22 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     for place, item in enumerate(value):
         found.append(text(f"{name} at position {place:,}", item, empty=empty))
     return sorted(found) if isinstance(value, set | frozenset) else found
+
+
+def unmasked(name: str, value: str) -> str:
+    """Text that names something: a masked one names nothing, or worse, something else.
+
+    >>> unmasked("namespace", "docs")
+    'docs'
+    """
+    if MASK.search(value):
+        raise wrong(
+            name,
+            value,
+            "text as the service has it",
+            "A token of ours, or another secret, is masked in it, so the service does not know it.",
+        )
+    return value
 
 
 def mapping(name: str, value: object) -> Mapping[Any, Any]:

@@ -13,14 +13,14 @@ import sys
 import weakref
 from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from html.entities import html5
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 SHORTEST: Final = 6
 """Characters a token must have to be looked for: shorter ones would mask ordinary words."""
 
-MASK: Final = "[masked token]"
+PLAIN_MASK: Final = "[masked token]"
 """What stands for a token where there is no key for the tag of a longer mask: in errors and warnings."""
 
 _NAMED: Final = {
@@ -162,7 +162,7 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     ----------
     text : str
     mask : callable, optional
-        Makes the mask of what stands in the text. Default: `MASK`.
+        Makes the mask of what stands in the text. Default: `PLAIN_MASK`.
     """
     forms = _LIVE.forms()
     spans = forms.spans(text) if forms is not None and text else None
@@ -171,9 +171,20 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     pieces: list[str] = []
     copied = 0
     for start, end in spans:
-        pieces += text[copied:start], MASK if mask is None else mask(text[start:end])
+        pieces += text[copied:start], PLAIN_MASK if mask is None else mask(text[start:end])
         copied = end
     return "".join((*pieces, text[copied:]))
+
+
+def masked_value(value: Any) -> Any:
+    """A JSON-able value with every live token in its texts and names masked."""
+    if isinstance(value, str):
+        return masked(value)
+    if isinstance(value, Mapping):
+        return {masked_value(name): masked_value(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(masked_value, value))
+    return value
 
 
 def is_in(text: str) -> bool:
@@ -207,16 +218,16 @@ def mask_handled() -> None:
 
 def _mask_error(error: BaseException) -> None:
     """What an error says, and what it was made from: a whole document, bytes that could not be decoded."""
-    arguments = tuple(map(_masked_value, error.args))
+    arguments = tuple(map(_masked_text, error.args))
     if any(new is not old for new, old in zip(arguments, error.args, strict=True)):
         error.args = arguments
     for name in ("strerror", "filename", "object", "reason", *vars(error)):
         value = getattr(error, name, None)
-        if (new := _masked_value(value)) is not value:
+        if (new := _masked_text(value)) is not value:
             setattr(error, name, new)
 
 
-def _masked_value(value: object) -> object:
+def _masked_text(value: object) -> object:
     if isinstance(value, str):
         found = masked(value)
         return value if found == value else found

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any, Final, Protocol
 
 from toolkit.errors import InputError
+from toolkit.own_tokens import masked_value
 from toolkit.redaction import escape_html
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
@@ -88,6 +89,11 @@ class Receipt:
     complete: bool = False
     reasons: tuple[str, ...] = ()
     frame_rows: int | None = None
+
+    def __post_init__(self) -> None:
+        """Mask our own tokens: receipts go wherever frames go."""
+        for name in ("source", "scope", *_LISTS):
+            object.__setattr__(self, name, masked_value(getattr(self, name)))
 
     @property
     def seconds(self) -> float:

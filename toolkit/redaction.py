@@ -53,7 +53,8 @@ DISPLAYED_HEADERS: Final = frozenset(
 )
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
-_MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
+MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
+"""What a mask looks like."""
 
 _MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
 
@@ -146,7 +147,7 @@ class Redactor:
 
     def mask(self, value: str) -> str:
         """The mask of a whole value: its length in characters and its keyed tag."""
-        if _MASK.fullmatch(value):
+        if MASK.fullmatch(value):
             return value
         tag = hmac.digest(self._key, value.encode("utf-8", "surrogatepass"), "sha256")[:4].hex()
         return f"[masked len={len(value)} tag={tag}]"
@@ -193,7 +194,7 @@ class Redactor:
 
     def _pair(self, pair: str) -> str:
         name, equals, value = pair.partition("=")
-        if _MASK.match(pair):
+        if MASK.match(pair):
             return self.mask(pair)
         if value.strip("="):
             return f"{self._looks(name)}={self.mask(value)}"

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 
-from toolkit.arguments import choice, shown, texts, wrong
+from toolkit.arguments import choice, shown, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
 from toolkit.client.request import Answer, Request, not_as_specified
 from toolkit.client.transport import Transport
@@ -322,7 +322,7 @@ def checked_id(dlq_id: str, name: str = "dlq_id") -> str:
     """The id, or an `InputError` when it cannot be one."""
     if not isinstance(dlq_id, str) or not dlq_id or not dlq_id.isprintable() or dlq_id in {".", ".."}:
         raise wrong(name, dlq_id, "an id as in a frame's dlq_id column")
-    return dlq_id
+    return unmasked(name, dlq_id)
 
 
 def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 from urllib.parse import quote
 
 import msgspec
 
-from toolkit.arguments import nearest, text, wrong
+from toolkit.arguments import nearest, text, unmasked, wrong
 from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
 from toolkit.client.request import Answer, Request, not_as_specified
 from toolkit.client.transport import Transport
@@ -86,11 +86,19 @@ def index_info(service: Service) -> IndexInfo:
     256
     """
     with Transport.to(service, "vector") as transport:
-        return read_info(transport)
+        found = read_info(transport)
+    mask = service.redactor.own
+    return replace(
+        found,
+        kind=mask(found.kind),
+        similarity=mask(found.similarity),
+        model=mask(found.model),
+        namespaces={mask(name): count for name, count in found.namespaces.items()},
+    )
 
 
 def read_info(transport: Transport) -> IndexInfo:
-    """`index_info` through an open transport."""
+    """`index_info` through an open transport, names as they are asked for."""
     request = Request(doing="asking what the vector index is", method="GET", path="/info")
     return transport.fetch(request, _info)
 
@@ -166,7 +174,7 @@ def list_namespaces(service: Service) -> list[str]:
     """
     request = Request(doing="listing namespaces", method="GET", path="/list-namespaces")
     with Transport.to(service, "vector") as transport:
-        return transport.fetch(request, _names)
+        return [service.redactor.own(name) for name in transport.fetch(request, _names)]
 
 
 def _names(request: Request, answer: Answer) -> list[str]:
@@ -314,7 +322,7 @@ def upsert_vectors(
     """
     half_of(service, "vector")
     if namespace is not None:
-        text("namespace", namespace)
+        unmasked("namespace", text("namespace", namespace))
     sent = 0
     with Transport.to(service, "vector") as transport:
         try:
@@ -380,7 +388,7 @@ def _wire_row(name: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
                 next_step=nearest(key, _NAMES),
             )
     given = {key: value for key, value in row.items() if not _missing(value)}
-    identity = text(f"the id of {name}", row.get("id"), empty=False)
+    identity = unmasked(f"the id of {name}", text(f"the id of {name}", row.get("id"), empty=False))
     if "vector_problem" in given:
         raise InputError(
             f"reading {name}",
@@ -414,7 +422,8 @@ def _wire_row(name: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
             expected="a vector, or data alone, which the index then embeds itself",
             next_step="Leave the name 'vector' out to let the index embed the data.",
         )
-    return text(f"the namespace of {name}", given.get("namespace", "")), wire
+    space = text(f"the namespace of {name}", given.get("namespace", ""))
+    return unmasked(f"the namespace of {name}", space), wire
 
 
 def _missing(value: Any) -> bool:

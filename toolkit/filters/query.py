@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import numpy as np
 
-from toolkit.arguments import choice, flag, nearest, shown, text, whole, wrong
+from toolkit.arguments import choice, flag, nearest, shown, text, unmasked, whole, wrong
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter
 
@@ -135,14 +135,14 @@ class VectorQuery:
             "vector": None if vector is None else tuple(numbers("vector", vector)),
             "data": None if data is None else text("data", data, empty=False),
             "sparse": None if sparse is None else sparse_vector("sparse", sparse),
-            "id": None if id is None else text("id", id, empty=False),
+            "id": None if id is None else unmasked("id", text("id", id, empty=False)),
             "exclude_self": flag("exclude_self", exclude_self),
             "top_k": whole("top_k", top_k),
             "include_metadata": flag("include_metadata", include_metadata),
             "include_vectors": flag("include_vectors", include_vectors),
             "include_data": flag("include_data", include_data),
             "filter": filter.text() if isinstance(filter, MetadataFilter) else text("filter", filter),
-            "namespace": text("namespace", namespace),
+            "namespace": unmasked("namespace", text("namespace", namespace)),
             "weighting_strategy": choice(
                 "weighting_strategy", weighting_strategy, get_args(WeightingStrategy), optional=True
             ),

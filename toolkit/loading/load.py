@@ -22,6 +22,7 @@ from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputErro
 from toolkit.loading.identities import identities, keys
 from toolkit.loading.progress import Progress
 from toolkit.loading.work import Checkpoint, Piece, Work
+from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt
 from toolkit.tables.frames import to_frame
 
@@ -51,6 +52,11 @@ class Plan:
     key: tuple[str, ...]
     limit: int | None = None
     assumptions: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Mask our own tokens: snapshots and checkpoints are bound to a source and a scope."""
+        for name in ("source", "scope"):
+            object.__setattr__(self, name, masked_value(getattr(self, name)))
 
 
 class _Given(NamedTuple):

@@ -19,8 +19,10 @@ from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
 from toolkit.loading.vectors import unknown_namespace
+from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, half_of
 from toolkit.tables.frames import to_frame
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.matching import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
@@ -232,8 +234,8 @@ def ask(service: Service, asked: list[VectorQuery]) -> tuple[pd.DataFrame, list[
     )
     if any(one.exclude_self for one in asked):
         table = _without_selves(table, asked)
-    frame = to_frame(table)
-    frame.attrs["queries"] = [one.scope() for one in asked]
+    frame = to_frame(ColumnMasker(service.redactor).table(table))
+    frame.attrs["queries"] = masked_value([one.scope() for one in asked])
     return frame, mistakes
 
 

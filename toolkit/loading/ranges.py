@@ -21,6 +21,8 @@ from toolkit.loading.page_size import PAGE_BYTES, PageSize, TooLargeError
 from toolkit.loading.paging import walk
 from toolkit.loading.read_ahead import DEPTH, ReadAhead, Watch, side_by_side
 from toolkit.loading.work import Piece, Work
+from toolkit.redaction import Redactor
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
 KEY: Final = ("namespace", "id")
@@ -135,6 +137,8 @@ class RangeReader:
     info : IndexInfo
         What the index said before.
     include : Include
+    redactor : Redactor
+        Masks our own tokens.
     limit : int, optional
         Rows that are wanted at most, in all.
     connections : int
@@ -150,6 +154,7 @@ class RangeReader:
         info: IndexInfo,
         *,
         include: Include,
+        redactor: Redactor,
         limit: int | None = None,
         connections: int = 16,
         passes: int = 1,
@@ -159,6 +164,7 @@ class RangeReader:
         work.settles = True
         self._info = info
         self._include = include
+        self._masker = ColumnMasker(redactor)
         self._limit = limit
         self._passes = passes
         self._dimension = info.dimension or None
@@ -230,6 +236,7 @@ class RangeReader:
         )
         found = identities(table, KEY)
         reading.add(found, page, self._work.rows)
+        table = self._masker.table(table)
         return Piece(table=table, place=(reading.place,), found=found, asked_again=reading.number > 1)
 
     def _following(self, reading: _Reading) -> _Reading | None:

@@ -27,6 +27,7 @@ from toolkit.receipt import Receipt
 from toolkit.settings.service import Service, half_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
+from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
 Namespaces = str | Sequence[str]
@@ -246,12 +247,16 @@ def fetch_vectors(
     ('1 of 3 ids is not there', '1 id was asked for more than once')
     """
     half = half_of(service, "vector")
-    arguments.text("namespace", namespace)
+    arguments.unmasked("namespace", arguments.text("namespace", namespace))
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
     include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
-    asked = None if ids is None else arguments.texts("ids", ids, column="id")
+    asked = (
+        None
+        if ids is None
+        else [arguments.unmasked("ids", one) for one in arguments.texts("ids", ids, column="id")]
+    )
     if prefix is not None:
-        arguments.text("prefix", prefix, empty=False)
+        arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
     if (asked is None) == (prefix is None):
         raise InputError(
             "reading ids and prefix",
@@ -315,7 +320,7 @@ def fetch_vectors(
         notes=tuple(notes),
         complete=True,
     )
-    return to_frame(table, receipt)
+    return to_frame(ColumnMasker(service.redactor).table(table), receipt)
 
 
 def warn_unknown_namespace(namespace: str, info: IndexInfo, *, stacklevel: int) -> None:
@@ -413,6 +418,7 @@ def open_vectors(
             work,
             info,
             include=include,
+            redactor=service.redactor,
             limit=how.limit,
             connections=how.connections,
             passes=how.passes,
@@ -453,7 +459,8 @@ def _named(namespace: Namespaces) -> list[str] | None:
     """The namespaces named; None for all."""
     if isinstance(namespace, str) and namespace == "all":
         return None
-    names = list(dict.fromkeys(arguments.texts("namespace", namespace, empty=True)))
+    given = arguments.texts("namespace", namespace, empty=True)
+    names = list(dict.fromkeys(arguments.unmasked("namespace", one) for one in given))
     if not names:
         raise arguments.wrong("namespace", namespace, "a namespace, several, or 'all'")
     return names
@@ -463,7 +470,8 @@ def _disjoint(prefix: Prefixes) -> list[str | None]:
     """The prefixes without those that another one covers, so that no row is in two ranges."""
     if prefix is None:
         return [None]
-    found = list(dict.fromkeys(arguments.texts("prefix", prefix, empty=True)))
+    given = arguments.texts("prefix", prefix, empty=True)
+    found = list(dict.fromkeys(arguments.unmasked("prefix", one) for one in given))
     if not found:
         raise arguments.wrong("prefix", prefix, "a prefix, several, or None for all ids")
     return [

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.version import __version__
 
@@ -88,7 +89,9 @@ class WireReader:
             return None
         entries = raws if isinstance(raws, list) else raws.messages
         ids = [entry.dlqId for entry in (named if isinstance(named, list) else named.messages)]
-        return WireEntries(ids, entries, [self._digest(raw) for raw in entries]) if all(ids) else None
+        if not all(ids) or is_in("\n".join(ids)):  # masked ids are the decoder's
+            return None
+        return WireEntries(ids, entries, [self._digest(raw) for raw in entries])
 
     def _digest(self, raw: msgspec.Raw) -> bytes:
         digest = self._keyed.copy()
