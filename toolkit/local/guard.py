@@ -16,8 +16,8 @@ from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from toolkit.local.answers import Refusal, refusal_body
-from toolkit.local.protocol import MAX_HEAD
 from toolkit.redaction import Secret
+from toolkit.serving import CALLER, MAX_HEAD
 
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may carry the token, beside the Authorization header."""
@@ -103,6 +103,9 @@ class Guard:
         # every one is compared, so that the time taken tells nothing
         right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
         scope[KNOWN] = any(right)
+        caller = scope.get("extensions", {}).get(CALLER)
+        if any(right) and caller is not None:
+            caller.admit()
         if right and not any(right):
             raise Refusal(
                 401, "token is not valid; got another one; expected the service's own in one of the places"

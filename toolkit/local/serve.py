@@ -31,6 +31,7 @@ from toolkit.local.queue.service import Queue
 from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.serving import ACCEPTED_AT_ONCE, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Puts sample history into a service that is about to start."""
@@ -68,7 +69,7 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
     _make_folder(folder)
     with _locked(folder):
         token, token_file = read_token(options.token_file or folder / "token")
-        listening = _listen(options.port)
+        listening = listen(options.port)
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
         try:
             registry = IndexRegistry(folder / "vectors", approximate_above=options.approximate_above)
@@ -139,6 +140,7 @@ def _serve(
 ) -> None:
     class Connection(Http):
         request_timeout = options.request_timeout
+        strangers = Strangers()
 
     server = uvicorn.Server(
         uvicorn.Config(
@@ -151,6 +153,7 @@ def _serve(
             ws="none",
             lifespan="on",
             timeout_graceful_shutdown=1,
+            backlog=ACCEPTED_AT_ONCE,
         )
     )
     address = f"http://127.0.0.1:{listening.getsockname()[1]}"
@@ -160,6 +163,7 @@ def _serve(
         while not server.started and not serving.done():  # noqa: ASYNC110 - uvicorn sets no event
             await asyncio.sleep(0.005)
         if server.started:
+            listen_longer(listening)
             line = {
                 "queue_url": address,
                 "vector_urls": {spec.name: f"{address}/vector/{spec.name}" for spec in registry.specs()},
@@ -204,24 +208,6 @@ def _faults(file: Path | None) -> FaultScript:
             expected="a JSON file as toolkit.local.faults describes it",
         ) from None
     return script
-
-
-def _listen(port: int) -> socket.socket:
-    # asyncio switches Nagle's delay off only for sockets that are TCP by name: 40 ms an answer otherwise
-    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listening.bind(("127.0.0.1", port))
-        listening.listen(1024)
-    except OSError as error:
-        listening.close()
-        raise LocalServiceError(
-            f"listening on port {port}",
-            got=str(error.strerror),
-            expected="a free port",
-            next_step="Use --port 0.",
-        ) from None
-    return listening
 
 
 def _make_folder(folder: Path) -> None:
