@@ -1,5 +1,8 @@
 """Syncing a DLQ in which nothing has changed, and opening a snapshot after a year of daily syncs.
 
+Each sync looks at every listed file before it trusts the rows that are stored. What this costs after a year, when
+there is a file a day, is measured as a part of a sync.
+
 .venv/bin/python tests/benchmarks/bench_snapshots.py [--entries 50000] [--rounds 5] [--quick]
 """
 
@@ -17,6 +20,9 @@ from replay import Listing, Parts, Respond, replaying
 
 import toolkit as tk
 from toolkit.demo.history import wire_entries
+from toolkit.snapshots.damage import damages
+from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.manifest import read_manifest
 
 SYNCS = 365
 A_DAY = 40
@@ -87,6 +93,15 @@ def main() -> None:
     year(30 if chosen.quick else SYNCS, chosen.rounds)
 
 
+def looked_at(path: str) -> int:
+    """Rows of the files that a sync sees to be there."""
+    folder = Folder(path)
+    manifest = read_manifest(folder)
+    if manifest is None or damages(folder, manifest):
+        raise SystemExit("the snapshot is not whole")
+    return manifest.rows
+
+
 def year(days: int, rounds: int) -> None:
     """Sync once for each day, then open and count."""
     with replaying(Year(days)) as server, tempfile.TemporaryDirectory() as folder:
@@ -102,10 +117,14 @@ def year(days: int, rounds: int) -> None:
             {
                 "scan_snapshot and count": lambda: tk.scan_snapshot(path).count_rows(),
                 "read_snapshot": lambda: len(tk.read_snapshot(path)),
+                "sync_failures": lambda: tk.sync_failures(service, path, progress=False).rows,
+                "looking at the files": lambda: looked_at(path),
             },
             rounds,
             days * A_DAY,
         )
+    looking = medians["looking at the files"] / medians["sync_failures"]
+    against("looking at the files / sync_failures", looking, at_most=0.1)
     against("opening and counting, seconds", medians["scan_snapshot and count"], at_most=1)
 
 
