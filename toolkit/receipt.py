@@ -7,11 +7,15 @@ from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import datetime
 from typing import Any, Final, Protocol
 
+import msgspec
+
 from toolkit.errors import InputError
 from toolkit.own_tokens import masked_value
 from toolkit.redaction import escape_html
 
 _LISTS: Final = ("assumptions", "notes", "reasons")
+_DEEPEST: Final = 50
+"""Levels of a scope: those that loaders write have three."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,10 +115,12 @@ class Receipt:
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
         """The receipt back from `to_dict`. Names it does not know, of a later version, are left out.
 
+        Receipts come from files that anybody may have written, so each value is checked by its type.
+
         Raises
         ------
         InputError
-            When a name is missing that every receipt has.
+            When a name is missing that every receipt has, or a value is of another type.
         """
         known = {item.name for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
@@ -123,9 +129,19 @@ class Receipt:
             raise InputError(
                 "reading a receipt", got=f"none of {', '.join(missing)}", expected="a whole receipt"
             )
-        for name in _LISTS:
-            plain[name] = tuple(plain.get(name) or ())
-        return cls(**plain)
+        plain |= {name: [] for name in _LISTS if not plain.get(name)}
+        try:
+            found = msgspec.convert(plain, cls)
+        except (msgspec.ValidationError, RecursionError) as error:
+            raise _unfit(str(error)) from None
+        for name in ("started_at", "ended_at"):
+            checked_instant(name, getattr(found, name))
+        if _depth(found.scope) > _DEEPEST:
+            raise _unfit(f"a scope nested more than {_DEEPEST} deep")
+        for name, value in vars(found).items():
+            if isinstance(value, int) and not 0 <= value < 1 << 63:
+                raise _unfit(f"{name} outside of 0 to 2⁶³ - 1")
+        return found
 
     @property
     def verdict(self) -> str:
@@ -158,6 +174,35 @@ class Receipt:
             if value not in (None, [], {}, "")
         )
         return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+
+
+def checked_instant(name: str, text: str) -> str:
+    """A time as receipts and manifests hold it, which has to be ISO 8601 with a time zone.
+
+    >>> checked_instant("started_at", "2026-03-01T12:00:00.000+00:00")
+    '2026-03-01T12:00:00.000+00:00'
+    """
+    try:
+        if datetime.fromisoformat(text).tzinfo is not None:
+            return text
+    except ValueError:
+        pass
+    raise _unfit(f"{text[:40]!r} for {name}")
+
+
+def _depth(value: Any, most: int = _DEEPEST) -> int:
+    """How deep lists and objects are nested; one more than `most` where it is deeper."""
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max((_depth(item, most - 1) for item in inner), default=0) if most >= 0 else 1
+
+
+def _unfit(got: str) -> InputError:
+    return InputError(
+        "reading a receipt",
+        got=got,
+        expected="a receipt as a load wrote it",
+        next_step="Load again, or read the snapshot that the toolkit wrote.",
+    )
 
 
 def _shown(value: Any) -> str:

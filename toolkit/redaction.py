@@ -12,6 +12,7 @@ as yesterday" can be seen, and nobody without the key can test a guess.
 
 from __future__ import annotations
 
+import ast
 import errno
 import hmac
 import os
@@ -55,6 +56,9 @@ DISPLAYED_HEADERS: Final = frozenset(
 
 MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
 """What a mask looks like."""
+
+_LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
+"""A text as `repr` writes it."""
 
 _MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
 
@@ -169,6 +173,13 @@ class Redactor:
         if "://" in text:
             text = URL.sub(lambda found: self.url(found[0]), self._user_info(text))
         return self._looks(text)
+
+    def code(self, code: str) -> str:
+        """Python code that `repr` made of values, with what looks like a secret in its texts masked.
+
+        Each text is masked alone: a mask that reached beyond the end of one would make code of the next.
+        """
+        return _LITERAL.sub(lambda found: repr(self.text(ast.literal_eval(found[0]))), code)
 
     def url(self, url: str) -> str:
         """The URL with user info, query values and fragment masked; host and path stay readable."""

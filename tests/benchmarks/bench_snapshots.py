@@ -1,7 +1,7 @@
 """Syncing a DLQ in which nothing has changed, and opening a snapshot after a year of daily syncs.
 
-Each sync looks at every listed file before it trusts the rows that are stored. What this costs after a year, when
-there is a file a day, is measured as a part of a sync.
+Each sync looks at every listed file before it trusts the rows that are stored. What this costs after a year,
+when there is a file a day, is measured as a part of a sync.
 
 .venv/bin/python tests/benchmarks/bench_snapshots.py [--entries 50000] [--rounds 5] [--quick]
 """

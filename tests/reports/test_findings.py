@@ -163,7 +163,7 @@ def test_code_asks_for_the_same(make, rows, options):
     code = report.to_dict()["code"]
     assert "chosen = tk.FailureFilter(since='2026-03-03T00:00:00.000Z', label=('eu', 'us'))" in code
     assert 'failures = tk.load_failures(service, chosen, kind="messages", limit=50)' in code
-    assert 'tk.failure_report(failures, retention="3d").save(' in code
+    assert "tk.failure_report(failures, retention='3d').save(" in code
     compile(code, "report", "exec")
 
 

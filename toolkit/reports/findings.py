@@ -129,6 +129,9 @@ def find(
     clean = Cleaner(redactor)
     overview = failure_overview(failures)
     receipt = receipt_of(failures)
+    for one in (receipt, receipt_of(previous)):
+        if one is not None:
+            _chosen(one.scope, now)
     trend = charts.trend
     worst_share = overview.worst_count / overview.count if overview.count else None
     found: dict[str, Any] = {
@@ -314,7 +317,7 @@ def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner
 def _codes(retention: str) -> dict[str, str]:
     return {
         "trend": 'tk.plot_failure_trend(failures, by="workflow_url", top=5)',
-        "expiry": f'tk.plot_expiry(failures, "{retention}")\n\ntk.count_expiring(failures, "{retention}")',
+        "expiry": f"tk.plot_expiry(failures, {retention!r})\n\ntk.count_expiring(failures, {retention!r})",
         "matrix": "tk.plot_failure_matrix(failures)",
         "calendar": "tk.plot_failure_calendar(failures)",
         "error_texts": "tk.count_errors(failures)",
@@ -325,22 +328,28 @@ def _codes(retention: str) -> dict[str, str]:
     }
 
 
+def _chosen(scope: Mapping[str, Any], now: datetime) -> FailureFilter:
+    """The filter of a load; `InputError` where its receipt holds something else, as an edited file may."""
+    parts = {name: scope[name] for name in signature(FailureFilter).parameters if scope.get(name)}
+    return FailureFilter(**parts, now=now)
+
+
 def _code(receipt: Receipt | None, compared: bool, retention: str, now: datetime, clean: Cleaner) -> str:  # noqa: FBT001 - private
     scope = clean.value(receipt.scope) if receipt else {}
     lines = ["import toolkit as tk", "", "service = tk.connect()"]
     arguments = "service"
-    parts = {name: scope[name] for name in signature(FailureFilter).parameters if scope.get(name)}
-    if parts:
-        lines.append(f"chosen = {FailureFilter(**parts, now=now).to_code()}")
+    chosen = _chosen(scope, now)
+    if not chosen.is_empty:
+        lines.append(f"chosen = {chosen.to_code()}")
         arguments += ", chosen"
     if scope.get("kind") == "messages":
         arguments += ', kind="messages"'
     if receipt is not None and receipt.limit is not None:
-        arguments += f", limit={receipt.limit}"
+        arguments += f", limit={receipt.limit!r}"
     lines.append(f"failures = tk.load_failures({arguments})")
     options = ""
     if compared:
         lines.append('previous = tk.read_snapshot("snapshots/failures")  # or another frame to compare with')
         options = ", previous"
-    lines.append(f'tk.failure_report(failures{options}, retention="{retention}").save("failure-report.html")')
+    lines.append(f'tk.failure_report(failures{options}, retention={retention!r}).save("failure-report.html")')
     return "\n".join(lines)

@@ -16,8 +16,9 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from toolkit.errors import SnapshotDamagedError
+from toolkit.errors import InputError, SnapshotDamagedError
 from toolkit.own_tokens import masked
+from toolkit.receipt import checked_instant
 from toolkit.snapshots.datafiles import opened
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import DATA_NAME, SCHEMA_VERSION, Kind, ListedFile
@@ -25,6 +26,8 @@ from toolkit.snapshots.manifest import DATA_NAME, SCHEMA_VERSION, Kind, ListedFi
 CHECKPOINT: Final = "_checkpoint.json"
 RESTING_NAME: Final = r"_checkpoint-\d{6,}-[0-9a-f]{16}\.(?:arrow|bin)"
 _DRAFT_NAME: Final = r"_part-\d{6,}-[0-9a-f]{16}\.parquet\.[0-9a-f]{16}\.tmp"
+
+_Whole = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 
 VERSION: Final = 1
 MOST_AGE: Final = timedelta(days=1)
@@ -121,9 +124,40 @@ def read_checkpoint(folder: Folder) -> Resting | str | None:
     try:
         if _VERSION.decode(body).version != VERSION:
             return "of another version of the toolkit"
-        return _RESTING.decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        resting = _RESTING.decode(body)
+        for name, text in (("began_at", resting.began_at), ("written_at", resting.written_at)):
+            checked_instant(name, text)
+        checked_instant("started_at", msgspec.convert(resting.counts, _Counts).started_at)
+        msgspec.convert(resting.position, _Position)
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
         return "damaged"
+    return resting
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    """What the counts of a load have to be (`toolkit.loading.work.Work.counts`)."""
+
+    started_at: str
+    resumed: _Whole = 0
+    pages: _Whole = 0
+    requests: _Whole = 0
+    bytes: _Whole = 0
+    windows: _Whole = 0
+    filtered_here: _Whole = 0
+    reread: _Whole = 0
+    duplicates: _Whole = 0
+    unsettled: list[str] = []
+    notes: list[str] = []
+
+
+class _Position(msgspec.Struct, frozen=True):
+    """What the position of a load has to be: of the DLQ in windows, or of vectors in ranges."""
+
+    passes: _Whole = msgspec.field(name="pass", default=1)
+    alone: bool = False
+    done: list[tuple[int | None, int | None]] = []
+    open: list[tuple[int | None, int | None, str | None, _Whole, _Whole, bool, bool, _Whole]] = []
+    ranges: list[tuple[str, str, _Whole, str | None, _Whole, _Whole]] = []
 
 
 class _Version(msgspec.Struct, frozen=True):

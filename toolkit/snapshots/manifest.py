@@ -12,7 +12,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from toolkit.errors import SnapshotDamagedError, SnapshotError
+from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
+from toolkit.receipt import Receipt, checked_instant
 from toolkit.snapshots.folder import Folder
 from toolkit.version import __version__
 
@@ -37,7 +38,8 @@ DAYS: Final = "first_seen"
 DATA_NAME: Final = r"(?:first_seen/\d{4}-\d\d-\d\d/)?part-\d{6,}-[0-9a-f]{16}\.parquet"
 INDEX_NAME: Final = r"_index-\d{6,}-[0-9a-f]{16}\.bin"
 
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
+_Version = Annotated[int, msgspec.Meta(ge=1)]
 _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
@@ -84,8 +86,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         Receipts of the latest commits, the latest last.
     """
 
-    format: int
-    schema_version: int
+    format: _Version
+    schema_version: _Version
     kind: Kind
     generation: _Count
     source: str
@@ -155,7 +157,7 @@ def decode_manifest(folder: Folder, content: bytes) -> Manifest:
     doing = f"reading the manifest {MANIFEST!r} of the snapshot {folder}"
     try:
         envelope = _ENVELOPE.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise _damaged(doing, f"{len(content):,} bytes that are no manifest ({error})") from None
     if hashlib.sha256(bytes(envelope.manifest)).hexdigest() != envelope.sha256:
         raise _damaged(doing, "a text that does not have the hash it was written with")
@@ -170,9 +172,33 @@ def decode_manifest(folder: Folder, content: bytes) -> Manifest:
                 next_step="Upgrade: pip install --upgrade workflow-vector-toolkit (in a clone: git pull).",
             )
         manifest = _MANIFEST.decode(envelope.manifest)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        _check(manifest)
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError) as error:
         raise _damaged(doing, f"a manifest that breaks its own rules ({error})") from None
     return manifest
+
+
+def _check(manifest: Manifest) -> None:
+    """See that values which are more than their JSON type are what they have to be.
+
+    Raises
+    ------
+    InputError
+    """
+    checked_instant("written_at", manifest.written_at)
+    if manifest.complete_at is not None:
+        checked_instant("complete_at", manifest.complete_at)
+    for receipt in manifest.receipts:
+        Receipt.from_dict(receipt)
+    paths = [file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))]
+    repeated = {path for path in paths if paths.count(path) > 1} if len({*paths}) < len(paths) else set()
+    columns = manifest.scope.get("columns", [])
+    if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
+        raise InputError(
+            "reading a manifest",
+            got=f"{min(repeated)} twice" if repeated else "columns that are no list of names",
+            expected="each file once, and names of columns",
+        )
 
 
 class _Versions(msgspec.Struct, frozen=True):

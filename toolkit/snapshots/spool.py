@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import closing
-from typing import Final
+from typing import BinaryIO, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from toolkit.snapshots.checkpoint import RestingFile
 from toolkit.snapshots.commit import Change
+from toolkit.snapshots.datafiles import damaged
 
 WAITING_BYTES: Final = 64 << 20
 """Bytes of Arrow data that wait in memory at most."""
@@ -85,10 +86,19 @@ class Spool:
             if chosen is not None and not chosen[start : start + listed.rows].any():
                 start += listed.rows
                 continue
-            with self._change.folder.open(listed.path) as file, closing(pa.ipc.open_stream(file)) as stream:
-                for batch in stream:
+            with self._change.folder.open(listed.path) as file:
+                for batch in self._batches(listed, file):
                     yield start, pa.Table.from_batches([batch])
                     start += len(batch)
         for table in self._waiting:
             yield start, table
             start += table.num_rows
+
+    def _batches(self, listed: RestingFile, file: BinaryIO) -> Iterator[pa.RecordBatch]:
+        try:
+            with closing(pa.ipc.open_stream(file)) as stream:
+                if not stream.schema.equals(self._schema):
+                    raise damaged(self._change.folder, listed, "other columns or types", "those of the load")
+                yield from stream
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(self._change.folder, listed, str(error), "an Arrow stream") from None

@@ -266,7 +266,7 @@ class FailureFilterWidget(Panel):
         finally:
             self._showing = False
         self._offer()
-        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
+        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.code(self.to_code()))}</code>'
         self._count.value = note(self.matching(), "count")
         for choice in self.choices.values():
             masked = self._service is not None and any(_MASKED in text for text in choice.value)

@@ -181,7 +181,7 @@ class MetadataFilterWidget(Panel):
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
             self.say("The vectors loaded last are those of an earlier filter.")
-        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.text(self.to_code()))}</code>'
+        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.code(self.to_code()))}</code>'
         self._count.value = note(self.matching(), "count")
 
     def matching(self) -> str:

@@ -216,7 +216,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     # forms without a browser
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._redactor.text(self.to_code())})"
+        return f"{type(self).__name__}({self._redactor.code(self.to_code())})"
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         """What the forms without a widget show: rows, and a line about them."""
@@ -226,7 +226,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """The widget for whoever can draw it; text and a table of the first rows for all others."""
         frame, rows = self._static()
-        code = escape_html(self._redactor.text(self.to_code()))
+        code = escape_html(self._redactor.code(self.to_code()))
         table = static_table(frame, self._redactor)
         return {
             "text/plain": f"{self!r}: {rows}",

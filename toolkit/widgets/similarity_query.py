@@ -150,7 +150,7 @@ class SimilarityQueryWidget(Panel):
         return "None" if self.value is None else super().to_code()
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._redactor.text(self._short_code())})"
+        return f"{type(self).__name__}({self._redactor.code(self._short_code())})"
 
     def _short_code(self) -> str:
         code = self.to_code()
@@ -203,7 +203,7 @@ class SimilarityQueryWidget(Panel):
     def _reflect(self, question: Question | None) -> None:
         self.source.say(question)
         self.options.fits(by_text=question is not None and question.data is not None)
-        code = self._redactor.text(self._short_code())
+        code = self._redactor.code(self._short_code())
         self._code.value = f'<code class="tk-code">{escape_html(code)}</code>'
         frame, value = self._kept.frame, self.value
         if frame is not None and self._job is None and (value is None or value.scope() != scope(frame)):
