@@ -157,7 +157,7 @@ class _Position(msgspec.Struct, frozen=True):
     alone: bool = False
     done: list[tuple[int | None, int | None]] = []
     open: list[tuple[int | None, int | None, str | None, _Whole, _Whole, bool, bool, _Whole]] = []
-    ranges: list[tuple[str, str, _Whole, str | None, _Whole, _Whole]] = []
+    ranges: list[tuple[str, str | None, _Whole, str | None, _Whole, _Whole]] = []
 
 
 class _Version(msgspec.Struct, frozen=True):
