@@ -88,6 +88,8 @@ def test_its_html_escapes_every_value(text):
         .replace("</table>", "")
         .replace("<caption>", "")
         .replace("</caption>", "")
+        .replace("<span>", "")
+        .replace("</span>", "")
     )
     for tag in (
         '<tr><th scope="row" style="text-align:left">',

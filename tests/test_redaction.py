@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from toolkit import own_tokens
 from toolkit.errors import SettingsError, ToolkitError
-from toolkit.redaction import Redactor, Secret, escape_html, masking_key, visible
+from toolkit.redaction import Redactor, Secret, escape_attribute, escape_html, masking_key, visible
 from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 
 CANARY = "Zq7canary9XtR4vLm2"
@@ -467,6 +467,7 @@ def test_what_is_invisible_is_written_out(text, shown):
 
 def test_the_escaper_is_safe_in_content_and_in_both_kinds_of_quotes():
     """All five characters, and what is not text is made text first."""
+    assert escape_attribute("<a b='c' d=\"e\">&amp;") == escape_html("<a b='c' d=\"e\">&amp;")
     assert escape_html("<a b='c' d=\"e\">&amp;") == "&lt;a b=&#39;c&#39; d=&quot;e&quot;&gt;&amp;amp;"
     assert escape_html(5) == "5"
 
@@ -474,8 +475,17 @@ def test_the_escaper_is_safe_in_content_and_in_both_kinds_of_quotes():
 @given(st.text())
 def test_escaped_text_can_be_written_holds_no_markup_and_reads_back(text):
     """For any text: encodable, without the five characters bare, and a browser shows `visible(text)`."""
-    escaped = escape_html(text)
+    escaped = escape_attribute(text)
     escaped.encode()
     assert not set("<>\"'") & set(escaped)
     assert html.unescape(escaped) == visible(text) or "\r" in text
     assert not [sign for sign in visible(text) if ord(sign) in range(0x202A, 0x202F)]
+
+
+@given(st.text(st.sampled_from("$\\(<&a\x00")))
+def test_signs_that_begin_maths_are_alone_in_their_elements(text):
+    """In content, each dollar sign and backslash is an element's whole text; without those it is the same."""
+    parts = re.split("<(?:/|)span>", escape_html(text))
+    assert "".join(parts) == escape_attribute(text)
+    assert all(part in "$\\" or not {"$", "\\"} & {*part} for part in parts)
+    assert escape_html(text, inside="tspan") == escape_html(text).replace("span>", "tspan>")

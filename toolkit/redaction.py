@@ -318,10 +318,36 @@ def _visible_character(character: str) -> str:
     return character
 
 
-def escape_html(text: object) -> str:
-    """The one HTML escaper: for element content and for attribute values in quotes.
+_MATHS: Final = re.compile(r"[$\\]")
 
+
+def escape_html(text: object, *, inside: str = "span") -> str:
+    r"""The one HTML escaper, for the content of elements; for attribute values see `escape_attribute`.
+
+    Pages that show notebooks typeset TeX: JupyterLab, nbconvert and others turn ``$\href{…}{…}$`` into a
+    link and ``\color{white}`` into nothing. They look for a delimiter and its partner within one element, so
+    each ``$`` and backslash is put into one of its own. What is read and copied stays the same.
+
+    Parameters
+    ----------
+    text : object
+    inside : {"span", "tspan"}
+        The element around them; ``tspan`` in SVG.
+
+    Examples
+    --------
     >>> escape_html('<img src=x onerror="alert(1)">')
     '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
+    >>> escape_html("for $5 each")
+    'for <span>$</span>5 each'
+    """
+    return _MATHS.sub(lambda found: f"<{inside}>{found[0]}</{inside}>", escape_attribute(text))
+
+
+def escape_attribute(text: object) -> str:
+    """A text as the value of an attribute in quotes, or as what can hold no elements, such as a title.
+
+    >>> escape_attribute('a "b" for $5')
+    'a &quot;b&quot; for $5'
     """
     return visible(str(text)).translate(_ENTITIES)

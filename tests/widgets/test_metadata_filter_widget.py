@@ -326,7 +326,21 @@ def markup(panel):
     return found
 
 
-INSIDE = {"div", "details", "summary", "table", "thead", "tbody", "tr", "th", "td", "code", "pre", "mark"}
+INSIDE = {
+    "div",
+    "details",
+    "summary",
+    "table",
+    "thead",
+    "tbody",
+    "tr",
+    "th",
+    "td",
+    "code",
+    "pre",
+    "mark",
+    "span",
+}
 
 
 def test_hostile_texts_are_seen_as_text(seen):
@@ -356,6 +370,7 @@ def test_hostile_texts_are_seen_as_text(seen):
                 "tr",
                 "th",
                 "td",
+                "span",
             }
             assert static.attributes == set()
             if panel.editor.rows is not None:

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from toolkit.plots.style import FONT, Theme
-from toolkit.redaction import escape_html
+from toolkit.redaction import escape_attribute, escape_html
 
 _ELEMENTS: Final = frozenset({"svg", "g", "path", "defs", "use", "text", "tspan", "clipPath", "rect"})
 _IDS: Final = re.compile(r"url\(#([^)]+)\)")
@@ -63,7 +63,7 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
     body = "".join(_markup(child, ids, variables) for child in root)
     labels = f"{prefix}-title {prefix}-description"
     return (
-        f'<svg viewBox="{escape_html(root.attrib["viewBox"])}" role="img" aria-labelledby="{labels}"'
+        f'<svg viewBox="{escape_attribute(root.attrib["viewBox"])}" role="img" aria-labelledby="{labels}"'
         ' style="stroke-linejoin:round;stroke-linecap:butt">'
         f'<title id="{prefix}-title">{escape_html(title)}</title>'
         f'<desc id="{prefix}-description">{escape_html(description)}</desc>{body}</svg>'
@@ -158,13 +158,13 @@ def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str])
     tag = element.tag.rpartition("}")[2]
     if tag not in _ELEMENTS:  # style sheets and metadata would act on, or speak of, the whole page
         return ""
-    inner = escape_html(element.text) if tag in {"text", "tspan"} and element.text else ""
+    inner = escape_html(element.text, inside="tspan") if tag in {"text", "tspan"} and element.text else ""
     inner += "".join(_markup(child, ids, variables) for child in element)
     if not inner and tag in {"g", "defs"}:
         return ""
     plain = {name.rpartition("}")[2]: value for name, value in element.attrib.items()}
     attributes = "".join(
-        f' {name}="{escape_html(_value(name, value, ids, variables))}"' for name, value in plain.items()
+        f' {name}="{escape_attribute(_value(name, value, ids, variables))}"' for name, value in plain.items()
     )
     return f"<{tag}{attributes}>{inner}</{tag}>" if inner else f"<{tag}{attributes}/>"
 

@@ -14,7 +14,7 @@ from markupsafe import Markup
 
 from toolkit.analysis.calendar import WEEKDAYS
 from toolkit.analysis.wording import counted, moment, percent, short_number, span
-from toolkit.redaction import escape_html
+from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.charts import Charts
 from toolkit.reports.numbers import change_in_words
 from toolkit.reports.verdict import read_time
@@ -44,6 +44,7 @@ def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
         "exact": "{:,}".format,
         "size": lambda number: f"{short_number(number)}B",
         "breakable": _breakable,
+        "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
         "percent": percent,
         "moment": moment,
         "time": lambda text: moment(read_time(text)),
@@ -73,4 +74,5 @@ def _escaped(value: object) -> Markup:
 
 def _breakable(value: object) -> Markup:
     """A text that may also be broken behind a slash, where addresses are long."""
-    return Markup(re.sub("/(?!/)", "/<wbr>", str(_escaped(value))))  # noqa: S704 - escaped before
+    parts = re.split("(?<=/)(?!/)", "" if value is None else str(value))
+    return Markup("<wbr>".join(map(escape_html, parts)))  # noqa: S704 - escaped right here

@@ -11,7 +11,7 @@ from toolkit.redaction import visible
 from toolkit.reports.numbers import change_in_words
 from toolkit.reports.verdict import read_time
 
-_SIGNS: Final = re.compile(r"([\\`*_{}\[\]|~#!$])")
+_SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
 # what would begin a list or underline a heading; not the sign in a number or date
 _LIST: Final = re.compile(r"^(\d*)([-+=](?!\d)|(?<=\d)[.)])")
 _PLAIN_ID: Final = re.compile(r"[A-Za-z0-9_.:-]+")
@@ -21,11 +21,28 @@ _ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 def escape_markdown(value: object) -> str:
     r"""A text as it stands in a paragraph or table cell of Markdown: on one line, every sign taken literally.
 
+    A text that holds ``$`` or a backslash is written as code: pages typeset TeX in everything else, also
+    where Markdown has these signs escaped.
+
     >>> print(escape_markdown("a|b `c` <script>"))
     a\|b \`c\` &lt;script&gt;
+    >>> print(escape_markdown("for $5|$6"))
+    `for $5`\|`$6`
     """
     line = " ".join(visible("" if value is None else str(value)).split())
+    if "$" in line or "\\" in line:
+        # outside of code, because tables and paragraphs do not agree on what a pipe in code is
+        return r"\|".join(map(_as_code, line.split("|")))
     return _LIST.sub(r"\1\\\2", _SIGNS.sub(r"\\\1", line.translate(_ENTITIES)))
+
+
+def _as_code(text: str) -> str:
+    if not text.strip():
+        return text
+    fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    # a space at both ends is taken off, and keeps a backtick from the fence
+    pad = " " if text[0] in "` " or text[-1] in "` " else ""
+    return f"{fence}{pad}{text}{pad}{fence}"
 
 
 class _Code(str):

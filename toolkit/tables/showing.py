@@ -1,7 +1,10 @@
-"""How notebooks show the toolkit's frames: pandas' own table, its cells kept on one line.
+"""How notebooks show frames: pandas' own table, in which nothing is typeset as maths, its rows one line high.
 
-JupyterLab lets the text of cells wrap. With twenty columns, each as narrow as its longest word, an address or
-an error takes five lines and a row 90 pixels; pandas has no option for that.
+JupyterLab typesets TeX in the cells of frames, and an error text may hold a link or be hidden that way. That
+is turned off for all frames, because one that was grouped or merged no longer shows where it came from.
+
+JupyterLab lets the text of cells wrap, too. With twenty columns, each as narrow as its longest word, an
+address or an error takes five lines and a row 90 pixels; pandas has no option for that.
 """
 
 from __future__ import annotations
@@ -18,14 +21,15 @@ _STYLE: Final = (
 
 
 def frame_html(frame: pd.DataFrame) -> str | None:
-    """The frame as pandas writes it for notebooks; the toolkit's frames in rows of one line.
+    """The frame as pandas writes it for notebooks, without maths; the toolkit's frames in rows of one line.
 
-    >>> frame_html(pd.DataFrame({"n": [1]})) == pd.DataFrame({"n": [1]})._repr_html_()
+    >>> "mathjax_ignore" in frame_html(pd.DataFrame({"n": [1]}))
     True
     >>> "nowrap" in frame_html(pd.DataFrame({"dlq_id": ["a"]}))
     True
     """
-    found: str | None = frame._repr_html_()  # type: ignore[operator]
+    with pd.option_context("display.html.use_mathjax", False):
+        found: str | None = frame._repr_html_()  # type: ignore[operator]
     ours = "dlq_id" in frame.columns or "receipt" in frame.attrs
     return f'<div class="tk-frame">{_STYLE}{found}</div>' if found and ours else found
 

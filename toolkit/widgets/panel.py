@@ -62,6 +62,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
+        # what the controls draw is text from data, too, and pages made of notebooks are typeset as a whole
+        self.add_class("mathjax_ignore").add_class("tex2jax_ignore")
         self.set_trait("value", value)  # checked before what is kept gives way to it
         self._kept = kept(type(self).__name__, key, value)
         self.set_trait("value", self._kept.value)
