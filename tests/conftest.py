@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -102,8 +103,8 @@ class _Listening(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-@pytest.fixture
-def server() -> Iterator[ScriptedServer]:
+@contextmanager
+def listening() -> Iterator[ScriptedServer]:
     """A scripted server, listening."""
     script = ScriptedServer()
 
@@ -139,10 +140,19 @@ def server() -> Iterator[ScriptedServer]:
     thread = threading.Thread(target=http.serve_forever, kwargs={"poll_interval": 0.01})
     thread.start()
     script.url = f"http://127.0.0.1:{http.server_address[1]}"
-    yield script
-    http.shutdown()
-    http.server_close()
-    thread.join()
+    try:
+        yield script
+    finally:
+        http.shutdown()
+        http.server_close()
+        thread.join()
+
+
+@pytest.fixture
+def server() -> Iterator[ScriptedServer]:
+    """A scripted server of the test's own."""
+    with listening() as script:
+        yield script
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,7 @@ from typing import Any
 import pyarrow as pa
 
 from toolkit.errors import ProtocolError
+from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
 from toolkit.tables.failure_fields import BODIES, HEADERS, KNOWN, MOMENTS, NUMBERS, TEXTS, URLS, WHAT
@@ -19,6 +20,7 @@ from toolkit.tables.header_maps import header_column, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.text import (
+    base64_bytes,
     base64_text,
     clean,
     is_clean,
@@ -129,10 +131,17 @@ class _Page:
             text, raw, fits = text_and_bytes(entry.get(plain), entry.get(encoded))
             if not fits:
                 self._misfit(place, plain, entry.get(plain))
-                self._misfit(place, encoded, entry.get(encoded))
+                self._misfit(place, encoded, self._own_base64(entry.get(encoded)))
             texts.append(text)
             raws.append(raw)
         return texts, raws
+
+    def _own_base64(self, encoded: Any) -> Any:
+        """Base64 that goes into no column, without a token of ours in what it stands for."""
+        raw = base64_bytes(encoded) if isinstance(encoded, str) else None
+        if raw is None or self._redactor is None or not is_in(raw.decode("latin-1")):
+            return encoded
+        return base64_text(raw, self._redactor)
 
     def _labels(self, single: list[str | None]) -> list[list[str]]:
         """The labels; the deprecated single one where only it is there."""

@@ -1,0 +1,384 @@
+"""Canaries: secrets planted in every field that a service can send, in every spelling.
+
+What is planted is made by construction: kinds of secrets by fields by spellings. A new kind is one entry of
+`KINDS`, a new field one of `FIELDS`, a new spelling one of `SPELLINGS`; the tests then plant it and look for
+it everywhere.
+"""
+
+from __future__ import annotations
+
+import base64
+import html
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from html.entities import codepoint2name
+from typing import Any
+from urllib.parse import quote
+
+from toolkit.tables.failure_fields import BODIES, HEADERS, MOMENTS, NUMBERS, TEXTS, URLS
+
+QUEUE_TOKEN = "Zq7/canary+9XtR=4vLm~2kHw.8-Jd_3"
+VECTOR_TOKEN = "vT5\"k'Rn<Yb>8&Gs\\Qe{1}Lx|6$Pz^0(Uc)"
+SIGNING_KEY = "sig_Hd82mNcQ0fLz7Bw3Kt6Vx1Ry9Pj4Ga5S"
+
+_ESCAPES: dict[str, Callable[[str], str]] = {
+    "percent, upper case": lambda letter: f"%{ord(letter):02X}",
+    "percent, lower case": lambda letter: f"%{ord(letter):02x}",
+    "percent, twice": lambda letter: f"%25{ord(letter):02X}",
+    "percent, three times": lambda letter: f"%2525{ord(letter):02x}",
+    "percent with u": lambda letter: f"%u{ord(letter):04x}",
+    "JSON, lower case": lambda letter: f"\\u{ord(letter):04x}",
+    "JSON, upper case": lambda letter: f"\\u{ord(letter):04X}",
+    "JSON within JSON": lambda letter: f"\\\\u{ord(letter):04x}",
+    "JavaScript, braces": lambda letter: f"\\u{{{ord(letter):x}}}",
+    "backslash x": lambda letter: f"\\x{ord(letter):02x}",
+    "entity, decimal": lambda letter: f"&#{ord(letter)};",
+    "entity, zeros": lambda letter: f"&#{ord(letter):07};",
+    "entity, hexadecimal": lambda letter: f"&#x{ord(letter):x};",
+    "entity, upper case": lambda letter: f"&#X{ord(letter):X};",
+    "entity, twice": lambda letter: f"&amp;#x{ord(letter):x};",
+    "JSON as percent": lambda letter: f"%5Cu{ord(letter):04x}",
+    "percent as JSON": lambda letter: f"\\u0025{ord(letter):02x}",
+    "percent as entity": lambda letter: f"&#37;{ord(letter):02X}",
+    "entity as percent": lambda letter: f"%26%23{ord(letter)}%3B",
+    "entity as JSON": lambda letter: f"\\u0026#{ord(letter)};",
+}
+_WHICH: dict[str, Callable[[int, str], bool]] = {
+    "each": lambda _, __: True,
+    "signs": lambda _, letter: not letter.isalnum(),
+    "every other": lambda place, _: place % 2 == 0,
+    "the last but one": lambda place, _: place == 2,
+}
+
+
+def _escaped(secret: str, *, escape: Callable[[str], str], which: Callable[[int, str], bool]) -> str:
+    # places are counted from the end, so that "the last but one" is one
+    last = len(secret) - 1
+    return "".join(
+        escape(letter) if which(last - place, letter) else letter for place, letter in enumerate(secret)
+    )
+
+
+def _named(secret: str) -> str:
+    names = {number: name for number, name in codepoint2name.items() if number < 127} | {
+        ord("/"): "sol", ord("+"): "plus", ord("="): "equals", ord("_"): "lowbar", ord("."): "period",
+    }  # fmt: skip
+    return "".join(f"&{names[ord(letter)]};" if ord(letter) in names else letter for letter in secret)
+
+
+def _base64(secret: str, *, before: str, after: str, urlsafe: bool, padded: bool) -> str:
+    encode = base64.urlsafe_b64encode if urlsafe else base64.b64encode
+    text = encode(f"{before}{secret}{after}".encode()).decode()
+    return text if padded else text.rstrip("=")
+
+
+SPELLINGS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "in upper case": str.upper,
+    "in lower case": str.lower,
+    "URL": partial(quote, safe=""),
+    "URL, lower case": lambda secret: re.sub("%..", lambda found: found[0].lower(), quote(secret, safe="")),
+    "slashes": lambda secret: secret.replace("/", "\\/"),
+    "JSON string": lambda secret: json.dumps(secret)[1:-1],
+    "JSON string twice": lambda secret: json.dumps(json.dumps(secret))[3:-3],
+    "HTML": html.escape,
+    "named entities": _named,
+    "hexadecimal": lambda secret: secret.encode().hex(),
+    "hexadecimal, upper case": lambda secret: secret.encode().hex().upper(),
+    "a line of a header": lambda secret: f"authorization: Bearer {secret}",
+    "basic authorization": lambda secret: f"Basic {base64.b64encode(f'user:{secret}'.encode()).decode()}",
+    "base64, slashes": lambda secret: base64.b64encode(secret.encode()).decode().replace("/", "\\/"),
+    "base64, percent": lambda secret: quote(base64.b64encode(secret.encode()).decode(), safe=""),
+    "a query": lambda secret: f"https://app.example/?x=1&token={quote(secret, safe='')}&y=2",
+    "user info": lambda secret: f"https://user:{quote(secret, safe='')}@app.example/",
+    **{
+        f"{name}, {which}": partial(_escaped, escape=escape, which=chosen)
+        for name, escape in _ESCAPES.items()
+        for which, chosen in _WHICH.items()
+    },
+    **{
+        f"base64 after {len(before)} of {len(after)}{', URL' * urlsafe}{', padded' * padded}": partial(
+            _base64, before=before, after=after, urlsafe=urlsafe, padded=padded
+        )
+        for before in ("", "a", "ab", "abc")
+        for after in ("", "z")
+        for urlsafe in (False, True)
+        for padded in (False, True)
+    },
+}
+"""From the name of a spelling to what writes it."""
+
+WIRES: dict[str, Callable[[Any], bytes]] = {
+    "as it is": lambda value: json.dumps(value, ensure_ascii=False).encode(),
+    "each character escaped": lambda value: _wire(value, lambda letter: f"\\u{ord(letter):04x}").encode(),
+    "slashes escaped": lambda value: json.dumps(value).replace("/", "\\/").encode(),
+}
+"""How a row's JSON is written on the wire. All but the first are for plain secrets only."""
+
+
+def _wire(value: Any, escape: Callable[[str], str]) -> str:
+    """JSON whose texts and names are written with escapes."""
+    match value:
+        case str():
+            return f'"{"".join(map(escape, value))}"'
+        case dict():
+            return "{" + ",".join(f"{_wire(k, escape)}:{_wire(v, escape)}" for k, v in value.items()) + "}"
+        case list():
+            return "[" + ",".join(_wire(item, escape) for item in value) + "]"
+    return json.dumps(value)
+
+
+@dataclass(frozen=True)
+class Field:
+    """A place in a row.
+
+    Attributes
+    ----------
+    put : callable
+        The members of a row that hold a text.
+    pages : str
+        Rows of different sorts come on different pages, as one that is not as specified has its whole page
+        read in another way; so has one whose id or name holds a token.
+    """
+
+    name: str
+    put: Callable[[str], dict[str, Any]]
+    pages: str = "as specified"
+
+
+def _one(name: str, form: str = "{}", pages: str = "as specified") -> Field:
+    return Field(f"{name} {form}".strip("{} "), lambda text: {name: form.replace("{}", text)}, pages)
+
+
+def _b64(text: str, rest: bytes = b"") -> str:
+    return base64.b64encode(text.encode() + rest).decode()
+
+
+def _anywhere(known: Iterable[str]) -> Iterator[Field]:
+    """Places that any object of JSON has."""
+    for name in known:
+        yield Field(f"{name}, a list", lambda text, name=name: {name: [text, {"k": text}]}, "odd")
+        yield Field(f"{name}, an object", lambda text, name=name: {name: {"k": {f"n {text}": [text]}}}, "odd")
+    yield Field("an unknown field", lambda text: {"somethingNew": f"new {text}"})
+    yield Field("an unknown field, nested", lambda text: {"somethingNew": {"a": [{"b": f"deep {text}"}]}})
+    yield Field("an unknown name", lambda text: {f"name {text}": 1}, "names")
+    yield Field("an unknown name, nested", lambda text: {"somethingNew": {f"name {text}": {f"{text}": 2}}})
+
+
+_TEXT_FIELDS = (*TEXTS.values(), *URLS.values())
+FAILURE_FIELDS = (
+    Field("dlqId", lambda text: {"dlqId": f"id {text}"}, "ids"),
+    *(_one(name) for name in _TEXT_FIELDS),
+    *(_one(name, pages="odd") for name in (*NUMBERS.values(), *MOMENTS.values())),
+    *(_one(name, "https://app.example/{}/x") for name in URLS.values()),
+    *(_one(name, "https://app.example/?a={}&b=1") for name in URLS.values()),
+    *(_one(plain) for plain, _ in BODIES.values()),
+    *(Field(f"{p} as JSON", lambda text, p=p: {p: json.dumps({"error": text})}) for p, _ in BODIES.values()),
+    *(Field(f"{p}, JSON name", lambda text, p=p: {p: json.dumps({text: 1})}) for p, _ in BODIES.values()),
+    *(Field(f"{p} as HTML", lambda text, p=p: {p: f"<p a='{text}'>{text}</p>"}) for p, _ in BODIES.values()),
+    *(Field(f"{e} of text", lambda text, e=e: {e: _b64(text)}) for _, e in BODIES.values()),
+    *(Field(f"{e} of bytes", lambda text, e=e: {e: _b64(text, b"\xff\x00")}) for _, e in BODIES.values()),
+    *(_one(encoded, pages="odd") for _, encoded in BODIES.values()),
+    *(Field(f"{h} value", lambda text, h=h: {h: {"X-Some": ["a", f"b {text}"]}}) for h in HEADERS.values()),
+    *(Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}, "names") for h in HEADERS.values()),
+    *(Field(f"{h} secret", lambda text, h=h: {h: {"Authorization": [text]}}) for h in HEADERS.values()),
+    *(Field(f"{h} text", lambda text, h=h: {h: {"X-Some": text}}, "odd") for h in HEADERS.values()),
+    Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
+    *_anywhere(("workflowUrl", "responseStatus", "responseBody", "header", "labels")),
+)
+RUN_FIELDS = (
+    Field("workflowRunId", lambda text: {"workflowRunId": f"run {text}"}),
+    *(_one(name) for name in ("workflowUrl", "workflowState", "dlqId", "workflowRunCreatedAt")),
+    Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
+    *_anywhere(("workflowState", "labels")),
+)
+CALLBACK_FIELDS = (
+    *(
+        _one(name)
+        for name in (
+            "sourceMessageId", "dlqId", "topicName", "endpointName", "url", "method", "scheduleId",
+            "callerIP", "status", "createdAt", "body",
+        )
+    ),
+    *(Field(f"{name} of text", lambda text, n=name: {n: _b64(text)}) for name in ("body", "sourceBody")),
+    *(Field(f"{h} value", lambda text, h=h: {h: {"X-A": [f"b {text}"]}}) for h in ("header", "sourceHeader")),
+    *(Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}) for h in ("header", "sourceHeader")),
+    *_anywhere(("url", "status")),
+)  # fmt: skip
+VECTOR_FIELDS = (
+    Field("id", lambda text: {"id": f"id {text}"}),
+    Field("data", lambda text: {"data": f"data {text}"}),
+    Field("metadata value", lambda text: {"metadata": {"a": f"m {text}"}}),
+    Field("metadata name", lambda text: {"metadata": {f"m {text}": 1}}),
+    Field("metadata, nested", lambda text: {"metadata": {"a": [{"b": {text: text}}]}}),
+    Field("metadata, text", lambda text: {"metadata": text}),
+    Field("vector", lambda text: {"vector": [text]}),
+    Field("sparse vector", lambda text: {"sparseVector": {"indices": [text], "values": [text]}}),
+    Field("an unknown name", lambda text: {f"name {text}": text}),
+)
+FIELDS = {
+    "failures": FAILURE_FIELDS,
+    "runs": RUN_FIELDS,
+    "callbacks": CALLBACK_FIELDS,
+    "vectors": VECTOR_FIELDS,
+    "namespaces": (Field("namespace", lambda text: {"namespace": f"n {text}"}),),
+}
+"""From what is loaded to the places in its rows."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of secret.
+
+    Attributes
+    ----------
+    secret : callable
+        The secret of the so-manieth canary of its kind; our own tokens are one.
+    form : str
+        How it stands in a field: with what it is known by, in the place of ``{}`` the secret.
+    spellings : tuple of str
+        Names of `SPELLINGS` in which the promise holds.
+    kept : callable
+        Given what is loaded, the field and the sink: whether it stays readable there, by promise.
+    """
+
+    name: str
+    secret: Callable[[int], str]
+    form: str = "{}"
+    spellings: tuple[str, ...] = tuple(SPELLINGS)
+    kept: Callable[[str, str, str], bool] = lambda *_: False
+
+
+_OPEN = 400  # rows that may get another canary
+_FEWER = tuple(
+    name for name in SPELLINGS if not name.endswith(("every other", "last but one", "URL, padded"))
+)
+KINDS = (
+    Kind("the queue's token", lambda _: QUEUE_TOKEN),
+    Kind("the index's token", lambda _: VECTOR_TOKEN, spellings=_FEWER),
+    Kind("a signing key", lambda _: SIGNING_KEY, spellings=_FEWER),
+)
+
+
+@dataclass(frozen=True)
+class Canary:
+    """One secret, in one field, in one spelling."""
+
+    kind: Kind
+    field: Field
+    spelling: str
+    wire: str
+    number: int
+
+    @property
+    def secret(self) -> str:
+        """What must not show."""
+        return self.kind.secret(self.number)
+
+    @property
+    def members(self) -> dict[str, Any]:
+        """What it puts into a row."""
+        return self.field.put(self.kind.form.replace("{}", SPELLINGS[self.spelling](self.secret)))
+
+    def __str__(self) -> str:
+        return f"{self.number}: {self.kind.name} in {self.field.name}, {self.spelling}, {self.wire}"
+
+
+def planted(what: str, kinds: Iterable[Kind] = KINDS) -> list[Canary]:
+    """Every canary that the rows of something loaded hold."""
+    found: list[Canary] = []
+    for kind in kinds:
+        for field in FIELDS[what]:
+            for spelling in kind.spellings:
+                for wire in WIRES if spelling == "plain" else ("as it is",):
+                    found.append(Canary(kind, field, spelling, wire, len(found)))
+    return found
+
+
+def rows(canaries: Iterable[Canary], identity: str) -> dict[str, list[bytes]]:
+    """Rows on the wire, by the sort of page they come on: in each the canaries that have other members."""
+    waiting: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for canary in canaries:
+        members = canary.members
+        open_rows = waiting.setdefault((canary.field.pages, canary.wire), [])
+        for row in open_rows[-_OPEN:]:
+            # a row has a body as text or as base64
+            if not {name.removesuffix("Base64") for name in row} & {
+                one.removesuffix("Base64") for one in members
+            }:
+                row.update(members)
+                break
+        else:
+            open_rows.append(dict(members))
+    found: dict[str, list[bytes]] = {}
+    number = 0
+    for (pages, wire), several in waiting.items():
+        for row in several:
+            number += 1
+            # two spellings may come to the same text
+            row[identity] = f"{row.get(identity, 'row')} {number}"
+            found.setdefault(pages, []).append(WIRES[wire](row))
+    return found
+
+
+_ANY_ESCAPE = re.compile(
+    r"&(?:#[xX][0-9a-fA-F]{1,8}|#[0-9]{1,8}|[a-zA-Z]{2,8});?|%u00[0-9a-fA-F]{2}|%[0-9a-fA-F]{2}"
+    r"|\\+u00[0-9a-fA-F]{2}|\\+u\{[0-9a-fA-F]{1,4}\}|\\+x[0-9a-fA-F]{2}|\\+[\"'/\\]"
+)
+_WINDOW = 12  # characters of a secret that are too much of it
+
+
+def readings(text: str) -> Iterator[str]:
+    """The text as it is, and as it reads when its escapes are read, once and again."""
+    yield text
+    for _ in range(8):
+        read = _ANY_ESCAPE.sub(_read, text)
+        if read == text:
+            return
+        yield read
+        text = read
+
+
+def _read(found: re.Match[str]) -> str:
+    escape = found[0]
+    if escape[0] == "&":
+        return html.unescape(escape)
+    digits = re.search(r"(?:%u00|%|u00|u\{|x)([0-9a-fA-F]+)\}?\Z", escape)
+    return chr(int(digits[1], 16)) if digits else escape[-1]
+
+
+def _encoded(text: str) -> Iterator[str]:
+    """What runs of base64 and of hexadecimal digits stand for."""
+    for run in re.findall(r"[\w+/\-]{16,}", text, re.ASCII):
+        plain = run.replace("-", "+").replace("_", "/")
+        for start in range(4):
+            part = plain[start : start + (len(plain) - start) // 4 * 4]
+            yield base64.b64decode(part).decode("latin-1")
+    for run in re.findall(r"[0-9a-fA-F]{24,}", text):
+        for start in range(2):
+            part = run[start : start + (len(run) - start) // 2 * 2]
+            yield bytes.fromhex(part).decode("latin-1")
+
+
+def shown(text: str, secrets: Iterable[str]) -> dict[str, str]:
+    """The secrets that a text shows, whatever it writes them like, each with what stands around it."""
+    wanted = {secret: _windows(secret) for secret in dict.fromkeys(secrets)}
+    found: dict[str, str] = {}
+    for reading in readings(text):
+        for part in (reading, "\n".join(_encoded(reading))):
+            lower = part.lower()
+            for secret, windows in wanted.items():
+                for window in windows:
+                    if secret not in found and (place := lower.find(window)) >= 0:
+                        found[secret] = part[max(0, place - 100) : place + 100]
+    return found
+
+
+def _windows(secret: str) -> list[str]:
+    lower = secret.lower()
+    return [lower[place : place + _WINDOW] for place in range(0, len(lower) - _WINDOW + 1, 4)] + [
+        lower[-_WINDOW:]
+    ]
