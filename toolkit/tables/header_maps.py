@@ -195,8 +195,10 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         return None
 
     missing = np.zeros(len(raws), bool)
-    if any(b"null" in gap for gap in distinct):
-        missing[:] = [bytes(row) == b"null" for row in raws]
+    for kind, gap in enumerate(distinct):
+        # what lies between the ends of two rows in a gap is a row without any text: null, or empty
+        for place, between in enumerate(gap.split(_ROW)[1:-1]):
+            missing[row[kinds == kind] - gap.count(_ROW) + 1 + place] = b"null" in between
     inner = slice(1, -2)  # without the texts of the fences; the text behind gap 1 is piece 4
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
