@@ -11,17 +11,21 @@ from __future__ import annotations
 import asyncio
 import http
 import json
+import logging
 import socket
 import sys
+import threading
+import time
 from typing import TYPE_CHECKING, Any, Final
 
 import h11
+import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from toolkit.errors import LocalServiceError
 
 if TYPE_CHECKING:
-    from starlette.types import Receive, Scope, Send
+    from starlette.types import ASGIApp, Receive, Scope, Send
 
 HOST: Final = "127.0.0.1"
 """The one address that is listened on."""
@@ -45,6 +49,9 @@ _QUEUE: Final = 1024  # connections that wait in the system's queue
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
 _LINGER: Final = 1.0  # seconds in which a sender may still read why it was refused
+
+_log = logging.getLogger(__name__)
+_log.setLevel(logging.ERROR)  # not what callers do wrong: they are told
 
 
 class Strangers:
@@ -90,6 +97,7 @@ class BoundedHttp(H11Protocol):
     def __init__(self, **arguments: Any) -> None:
         super().__init__(**arguments)
         self.conn = h11.Connection(h11.SERVER, MAX_HEAD)
+        self.logger = _log
         self._arriving: asyncio.TimerHandle | None = None
         self._began = 0.0
         self._leaving = False
@@ -218,6 +226,67 @@ class BoundedHttp(H11Protocol):
         else:
             wanted = f"expected all of it within {self._allowed:g} s"
             self.refuse(408, f"request did not arrive; got a part of it; {wanted}")
+
+
+class Background:
+    """A server in a thread of its own, with an event loop of its own; `close` ends it.
+
+    Parameters
+    ----------
+    app : ASGI application
+    listening : socket.socket
+        From `listen`; closed with the server.
+    name : str
+        Of the thread.
+    connections : int
+        Of callers that are not known, at most.
+    request_timeout : float
+        Seconds within which a request must have arrived.
+    """
+
+    def __init__(
+        self, app: ASGIApp, listening: socket.socket, *, name: str, connections: int, request_timeout: float
+    ) -> None:
+        class Connection(BoundedHttp):
+            strangers = Strangers(connections)
+
+        Connection.request_timeout = request_timeout
+        self._server = _Server(
+            uvicorn.Config(
+                app,
+                http=Connection,
+                loop="asyncio",
+                lifespan="off",
+                ws="none",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                timeout_graceful_shutdown=1,
+                backlog=ACCEPTED_AT_ONCE,
+            )
+        )
+        self._thread = threading.Thread(
+            target=self._server.run, kwargs={"sockets": [listening]}, name=name, daemon=True
+        )
+        self._thread.start()
+        while not self._server.started and self._thread.is_alive():
+            time.sleep(0.001)
+        listen_longer(listening)
+
+    def close(self) -> None:
+        """Stop listening, end every connection, and wait for the thread."""
+        self._server.should_exit = True
+        self._thread.join()
+
+
+class _Server(uvicorn.Server):
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Cut what is under way first: nobody waits for callers that may be slow on purpose."""
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, BoundedHttp):
+                connection.drop()
+        await super().shutdown(sockets)
 
 
 def listen(port: int) -> socket.socket:

@@ -265,10 +265,12 @@ def test_what_is_no_callback_is_refused_and_the_receiver_lives_on():
         start = b"POST /callbacks HTTP/1.1\r\nHost: x\r\n"
         for headers, status in (
             (b"", b"411"),
-            (b"Content-Length: -1\r\n", b"411"),
-            (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"411"),
+            (b"Content-Length: -1\r\n", b"400"),
+            (b"Content-Length: 2\r\nContent-Length: 3\r\n", b"400"),
+            (b"Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", b"411"),
             (b"Content-Length: 99999999\r\n", b"413"),
-            (b"Content-Length: " + b"9" * 5_000 + b"\r\n", b"413"),
+            (b"Content-Length: " + b"9" * 20 + b"\r\n", b"413"),
+            (b"Content-Length: " + b"9" * 5_000 + b"\r\n", b"400"),
         ):
             assert raw_request(receiver, start + headers + b"\r\n").split()[1] == status
         assert raw_request(receiver, start + b"Content-Length: 10\r\n\r\n{}") == b""
@@ -311,8 +313,10 @@ def test_many_senders_at_once_lose_nothing():
 def test_a_receiver_listens_on_this_machine_alone_and_says_when_its_port_is_taken():
     """The address is 127.0.0.1; a second receiver on the same port is a typed error."""
     with CallbackReceiver() as receiver:
-        host, port = receiver._server.server_address
-        assert host == "127.0.0.1"
+        port = receiver._port
+        assert receiver.url.startswith(f"http://127.0.0.1:{port}/")
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
         with pytest.raises(LocalServiceError, match=str(port)):
             CallbackReceiver(port=port).start()
 

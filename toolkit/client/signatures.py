@@ -62,6 +62,9 @@ class ReplayGuard:
     def __len__(self) -> int:
         return len(self._seen)
 
+    def __contains__(self, token_id: object) -> bool:
+        return token_id in self._seen
+
     def __repr__(self) -> str:
         return f"ReplayGuard({len(self)} remembered)"
 
@@ -144,8 +147,6 @@ def verify_signature(
 
     Sources: RFC 7519 (JWT), RFC 7515 (JWS); HS256 keys of 32 bytes or more: RFC 7518, section 3.2.
     """
-    keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
-    moment = _unix_seconds(now)
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InputError(
             _DOING,
@@ -153,25 +154,11 @@ def verify_signature(
             expected="the raw bytes",
             next_step="Hand over the request's body before it is parsed.",
         )
-    if not isinstance(url, str) or not url:
-        raise InputError(_DOING, got=f"url={url!r}", expected="the address that was published")
-    if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
-        raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
-    text("issuer", issuer)
     if seen is not None:
         instance("seen", seen, ReplayGuard, "a ReplayGuard")
-    _check_header(signature)
-    claims = _signed_claims(signature, keys)
-    _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
-    if not hmac.compare_digest(
-        claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
-    ):
-        raise SignatureError(
-            _DOING,
-            got="a signature for another address",
-            expected="the address given as url=",
-            next_step="Give the address exactly as it was published, also behind a proxy.",
-        )
+    keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
+    moment = _unix_seconds(now)
+    claims = verify_claims(signature, url=url, keys=keys, now=moment, leeway=leeway, issuer=issuer)
     if not _same_hash(claims["body"], bytes(body)):
         raise SignatureError(
             _DOING,
@@ -186,6 +173,39 @@ def verify_signature(
         # within the leeway an expired signature is still accepted, so it is remembered that much longer
         if not seen.is_new(token_id, until=claims["exp"] + leeway, now=moment):
             raise SignatureError(_DOING, got="a signature that was used before", expected="a new one")
+    return claims
+
+
+def verify_claims(
+    signature: str,
+    *,
+    url: str,
+    keys: Sequence[Secret | str] | Service,
+    region: str | None = None,
+    now: float | datetime | None = None,
+    leeway: float = 5.0,
+    issuer: str = "Upstash",
+) -> dict[str, Any]:
+    """Verify what can be verified before the body has come, and return the claims; see `verify_signature`."""
+    keys = signing_keys(keys, region)
+    moment = _unix_seconds(now)
+    if not isinstance(url, str) or not url:
+        raise InputError(_DOING, got=f"url={url!r}", expected="the address that was published")
+    if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
+        raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
+    text("issuer", issuer)
+    _check_header(signature)
+    claims = _signed_claims(signature, keys)
+    _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
+    if not hmac.compare_digest(
+        claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
+    ):
+        raise SignatureError(
+            _DOING,
+            got="a signature for another address",
+            expected="the address given as url=",
+            next_step="Give the address exactly as it was published, also behind a proxy.",
+        )
     return claims
 
 

@@ -1,37 +1,68 @@
-"""A small HTTP server on this machine that callbacks can be sent to, for notebooks and tests."""
+"""A small HTTP server on this machine that callbacks can be sent to, for notebooks and tests.
+
+Whoever can reach the port, also through a tunnel, costs no more than `CallbackReceiver` says: a signature is
+verified before the body is read, as far as that is possible, and bodies that arrive share a bounded memory.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from threading import Condition, Thread
-from typing import Any, Final, Self
+from threading import Condition
+from typing import TYPE_CHECKING, Final, Self
 
 import msgspec
 
 from toolkit.arguments import instance, text, whole, wrong
-from toolkit.client.signatures import ReplayGuard, region_in, signature_in, verify_signature
-from toolkit.errors import InputError, LocalServiceError, SignatureError, ToolkitError
+from toolkit.client.signatures import (
+    ReplayGuard,
+    region_in,
+    signature_in,
+    verify_claims,
+    verify_signature,
+)
+from toolkit.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service
 from toolkit.tables.callbacks import ReceivedCallback, callback_fields
 
+if TYPE_CHECKING:
+    from starlette.types import Receive, Scope, Send
+
+    from toolkit.serving import Background, BoundedHttp
+
 _HOST: Final = "127.0.0.1"
+_METHODS: Final = ("POST", "PUT", "PATCH")
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _MOST_BYTES_KEPT: Final = 512 * 1024 * 1024
-_PATIENCE: Final = 15.0  # seconds a sender may be silent
-_POLL: Final = 0.05  # seconds within which closing takes effect
+_MOST_ARRIVING: Final = 32 * 1024 * 1024  # of bodies that are not small
+_SMALL: Final = 256 * 1024  # what one connection may hold in any case: half of all that may arrive, together
+_MOST_WAITING: Final = 64
+_MOST_ODD: Final = 1024 * 1024  # reading what is no strict JSON takes many times its size
+_MOST_CONNECTIONS: Final = 128
+_PATIENCE: Final = 15.0  # seconds for a whole request
+
+
+class _Object(msgspec.Struct):
+    """Any JSON object. Its members are read, and not kept."""
+
+
+_read_object: Final = msgspec.json.Decoder(_Object).decode
 
 
 class CallbackReceiver:
     """Receives callbacks on this machine and keeps their bodies in memory, for `load_callbacks`.
 
     With a service that knows its signing keys, every request must carry a signature that verifies, once, with
-    the keys of the region that its ``Upstash-Region`` names, where they are known; others are answered 401.
-    Without keys, whoever can reach the port can send; ``verified`` is then null. A callback that was answered
-    200 is kept. When there is no more room, callbacks are answered 503, so that the service tries again.
+    the keys of the region that its ``Upstash-Region`` names, where they are known; others get a 401, without
+    their body being read. Without keys, whoever can reach the port can send; ``verified`` is then null. A
+    callback that got a 200 is kept. When there is no more room, callbacks get a 503: the service retries.
+
+    It needs uvicorn (the extra ``[local]``), and serves in a thread with an event loop of its own.
 
     Parameters
     ----------
@@ -40,7 +71,8 @@ class CallbackReceiver:
     port : int
         0 takes a free one.
     keep : int
-        Callbacks kept at most; their bodies also have 16 MB each and 512 MB together at most.
+        Callbacks kept at most. A body has 16 MB at most; all of them, those that still arrive included, have
+        512 MB together, and those that still arrive 64 MB.
     path : str
         Where callbacks are expected.
     public_url : str, optional
@@ -62,7 +94,12 @@ class CallbackReceiver:
     InputError
         For options that cannot be used.
     LocalServiceError
-        On entering, when the port cannot be had.
+        On entering, when the port cannot be had, or uvicorn is not installed.
+
+    Notes
+    -----
+    A request must have arrived within 15 s, its head within 10 s. Of callers that have shown no signature,
+    128 connections are kept; beyond that the oldest is closed.
 
     Examples
     --------
@@ -106,9 +143,8 @@ class CallbackReceiver:
         self._seen = ReplayGuard()
         self._changed = Condition()
         self._kept: list[ReceivedCallback] = []
-        self._size = 0
-        self._server: ThreadingHTTPServer | None = None
-        self._thread: Thread | None = None
+        self._size = 0  # of what is kept, and of what has room to arrive
+        self._serving: Background | None = None
 
     def start(self) -> Self:
         """Listen, in a thread of its own. ``with`` does it too.
@@ -118,33 +154,35 @@ class CallbackReceiver:
         LocalServiceError
             When the port is taken.
         """
-        if self._server is None:
+        if self._serving is None:
             try:
-                self._server = _Server((_HOST, self._port), _handler(self))
-            except OSError as error:
-                reason = error.strerror
+                from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
+            except ImportError as error:
+                missing = error.name
             else:
-                self._port = self._server.server_address[1]
-                self._thread = Thread(
-                    target=self._server.serve_forever, name="callback-receiver", daemon=True
+                listening = listen(self._port)
+                self._port = listening.getsockname()[1]
+                self._serving = Background(
+                    _Application(self),
+                    listening,
+                    name="callback-receiver",
+                    connections=_MOST_CONNECTIONS,
+                    request_timeout=_PATIENCE,
                 )
-                self._thread.start()
                 return self
             raise LocalServiceError(
-                f"listening on port {self._port} of this machine",
-                got=str(reason),
-                expected="a free port",
-                next_step="Leave port=0: a free one is taken.",
+                "receiving callbacks",
+                got=f"no module {missing}",
+                expected="the HTTP server that receives them",
+                next_step="Install it: pip install uvicorn.",
             )
         return self
 
     def close(self) -> None:
-        """Stop listening. What was received stays."""
-        server, self._server = self._server, None
-        if server is not None and self._thread is not None:
-            server.shutdown()
-            server.server_close()
-            self._thread.join()
+        """Stop listening, and end what has not arrived. What was received stays."""
+        serving, self._serving = self._serving, None
+        if serving is not None:
+            serving.close()
 
     def __enter__(self) -> Self:
         return self.start()
@@ -184,8 +222,8 @@ class CallbackReceiver:
     def clear(self) -> None:
         """Forget what was received, and make room. Signatures stay remembered."""
         with self._changed:
+            self._size -= sum(len(callback.body) for callback in self._kept)
             self._kept.clear()
-            self._size = 0
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -202,89 +240,175 @@ class CallbackReceiver:
         counts = [f"{len(self)} received"]
         counts += [f"{self.refused} refused"] if self.refused else []
         counts += [f"{self.turned_away} turned away"] if self.turned_away else []
-        state = [] if self._server else ["closed"] if self._port else []
+        state = [] if self._serving else ["closed"] if self._port else []
         return f"CallbackReceiver({', '.join([repr(url), *counts, *state, signatures])})"
 
-    def _take(self, path: str, headers: list[tuple[str, str]], body: bytes) -> tuple[int, str | None]:
-        """Judge one request: the status to answer, and what is wrong."""
-        if path.partition("?")[0] != self._path:
-            return 404, f"callbacks are expected at {self._path}"
-        moment = self._clock()
+    def _check_head(self, headers: list[tuple[str, str]], moment: float) -> None:
+        """Verify what a signature says, before the body is read.
+
+        Raises
+        ------
+        SignatureError
+        """
+        if not self._half:
+            return
+        signature = signature_in(headers)
+        if signature is None:
+            raise SignatureError("verifying a signature", got="none", expected="one signature header")
+        keys = self._half.keys_of(region_in(headers))
+        claims = verify_claims(signature, url=self.url, keys=keys, now=moment)
+        token_id = claims.get("jti")
+        if isinstance(token_id, str) and token_id in self._seen:
+            raise SignatureError(
+                "verifying a signature", got="a signature that was used before", expected="a new one"
+            )
+
+    def _reserve(self, length: int) -> bool:
+        """Whether there is room for a body of this length; then it is taken."""
+        with self._changed:
+            if len(self._kept) >= self._keep or self._size + length > _MOST_BYTES_KEPT:
+                self.turned_away += 1
+                return False
+            self._size += length
+            return True
+
+    def _release(self, length: int) -> None:
+        """Give back room that was taken for a body that is not kept."""
+        with self._changed:
+            self._size -= length
+
+    def _take(self, headers: list[tuple[str, str]], body: bytes, moment: float) -> tuple[int, str | None]:
+        """Judge one request, for whose body there is room: the status of the response, and what is wrong."""
         try:
             if self._half:
-                signature = signature_in(headers)
-                if signature is None:
-                    raise SignatureError("verifying a signature", got="none", expected="one signature header")
-                keys = self._half.keys_of(region_in(headers))
+                signature, keys = signature_in(headers) or "", self._half.keys_of(region_in(headers))
                 verify_signature(signature, body, url=self.url, keys=keys, now=moment, seen=self._seen)
-            callback_fields(body)
+            _check_body(body)
         except ToolkitError as error:
-            with self._changed:
-                self.refused += 1
-                self.last_refusal = str(error)
-            return (401 if isinstance(error, SignatureError) else 400), str(error)
+            return self._refused(error)
+        whole_ms = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
         with self._changed:
-            if len(self._kept) >= self._keep or self._size + len(body) > _MOST_BYTES_KEPT:
+            if len(self._kept) >= self._keep:  # others came first
                 self.turned_away += 1
                 return 503, "there is no more room"
-            whole_ms = datetime.fromtimestamp(round(moment * 1000) / 1000, UTC)
             self._kept.append(
                 ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._half else None)
             )
-            self._size += len(body)
             self._changed.notify_all()
         return 200, None
 
+    def _refused(self, error: ToolkitError) -> tuple[int, str]:
+        with self._changed:
+            self.refused += 1
+            self.last_refusal = str(error)
+        return (401 if isinstance(error, SignatureError) else 400), str(error)
 
-class _Server(ThreadingHTTPServer):
-    request_queue_size = 128
 
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Say nothing on standard error: a sender that went away is answered by nobody."""
+class _Application:
+    """The ASGI application of a receiver: one callback a connection."""
+
+    def __init__(self, receiver: CallbackReceiver) -> None:
+        self._receiver = receiver
+        self._arriving = self._waiting = 0
+        self._changed = asyncio.Condition()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Take a callback, or say why not."""
+        caller: BoundedHttp = scope["extensions"]["toolkit.caller"]
+        receiver, moment = self._receiver, self._receiver._clock()  # noqa: SLF001 - its own
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
+        if scope["method"] not in _METHODS:
+            caller.refuse(405, "callbacks are sent with POST", f"allow: {', '.join(_METHODS)}")
+            return
+        if scope["raw_path"].decode("ascii") != receiver._path:  # noqa: SLF001
+            caller.refuse(404, f"callbacks are expected at {receiver._path}")  # noqa: SLF001
+            return
+        stated = dict(headers)
+        if "content-length" not in stated or "transfer-encoding" in stated:
+            caller.refuse(411, "a body of a stated length is expected")
+            return
+        length = int(stated["content-length"])  # a number of few digits: h11 has seen to it
+        if length > _MOST_BYTES:
+            caller.refuse(413, f"a body has at most {_MOST_BYTES} bytes")
+            return
+        try:
+            receiver._check_head(headers, moment)  # noqa: SLF001
+        except ToolkitError as error:
+            caller.refuse(*receiver._refused(error))  # noqa: SLF001
+            return
+        if receiver._half:  # noqa: SLF001
+            caller.admit()
+        async with self._room(length) as granted:
+            if not granted or not receiver._reserve(length):  # noqa: SLF001
+                caller.refuse(503, "there is no more room")
+                return
+            status, problem = 0, None
+            try:
+                body = await _whole(receive)
+                if body is None:
+                    return
+                status, problem = receiver._take(headers, body, moment)  # noqa: SLF001
+            finally:
+                if status != 200:  # noqa: PLR2004 - kept
+                    receiver._release(length)  # noqa: SLF001
+        content = json.dumps({"error": problem} if problem else {}).encode()
+        head = [
+            (b"content-type", b"application/json"),
+            (b"content-length", b"%d" % len(content)),
+            (b"connection", b"close"),
+        ]
+        await send({"type": "http.response.start", "status": status, "headers": head})
+        await send({"type": "http.response.body", "body": content})
+
+    @asynccontextmanager
+    async def _room(self, length: int) -> AsyncIterator[bool]:
+        """Wait until a body may arrive beside the others; False where too many wait.
+
+        Its sender is held up meanwhile by TCP.
+        """
+        if length <= _SMALL:
+            yield True
+            return
+        async with self._changed:
+            if self._waiting >= _MOST_WAITING:
+                yield False
+                return
+            self._waiting += 1
+            try:
+                await self._changed.wait_for(lambda: self._arriving + length <= _MOST_ARRIVING)
+            finally:
+                self._waiting -= 1
+            self._arriving += length
+        try:
+            yield True
+        finally:
+            async with self._changed:
+                self._arriving -= length
+                self._changed.notify_all()
 
 
-def _handler(receiver: CallbackReceiver) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        server_version = "toolkit"
-        sys_version = ""
-        timeout = _PATIENCE
+async def _whole(receive: Receive) -> bytes | None:
+    """The body; None when its sender went away, or took too long."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        body += message["body"]
+        if not message["more_body"]:
+            return bytes(body)
 
-        def do_POST(self) -> None:
-            """Take a callback."""
-            lengths = set(self.headers.get_all("Content-Length") or ())
-            length = lengths.pop() if len(lengths) == 1 else ""
-            if not (length.isascii() and length.isdigit()) or self.headers.get("Transfer-Encoding"):
-                self._answer(411, "a body of a stated length is expected")
-            elif len(length) > 9 or int(length) > _MOST_BYTES:  # noqa: PLR2004 - digits of a large number
-                self._answer(413, f"a body has at most {_MOST_BYTES} bytes")
-            else:
-                body = self.rfile.read(int(length))
-                if len(body) == int(length):
-                    self._answer(*receiver._take(self.path, self.headers.items(), body))  # noqa: SLF001 - its own
 
-        do_PUT = do_PATCH = do_POST  # noqa: N815 - the names the server looks for
-
-        def do_GET(self) -> None:
-            """Refuse what is no callback."""
-            self._answer(405, "callbacks are sent with POST")
-
-        do_HEAD = do_DELETE = do_OPTIONS = do_GET  # noqa: N815
-
-        def _answer(self, status: int, problem: str | None) -> None:
-            content = msgspec.json.encode({"error": problem} if problem else {})
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(content)))
-            self.send_header("Connection", "close")
-            if status == 405:  # noqa: PLR2004 - method not allowed
-                self.send_header("Allow", "POST, PUT, PATCH")
-            self.end_headers()
-            if self.command != "HEAD":
-                self.wfile.write(content)
-            self.close_connection = True
-
-        def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it overrides
-            """Write no access log: addresses may carry secrets."""
-
-    return Handler
+def _check_body(body: bytes) -> None:
+    """Refuse what is no JSON object, without making values of all of it."""
+    try:
+        _read_object(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        if len(body) <= _MOST_ODD:
+            callback_fields(body)
+            return
+        raise ProtocolError(
+            "reading a callback body",
+            got=f"{len(body):,} bytes that are no JSON object ({type(error).__name__})",
+            expected="a JSON object",
+        ) from None
