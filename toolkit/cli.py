@@ -38,6 +38,7 @@ from toolkit.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.redaction import visible
+from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
 from toolkit.version import __version__
 
@@ -462,7 +463,7 @@ def _query(given: argparse.Namespace) -> int:
     for rank, found, score, text, metadata in zip(*columns, strict=True):
         data = mask(text) if isinstance(text, str) else None
         if given.json:
-            parsed = json.loads(metadata) if isinstance(metadata, str) else None
+            parsed = json_value(metadata) if isinstance(metadata, str) else None
             hit = {"rank": rank, "id": found, "score": score, "data": data, "metadata": _masked(parsed, mask)}
             _say(json.dumps(hit))
         else:

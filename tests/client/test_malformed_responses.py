@@ -11,7 +11,7 @@ import toolkit as tk
 from toolkit.client import failures, messages, vectors
 from toolkit.client.retry import RetryPolicy
 from toolkit.client.transport import Transport
-from toolkit.errors import MalformedResponseError
+from toolkit.errors import BadRequestError, MalformedResponseError
 
 HIT = b'{"id": "a", "score": 0.5}'
 INFO = {
@@ -102,6 +102,145 @@ def test_what_stays_unreadable_is_an_error_after_bounded_tries(server, name):
     ):
         read(transport)
     assert len(server.asked) == 3
+
+
+TWICE = {
+    "a page of the DLQ": (
+        b'{"messages": [{"dlqId": "a"}], "cursor": "x", "cursor": ""}',
+        b'{"cursor": "x", "messages": [{"dlqId": "a"}], "cursor": ""}',
+        b'{"messages": [], "n": 1, "messages": [{"dlqId": "a"}]}',
+        b'{"messages": [{"dlqId": "a", "odd": NaN}], "messages": []}',
+        b'{"messages": [{"dlqId": "\xff"}], "\\u006dessages": [], "n": 1}',
+    ),
+    "a page of runs": (
+        b'{"runs":[{"workflowRunId":"a"}],"runs":[],"cursor":""}',
+        b'{"runs":[],"cursor":"x","cursor":""}',
+        b'{"runs":[],"cursor":"x","c\\u0075rsor":""}',
+    ),
+    "a page of vectors": (
+        b'{"result": {"nextCursor": "", "vectors": [{"id": "a", "vector": [1, 2]}], "vectors": []}}',
+        b'{"result": {"nextCursor": "7", "vectors": [], "nextCursor": ""}}',
+        b'{"result":{"nextCursor":"","vectors":[{"id":"a"}]},"result":{"nextCursor":"","vectors":[]}}',
+    ),
+    "vectors by ids": (b'{"result": [{"id": "a"}], "result": []}', b'{"result":[],"result":[{"id":"a"}]}'),
+    "a query": (b'{"result": [], "result": []}',),
+    "a batch of queries": (b'{"result": [[], []], "result": [[], []]}',),
+    "what the index is": (
+        b'{"result": {"dimension": 2, "dimension": 3}}',
+        b'{"result": {"namespaces": {"a": {}, "a": {}}}}',
+        b'{"result": {}, "result": {}}',
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_a_name_that_comes_twice_in_an_envelope_is_malformed(server, name):
+    """However it is spelt and wherever it stands: asked for again, and then an error that names it."""
+    half, read, body = READS[name]
+    for bad in TWICE[name]:
+        server.json(bad)
+        server.json(body)
+        with opened(server.service(), half, 2) as transport:
+            read(transport)
+        assert server.queue == []
+        server.always(bad)
+        with (
+            opened(server.service(), half, 2) as transport,
+            pytest.raises(
+                MalformedResponseError, match=r"got '\w+' twice in one object; expected each name once"
+            ),
+        ):
+            read(transport)
+
+
+def test_a_name_that_comes_twice_in_a_small_response_is_malformed(server):
+    """Which of two ids is meant, nobody can tell."""
+    server.always(b'{"workflowRunId": "a", "workflowRunId": "b"}')
+    with pytest.raises(MalformedResponseError, match="'workflowRunId' twice in one object"):
+        tk.resume_failures(server.service(), "a", confirm=True)
+
+
+def test_a_name_twice_in_an_error_leaves_its_status(server):
+    """The status says what happened, whatever the message is."""
+    server.json(b'{"error": "one", "error": "two"}', status=400)
+    with pytest.raises(BadRequestError) as caught:
+        tk.list_namespaces(server.service())
+    assert caught.value.status == 400
+
+
+@pytest.mark.parametrize("cursor", ["x" * 5_000, "x" * 1_000_000])
+def test_a_cursor_has_a_bounded_length(server, cursor):
+    """It goes into an address: one of a megabyte is malformed, not a name for a place."""
+    for name, body in (
+        ("a page of the DLQ", {"messages": [], "cursor": cursor}),
+        ("a page of runs", {"runs": [], "cursor": cursor}),
+        ("a page of vectors", {"result": {"nextCursor": cursor, "vectors": []}}),
+    ):
+        half, read, _ = READS[name]
+        server.always(json.dumps(body).encode())
+        with (
+            opened(server.service(), half, 2) as transport,
+            pytest.raises(
+                MalformedResponseError, match=r"ursor' of \d+,\d+.* characters; expected at most 4,096"
+            ),
+        ):
+            read(transport)
+
+
+def test_a_cursor_that_cannot_be_sent_is_malformed(server):
+    """Bytes that are not UTF-8 can be put into no address."""
+    server.always(b'{"messages": [], "cursor": "\xff"}')
+    with (
+        opened(server.service(), "queue", 2) as transport,
+        pytest.raises(MalformedResponseError, match="not UTF-8"),
+    ):
+        failures.list_page(transport, tk.FailureFilter(), cursor=None)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("names", "got"), [([5], "a number among"), ({"a": 1}, "an object under")])
+def test_namespaces_that_are_no_text_are_a_typed_error(server, names, got):
+    """The error says what stands where a name is expected."""
+    server.always(json.dumps({"result": names}).encode())
+    with pytest.raises(
+        MalformedResponseError, match=rf"listing namespaces .*got {got}.*expected an array of names"
+    ):
+        tk.list_namespaces(server.service())
+
+
+ODD_VALUES = [
+    "[]",
+    "[1]",
+    '{"a": 1}',
+    "null",
+    "true",
+    '"5"',
+    "1.5",
+    "-1",
+    "7" * 5_000,
+    "[" * 2_000 + "]" * 2_000,
+]
+
+
+@pytest.mark.parametrize("value", ODD_VALUES)
+def test_odd_values_in_small_responses_are_typed_errors(server, value):
+    """Lists, objects, null, text, fractions, endless digits, deep nesting for an id or object."""
+    service = server.service()
+    whole = f'{{"workflowRunId": {value}, "result": {value}}}'
+    for body in (whole, value):
+        server.always(body.encode())
+        if body == whole and value == '"5"':
+            assert tk.resume_failures(service, "a", confirm=True) == {"a": "5"}
+        else:
+            with pytest.raises(MalformedResponseError, match="expected"):
+                tk.resume_failures(service, "a", confirm=True)
+        if body == whole and value == '{"a": 1}':
+            continue
+        with (
+            opened(service, "vector", 1) as transport,
+            pytest.raises(MalformedResponseError, match="expected"),
+        ):
+            vectors.read_info(transport)
 
 
 def test_a_write_that_is_idempotent_is_retried_and_one_that_is_not_is_not(server):

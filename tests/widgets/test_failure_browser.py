@@ -374,3 +374,10 @@ def test_a_key_keeps_the_view(failures, request):
     again = FailureBrowser(failures, key=key)
     assert again.value == FailureView(search="pay", selected=["dlq_1"])
     assert again.frame()["dlq_id"].tolist() == ["dlq_1"]
+
+
+def test_a_text_that_was_cut_is_coloured_as_one_to_its_end():
+    """Thousands of escaped quotes in it are not looked at again, each as if a text began there."""
+    markup = coloured(json.dumps({"a": '"' * 300_000}), REDACT)
+    assert markup.count('class="tk-text"') == 1
+    assert "more characters" in markup

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Literal
+from typing import Final, Literal
 from urllib.parse import quote
-
-import msgspec
 
 from toolkit.arguments import choice, shown, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
-from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.request import Answer, Request
+from toolkit.client.shapes import a_count, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
@@ -288,7 +287,7 @@ def _run_again(
             path=_path("workflows", how, dlq_id),
             repeatable=False,
         )
-        return _run_id(request, transport.send(request))
+        return a_text(request, "workflowRunId", small(request, transport.send(request)), required=True)
 
     return _each(service, ids, run)
 
@@ -349,23 +348,6 @@ def _warn(message: str) -> None:
     warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
 
 
-def _value(request: Request, answer: Answer) -> dict[str, Any]:
-    try:
-        return msgspec.json.decode(answer.body, type=dict[str, Any])
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        not_as_specified(request, got=repr(answer.body[:60]), expected="a JSON object")
-
-
 def _deleted(request: Request, answer: Answer) -> tuple[int, int]:
     """How many entries were deleted, and in how many tries."""
-    value = _value(request, answer).get("deleted")
-    if not isinstance(value, int) or isinstance(value, bool):
-        not_as_specified(request, got=f"'deleted' of {value!r}", expected="a whole number")
-    return value, answer.tries
-
-
-def _run_id(request: Request, answer: Answer) -> str:
-    value = _value(request, answer).get("workflowRunId")
-    if not isinstance(value, str):
-        not_as_specified(request, got="no 'workflowRunId'", expected="the id of the new run")
-    return value
+    return a_count(request, "deleted", small(request, answer), required=True), answer.tries

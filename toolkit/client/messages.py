@@ -6,10 +6,8 @@ import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 from urllib.parse import urlsplit
-
-import msgspec
 
 from toolkit.arguments import flag, instance, mapping, text
 from toolkit.client.publish_headers import (
@@ -28,7 +26,8 @@ from toolkit.client.publish_headers import (
     refused,
     web_address,
 )
-from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.request import Answer, Request
+from toolkit.client.shapes import a_text, small
 from toolkit.client.transport import Transport
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, half_of
@@ -261,15 +260,11 @@ def publish(
 
 
 def _published(request: Request, answer: Answer) -> Published:
-    try:
-        found = _PUBLISH.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = None
-    if found is None or not found.messageId:
-        not_as_specified(
-            request, got=f"{answer.status} without a message id", expected="an object with 'messageId'"
-        )
-    return Published(message_id=found.messageId, deduplicated=found.deduplicated)
+    found = small(request, answer)
+    return Published(
+        message_id=a_text(request, "messageId", found, required=True),
+        deduplicated=found.get("deduplicated") is True,
+    )
 
 
 def start_run(
@@ -332,29 +327,10 @@ def start_run(
     )
     with Transport(base, redactor=redactor or Redactor()) as transport:
         answer = transport.send(request)
-    try:
-        found = _STARTED.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = None
-    if found is None or not found.workflowRunId:
-        not_as_specified(
-            request,
-            got=f"{answer.status} without a run id",
-            expected="an object with 'workflowRunId'",
-            next_step="Is this the address of a workflow endpoint?",
-        )
-    return found.workflowRunId
-
-
-class _Publish(msgspec.Struct):
-    messageId: str  # noqa: N815 - the wire's name
-    deduplicated: bool = False
-
-
-class _Started(msgspec.Struct):
-    workflowRunId: str  # noqa: N815 - the wire's name
-
-
-# made here, because the first look at a struct is not safe when several threads take it at once
-_PUBLISH: Final = msgspec.json.Decoder(_Publish)
-_STARTED: Final = msgspec.json.Decoder(_Started)
+    return a_text(
+        request,
+        "workflowRunId",
+        small(request, answer),
+        required=True,
+        next_step="Is this the address of a workflow endpoint?",
+    )

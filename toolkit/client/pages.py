@@ -1,24 +1,24 @@
 """A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
 
-The envelope is found at the ends of a page, which is then handed on whole, or by the strict reader, without
-building values. Where an application's bytes make that one refuse (lone surrogates, NaN), the lenient one
-reads the same page and writes the rows again with every oddity kept as an escape, so that the tables decide
-what to do with it.
+The envelope is found at the ends of a page, which is then handed on whole, or by taking the page apart. Rows
+are handed on as the bytes that came, whatever an application put into them: the tables decide what to do
+with it.
 """
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
 from toolkit.client.dense import CUT, cut_vectors
-from toolkit.client.members import elements, members
+from toolkit.client.members import elements, members, read
 from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.shapes import envelope, kind_of, names, not_json
+from toolkit.errors import MalformedResponseError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,40 +51,14 @@ class Page:
         return _EMPTY.match(self.rows) is not None
 
 
-class _Listing(msgspec.Struct):
-    messages: msgspec.Raw
-    cursor: str | None = None
-
-
-class _Runs(msgspec.Struct):
-    runs: msgspec.Raw
-    cursor: str | None = None
-
-
-class _Range(msgspec.Struct):
-    vectors: msgspec.Raw
-    nextCursor: str | None = None  # noqa: N815 - the wire's name
-
-
-class _RangeResult(msgspec.Struct):
-    result: _Range
-
-
-class _Result(msgspec.Struct):
-    result: msgspec.Raw
-
-
 _BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
 _END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
+MOST_CURSOR: Final = 4_096
+"""Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
+
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
-# made here, because the first look at a struct is not safe when several threads take it at once
-_LISTING: Final = msgspec.json.Decoder(_Listing)
-_RUNS: Final = msgspec.json.Decoder(_Runs)
-_RANGE: Final = msgspec.json.Decoder(_RangeResult)
-_RESULT: Final = msgspec.json.Decoder(_Result)
-_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -92,56 +66,60 @@ def failures_page(request: Request, answer: Answer) -> Page:
     """The page of a DLQ listing.
 
     A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is handed on
-    whole, unread: whatever lies in between, if it is JSON then this is its cursor, and the decoder sees
-    whether it is. A truncated response has no such end, except where it was cut right behind an array and a
-    ``cursor`` inside an entry. Every other response is checked as a whole.
+    whole, unread: whatever lies in between, if it is one array then this is its cursor, and the decoder sees
+    whether it is (`listed`). A truncated response has no such end, except where it was cut right behind an
+    array and a ``cursor`` inside an entry. Every other response is checked as a whole.
     """
     end = _END.search(answer.body, max(0, len(answer.body) - _LONGEST_END))
     if end is not None and _BEGINNING.match(answer.body):
         cursor = None if end[1] is None else end[1].decode()
         return Page(rows=answer.body, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
-    try:
-        found = _LISTING.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _lenient(request, answer, lenient_object(request, answer), "messages", "cursor")
-    return _page(request, answer, bytes(found.messages), found.cursor, "messages")
+    return _page(request, answer, envelope(request, answer.body), "messages", "cursor")
+
+
+def listed(rows: bytes) -> bytes | memoryview:
+    """The array of a DLQ page that was handed on whole; of other rows, the rows.
+
+    Whatever is read of such a page is read from this: an array that is not the only one of its name would be
+    more than one value, which no reader takes.
+    """
+    begin = _BEGINNING.match(rows)
+    end = _END.search(rows, max(0, len(rows) - _LONGEST_END)) if begin else None
+    return memoryview(rows)[begin.end() - 1 : end.start() + 1] if begin and end else rows
 
 
 def runs_page(request: Request, answer: Answer) -> Page:
     """The page of a run log."""
-    try:
-        found = _RUNS.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _lenient(request, answer, lenient_object(request, answer), "runs", "cursor")
-    return _page(request, answer, bytes(found.runs), found.cursor, "runs")
+    return _page(request, answer, envelope(request, answer.body), "runs", "cursor")
 
 
 def range_page(request: Request, answer: Answer) -> Page:
     """The page of a range over vectors, its dense vectors cut out of the rows."""
-    for body, cut in (cut_vectors(answer.body), (answer.body, ())):
+    body, cut = cut_vectors(answer.body)
+    if cut:
         try:
-            found = _RANGE.decode(body).result
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-            continue
-        rows = bytes(found.vectors)
-        if rows.count(CUT) == len(cut):
-            page = _page(request, answer, rows, found.nextCursor, "vectors")
-            return replace(page, cut=cut)
-    whole = lenient_object(request, answer).get("result")
-    if not isinstance(whole, Mapping):
-        not_as_specified(request, got=_shape(whole), expected="an object under 'result'")
-    page = _lenient(request, answer, whole, "vectors", "nextCursor")
-    outer, _ = members(answer.body.decode("utf-8", "surrogateescape"))
-    inner, _ = members(outer["result"])
-    return replace(page, rows=inner["vectors"].encode("utf-8", "surrogateescape"))
+            page = _range(request, answer, body)
+        except MalformedResponseError:
+            pass  # cut in the wrong place, or really malformed: the whole tells
+        else:
+            if page.rows.count(CUT) == len(cut):
+                return replace(page, cut=cut)
+    return _range(request, answer, answer.body)
+
+
+def _range(request: Request, answer: Answer, body: bytes) -> Page:
+    whole = envelope(request, body)
+    if "result" not in whole:
+        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
+    return _page(request, answer, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
 def entry_bytes(request: Request, answer: Answer) -> bytes:
     """A single JSON object, undecoded: an entry by its id."""
     try:
-        fields = _OBJECT.decode(answer.body)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        fields = lenient_object(request, answer)
+        fields, _ = members(answer.body.decode("utf-8", "surrogateescape"))
+    except ValueError:
+        not_json(request, answer.body, expected="an entry")
     if not fields:
         not_as_specified(request, got="an object of no fields", expected="an entry")
     return answer.body
@@ -149,14 +127,10 @@ def entry_bytes(request: Request, answer: Answer) -> bytes:
 
 def result_bytes(request: Request, answer: Answer) -> bytes:
     """The JSON under ``result``, undecoded."""
-    try:
-        return bytes(_RESULT.decode(answer.body).result)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        whole = lenient_object(request, answer)
+    whole = envelope(request, answer.body)
     if "result" not in whole:
-        not_as_specified(request, got=f"an object of {_names(whole)}", expected="an object with 'result'")
-    found, _ = members(answer.body.decode("utf-8", "surrogateescape"))
-    return found["result"].encode("utf-8", "surrogateescape")
+        not_as_specified(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
+    return whole["result"]
 
 
 def result_arrays(request: Request, answer: Answer, count: int | None = None) -> list[bytes]:
@@ -178,41 +152,28 @@ def result_arrays(request: Request, answer: Answer, count: int | None = None) ->
     return found
 
 
-def lenient_object(request: Request, answer: Answer) -> dict[str, Any]:
-    """The answer as a JSON object, odd text kept as surrogates and NaN kept as it is."""
-    try:
-        value = json.loads(answer.body.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError):
-        start = answer.body[:60].decode("utf-8", "replace")
-        not_as_specified(
-            request, got=f"{len(answer.body):,} bytes that are not JSON, starting {start!r}", expected="JSON"
-        )
-    if not isinstance(value, dict):
-        not_as_specified(request, got=_shape(value), expected="a JSON object")
-    return value
-
-
-def _page(request: Request, answer: Answer, rows: bytes, cursor: str | None, name: str) -> Page:
-    if not rows.lstrip().startswith(b"["):
-        not_as_specified(request, got=f"{name!r} of {rows[:40]!r}", expected=f"an array under {name!r}")
-    return Page(rows=rows, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
-
-
-def _lenient(request: Request, answer: Answer, whole: Mapping[str, Any], rows: str, cursor: str) -> Page:
-    if not isinstance(whole.get(rows), list):
-        got = _shape(whole[rows]) if rows in whole else f"an object of {_names(whole)}"
+def _page(request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
+    found = whole.get(rows)
+    if found is None or not found.startswith(b"["):
+        got = f"an object of {names(whole)}" if found is None else f"{rows!r} of {found[:40]!r}"
         not_as_specified(request, got=got, expected=f"an array under {rows!r}")
-    after = whole.get(cursor)
-    if after is not None and not isinstance(after, str):
-        not_as_specified(request, got=f"{cursor!r} of {_shape(after)}", expected="text or nothing")
-    raw = json.dumps(whole[rows]).encode()
-    return Page(rows=raw, cursor=after or None, size=len(answer.body), tries=answer.tries)
+    try:
+        after = read(whole.get(cursor, b"null"))
+    except ValueError:
+        not_as_specified(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
+    if not isinstance(after, str | None):
+        not_as_specified(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
+    if after and len(after) > MOST_CURSOR:
+        expected = f"at most {MOST_CURSOR:,}"
+        not_as_specified(request, got=f"{cursor!r} of {len(after):,} characters", expected=expected)
+    if after and not _is_utf8(after):
+        not_as_specified(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
+    return Page(rows=found, cursor=after or None, size=len(answer.body), tries=answer.tries)
 
 
-def _names(whole: Mapping[str, Any]) -> str:
-    return ", ".join(repr(name)[:40] for name in list(whole)[:5]) or "no fields"
-
-
-def _shape(value: Any) -> str:
-    kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
-    return kinds.get(type(value), "a number")
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

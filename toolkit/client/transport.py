@@ -9,7 +9,6 @@ it.
 
 from __future__ import annotations
 
-import json
 import logging
 import random
 import re
@@ -36,6 +35,7 @@ from urllib3.exceptions import (
 
 from toolkit.client.compression import ACCEPTED, CorruptError, UnknownEncodingError, decoded
 from toolkit.client.connections import Connections
+from toolkit.client.members import end_of
 from toolkit.client.request import Answer, Request
 from toolkit.client.retry import RetryPolicy
 from toolkit.client.statuses import MOST_SHOWN, status_error
@@ -478,11 +478,12 @@ def _cut(body: bytes) -> bool:
         return not body
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, RecursionError):
         # an application's odd text, which the strict reader refuses, or no end
+        text = body.decode("utf-8", "surrogateescape").strip()
         try:
-            json.loads(body.decode("utf-8", "surrogateescape"))
-        except (ValueError, RecursionError):
+            return end_of(text, 0) < len(text)
+        except ValueError:
             return True
     return False
 

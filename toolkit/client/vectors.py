@@ -14,6 +14,7 @@ import msgspec
 from toolkit.arguments import nearest, text, unmasked, wrong
 from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
 from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.client.shapes import a_count, a_text, an_object, kind_of, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery, numbers, sparse_vector
@@ -24,7 +25,6 @@ PREFIX_LIMIT: Final = 1000
 """Vectors a fetch by prefix returns at most (the specification's limit)."""
 
 _MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by this number
-_MOST_VECTORS: Final = (1 << 63) - 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,50 +104,22 @@ def read_info(transport: Transport) -> IndexInfo:
 
 
 def _info(request: Request, answer: Answer) -> IndexInfo:
-    value = _object(request, "result", _decoded(request, answer))
-    dense, sparse = (_object(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
-    spaces = _object(request, "namespaces", value.get("namespaces"))
+    value = an_object(request, "result", small(request, answer).get("result"), required=True)
+    dense, sparse = (an_object(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
+    spaces = an_object(request, "namespaces", value.get("namespaces"))
     kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
-
-    def text(name: str, *places: dict[str, Any]) -> str:
-        found = next((place[name] for place in places if place.get(name) not in (None, "")), "")
-        if not isinstance(found, str):
-            not_as_specified(request, got=f"{name!r} of {found!r}"[:80], expected="text")
-        return found
-
     return IndexInfo(
-        kind=(text("indexType", value) or kind).upper(),
-        dimension=_count(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
-        similarity=text("similarityFunction", value, dense),
-        model=text("embeddingModel", value, dense, sparse),
-        vector_count=_count(request, "vectorCount", value),
-        pending_count=_count(request, "pendingVectorCount", value),
+        kind=(a_text(request, "indexType", value) or kind).upper(),
+        dimension=a_count(request, "dimension", value, dense, most=_MOST_DIMENSIONS),
+        similarity=a_text(request, "similarityFunction", value, dense),
+        model=a_text(request, "embeddingModel", value, dense, sparse),
+        vector_count=a_count(request, "vectorCount", value),
+        pending_count=a_count(request, "pendingVectorCount", value),
         namespaces={
-            name: _count(request, "vectorCount", _object(request, f"namespace {name}", counts))
+            name: a_count(request, "vectorCount", an_object(request, f"namespace {name[:40]}", counts))
             for name, counts in spaces.items()
         },
     )
-
-
-def _object(request: Request, name: str, value: Any) -> dict[str, Any]:
-    """The object, or an empty one for null."""
-    if value is None and name != "result":
-        return {}
-    if not isinstance(value, dict):
-        not_as_specified(request, got=f"{name!r} of {value!r}"[:80], expected="an object")
-    return value
-
-
-def _count(request: Request, name: str, *places: dict[str, Any], most: int = _MOST_VECTORS) -> int:
-    """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
-    found = next((place[name] for place in places if place.get(name) not in (None, 0)), 0)
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
-        not_as_specified(
-            request, got=f"{name!r} of {found!r}"[:80], expected=f"a whole number from 0 to {most:,}"
-        )
-    return found
 
 
 def list_namespaces(service: Service) -> list[str]:
@@ -178,10 +150,12 @@ def list_namespaces(service: Service) -> list[str]:
 
 
 def _names(request: Request, answer: Answer) -> list[str]:
-    value = _decoded(request, answer)
-    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
-        not_as_specified(request, got=repr(value)[:60], expected="an array of names under 'result'")
-    return value
+    value = small(request, answer).get("result")
+    odd = [value] if not isinstance(value, list) else [name for name in value if not isinstance(name, str)]
+    if odd:
+        got = f"{kind_of(odd[0])} {'under' if odd[0] is value else 'among the names under'} 'result'"
+        not_as_specified(request, got=got, expected="an array of names under 'result'")
+    return value  # type: ignore[return-value]
 
 
 def list_page(
@@ -465,14 +439,6 @@ def _post(doing: str, operation: str, namespace: str, body: Any) -> Request:
         headers=(("Content-Type", "application/json"),),
         body=msgspec.json.encode(body),
     )
-
-
-def _decoded(request: Request, answer: Answer) -> Any:
-    raw = result_bytes(request, answer)
-    try:
-        return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        not_as_specified(request, got=f"{raw[:60]!r} under 'result'", expected="JSON")
 
 
 def _title(namespace: str) -> str:

@@ -9,17 +9,18 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
-import msgspec
 import pandas as pd
 
 from toolkit import arguments
+from toolkit.client.members import elements, read
+from toolkit.client.shapes import kind_of
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.tables.callbacks import Body, ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.frames import to_frame
-from toolkit.tables.text import lenient
+from toolkit.tables.text import no_json
 
 __all__ = ["CallbackReceiver", "load_callbacks"]
 
@@ -175,23 +176,25 @@ def _from_file(path: Path) -> Iterator[Body]:
     if path.suffix.lower() == ".jsonl":
         for number, line in enumerate(raw.split(b"\n"), start=1):
             if line.strip():
-                yield callback_fields(line, what=f"line {number} of {path.name!r}")
+                callback_fields(line, what=f"line {number} of {path.name!r}")
+                yield line
+        return
+    if not raw.lstrip().startswith(b"["):
+        callback_fields(raw, what=repr(path.name))
+        yield raw
         return
     try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = lenient(raw, what=repr(path.name))
-    if not isinstance(found, list):
-        yield callback_fields(raw, what=repr(path.name))
-        return
-    for place, item in enumerate(found):
-        if not isinstance(item, dict):
+        items = elements(raw.decode("utf-8", "surrogateescape"))
+    except ValueError as error:
+        raise no_json(raw, error, repr(path.name)) from None
+    for place, item in enumerate(items):
+        if not item.startswith("{"):
             raise InputError(
                 _DOING,
-                got=f"{type(item).__name__} at {place} of {path.name!r}",
+                got=f"{kind_of(read(item))} at {place} of {path.name!r}",
                 expected="an array of JSON objects",
             )
-        yield item
+        yield item.encode("utf-8", "surrogateescape")
 
 
 def _source_name(source: Source, redactor: Redactor) -> str:

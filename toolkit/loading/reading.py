@@ -41,6 +41,8 @@ class Delivery:
         Of the page in its window, from 1.
     error : ResponseError or None
         For a window that was lost or refused.
+    asked : str or None
+        The cursor that the page was asked for with.
     """
 
     window: Window
@@ -49,6 +51,7 @@ class Delivery:
     cursor: str | None = None
     number: int = 0
     error: ResponseError | None = None
+    asked: str | None = None
 
 
 class Reading:
@@ -206,13 +209,14 @@ class Reading:
             if window.dropped:
                 self._windows.release(window)
             else:
+                asked = window.cursor
                 try:
                     free = self._free() + 1 if self._waits() else None
                     outcome = self._windows.arrived(window, page, free=free)
                 except Exception as error:  # noqa: BLE001 - as above; the page itself is good
                     self._error = error
                     outcome = "more"
-                self._deliver(Delivery(window, outcome, page, window.cursor, window.pages))
+                self._deliver(Delivery(window, outcome, page, window.cursor, window.pages, asked=asked))
                 self._ready_bytes += page.size
             self._wake(1)
             self._came.notify()

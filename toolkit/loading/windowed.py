@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import pyarrow as pa
 
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
+from toolkit.errors import MalformedResponseError
 from toolkit.loading.identities import identities_of
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.reading import Delivery, Reading
@@ -19,6 +21,7 @@ from toolkit.loading.windows import Span, Window, Windows
 from toolkit.loading.work import Piece, Work
 from toolkit.tables.wire_entries import WireEntries
 
+_ASKED_AGAIN: Final = 2  # times that a malformed page is asked for once more
 _OVERLAP = "entries came from two windows of time"
 _NO_DATES = "the service did not take the dates of a window of time"
 _NOT_SEEN = "entries that were there came from no window of time"
@@ -36,7 +39,8 @@ class Listing:
     page : callable
         Given a transport and a window, the window's next page.
     tables : callable
-        From the rows of several pages to a table of each.
+        From the rows of several pages to a table of each. Raises `MalformedResponseError` at the first page
+        that turns out to be malformed, behind the tables of those before it.
     exists : callable
         Given a transport and an id, whether there is such an entry.
     key : str
@@ -141,7 +145,7 @@ class Reader:
         return None
 
     def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
-        decoded = self._decoded([delivery.page.rows for delivery in deliveries if delivery.page])
+        decoded = self._decoded([delivery for delivery in deliveries if delivery.page])
         for delivery in deliveries:
             window = delivery.window
             if delivery.page is None:
@@ -175,13 +179,36 @@ class Reader:
             if not apart:
                 return  # what else came will come again
 
-    def _decoded(self, pages: Sequence[bytes]) -> Iterator[tuple[Recognised | None, pa.Table]]:
+    def _decoded(self, deliveries: Sequence[Delivery]) -> Iterator[tuple[Recognised | None, pa.Table]]:
         """What is at rest of each page as it came, where that can be told, and a table of all else."""
+        pages = [delivery.page.rows for delivery in deliveries if delivery.page]
         found: Sequence[Recognised | None] = [None] * len(pages)
         if self._work.at_rest is not None and self._listing.read is not None:
             found = list(recognise(pages, self._listing.read, self._work.rows.are_new, self._work.at_rest))
         rows = [one.rows if one else page for page, one in zip(pages, found, strict=True)]
-        return zip(found, self._listing.tables(rows), strict=True)
+        return zip(found, self._tables(deliveries, rows), strict=True)
+
+    def _tables(self, deliveries: Sequence[Delivery], rows: list[bytes]) -> Iterator[pa.Table]:
+        """A table of each page. One that turns out to be malformed only here is asked for again."""
+        done = asked = 0
+        while done < len(rows):
+            try:
+                for table in self._listing.tables(rows[done:]):
+                    yield table
+                    done, asked = done + 1, 0
+            except MalformedResponseError as error:
+                asked += 1
+                if asked > _ASKED_AGAIN:
+                    raise
+                rows[done] = self._asked_again(deliveries[done], error)
+
+    def _asked_again(self, delivery: Delivery, error: MalformedResponseError) -> bytes:
+        window = delivery.window
+        page = self._listing.page(self._transport, Window(*window.span, cursor=delivery.asked))
+        self._work.requests += page.tries
+        if page.cursor != delivery.cursor:
+            raise error  # where it leads was not to be trusted, and what was read behind it neither
+        return page.rows
 
     def _refused(self, delivery: Delivery) -> bool:
         """Go on without a page; whether all else that came counts for nothing, too."""

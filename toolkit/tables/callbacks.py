@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
 import pyarrow as pa
 
 from toolkit.errors import InputError, ProtocolError
@@ -92,10 +91,7 @@ def callback_fields(
     """
     raw = _json_of(body, what) if isinstance(body, Mapping) else body
     raw = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
-    try:
-        found = msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = lenient(raw, what=what)
+    found = lenient(raw, what=what)
     if not isinstance(found, dict):
         raise ProtocolError(f"decoding {what}", got=type(found).__name__, expected="a JSON object")
     return found

@@ -19,6 +19,7 @@ from toolkit.arguments import texts as checked_texts
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
+from toolkit.tables.matching import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
 
 _AT_ONCE: Final = 50_000  # rows of headers: few enough for 2 GB of text
@@ -140,7 +141,7 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     """
     checked_frame("frame", frame, "metadata")
     chosen = None if fields is None else list(dict.fromkeys(checked_texts("fields", fields)))
-    rows = [dict(_flat(json.loads(text))) if isinstance(text, str) else {} for text in frame["metadata"]]
+    rows = [dict(_flat(value)) for value in metadata_values(frame["metadata"])]
     occurring = sorted({name for row in rows for name in row})
     for name in chosen or ():
         if occurring and name not in occurring:
@@ -243,7 +244,10 @@ def _column(values: list[Any], index: pd.Index[Any]) -> pd.Series[Any]:
     if kinds == {int} and all(value is None or -_INT64 <= value < _INT64 for value in values):
         return pd.Series(values, index=index, dtype="Int64")
     if kinds and kinds <= {int, float}:
-        floats = [None if value is None else float(value) for value in values]
-        return pd.Series(floats, index=index, dtype="Float64")
+        try:
+            floats = [None if value is None else float(value) for value in values]
+            return pd.Series(floats, index=index, dtype="Float64")
+        except OverflowError:
+            pass  # an integer beyond all floats: its digits are kept as text
     texts = [value if isinstance(value, str | None) else json.dumps(value) for value in values]
     return pd.Series(texts, index=index, dtype="str")

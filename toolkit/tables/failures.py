@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.client.pages import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
@@ -29,7 +30,7 @@ from toolkit.tables.header_maps import header_maps
 from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.odd_failures import Keep, decode_odd_failures
 from toolkit.tables.schemas import FAILURES, TIME
-from toolkit.tables.text import LATEST, base64_text, labels_json, text_and_bytes
+from toolkit.tables.text import LATEST, TooDeepError, base64_text, labels_json, text_and_bytes
 from toolkit.tables.unknown_fields import ABSENT, unknown_json
 
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
@@ -79,7 +80,8 @@ _REFUSALS: Final = (
     OverflowError,
     RecursionError,
     msgspec.DecodeError,
-    UnicodeDecodeError,
+    ValueError,
+    TooDeepError,
 )
 
 
@@ -183,13 +185,13 @@ class FailureDecoder:
         """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
         while True:
             try:
-                found = self._decoder.decode(rows)
+                found: list[_Entry] = self._decoder.decode(listed(rows))
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 return None
             else:
-                return found if isinstance(found, list) else found.messages
+                return found
             if unknown is None or not self._learns(unknown[1]):
                 return None
             self._learn(unknown[1])
@@ -282,9 +284,8 @@ class FailureDecoder:
 
 
 def _decoder(kind: type[msgspec.Struct]) -> msgspec.json.Decoder[Any]:
-    """Reads an array of entries, or a whole answer; what else there is in an answer is the client's."""
-    entries: Any = list[kind]  # type: ignore[valid-type]
-    return msgspec.json.Decoder(msgspec.defstruct("Listing", [("messages", entries)]) | entries)
+    """Reads an array of entries; what else there is in a response is the client's."""
+    return msgspec.json.Decoder(list[kind])  # type: ignore[valid-type]
 
 
 def _pieces(pages: Sequence[bytes]) -> Iterator[list[bytes]]:

@@ -21,6 +21,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from toolkit.client.members import is_deep, read
+
 try:
     from simdjson import Parser
 except ImportError:  # it has no wheel for every interpreter
@@ -202,10 +204,8 @@ def as_value(text: Text) -> Any:
     ValueError
         When it is not JSON.
     """
-    try:
-        return json.loads(bytes(text).decode("utf-8", "surrogateescape"), parse_int=_whole)
-    except RecursionError:
-        raise ValueError("nested too deeply") from None
+    whole = bytes(text).decode("utf-8", "surrogateescape")
+    return read(whole) if is_deep(whole) else json.loads(whole, parse_int=_whole)
 
 
 def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str | None]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -15,6 +14,7 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
 from toolkit.filters.metadata.paths import parse_path, resolve
 from toolkit.tables.frames import checked_frame
+from toolkit.tables.text import json_value
 
 
 def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
@@ -136,7 +136,7 @@ def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
     """
     for row, text in enumerate(texts):
         try:
-            yield json.loads(text) if isinstance(text, str) else None
+            yield json_value(text) if isinstance(text, str) else None
         except (ValueError, RecursionError) as error:
             raise InputError(
                 "reading metadata",

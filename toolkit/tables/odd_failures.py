@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from toolkit.errors import ProtocolError
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.dates import http_dates
@@ -20,6 +19,7 @@ from toolkit.tables.header_maps import header_column, header_map
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.text import (
+    TooDeepError,
     base64_bytes,
     base64_text,
     clean,
@@ -38,18 +38,17 @@ Keep = Callable[[dict[str, Any]], bool]
 
 def decode_odd_failures(rows: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
     """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
-    entries = parse_rows(rows, what=WHAT, under="messages")
+    try:
+        return _decoded(rows, redactor, keep, exactly=False)
+    except TooDeepError:
+        return _decoded(rows, redactor, keep, exactly=True)
+
+
+def _decoded(rows: bytes, redactor: Redactor | None, keep: Keep | None, *, exactly: bool) -> pa.Table:
+    entries = parse_rows(rows, what=WHAT, under="messages", exactly=exactly)
     if keep is not None:
         entries = [entry for entry in entries if keep(entry)]
-    try:
-        return _Page(entries, redactor).table()
-    except RecursionError:
-        raise ProtocolError(
-            f"decoding {WHAT}",
-            got="values nested hundreds of levels deep",
-            expected="values that can be walked through to mask what is secret in them",
-            next_step="Load what lies around it, with since= and until=.",
-        ) from None
+    return _Page(entries, redactor).table()
 
 
 class _Page:

@@ -38,7 +38,7 @@ def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
     ProtocolError
         When the bytes are no array of objects, or a run has no id.
     """
-    runs = parse_rows(rows, what=_WHAT)
+    runs = parse_rows(rows, what=_WHAT, exactly=True)
     found = [_row(run, place, redactor) for place, run in enumerate(runs)]
     return ColumnMasker(redactor).table(pa.Table.from_pylist(found, schema=RUNS))
 

@@ -10,23 +10,45 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
 
-from toolkit.errors import ProtocolError
+from toolkit.client.members import (
+    MOST_DEPTH,
+    TEXT,
+    Unread,
+    elements,
+    is_deep,
+    members,
+    pairs,
+    read,
+    unread_integer,
+)
+from toolkit.client.pages import listed
+from toolkit.client.shapes import kind_of, shown
+from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, needles
 from toolkit.redaction import Redactor
+from toolkit.secret_patterns import is_secret_name
 from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 _INT64: Final = 1 << 63
+_RAW_TEXT: Final = re.compile(rf"({TEXT})(\s*:)?", re.DOTALL)
 
 
-def parse_rows(rows: bytes, *, what: str, under: str | None = None) -> list[dict[str, Any]]:
+class TooDeepError(Exception):
+    """A value nested deeper than `masked_json` walks: its row has to be read exactly. Never seen outside."""
+
+
+def parse_rows(
+    rows: bytes, *, what: str, under: str | None = None, exactly: bool = False
+) -> list[dict[str, Any]]:
     """The rows of a page as plain objects.
 
     Parameters
@@ -36,41 +58,126 @@ def parse_rows(rows: bytes, *, what: str, under: str | None = None) -> list[dict
     what : str
         Named in errors.
     under : str, optional
-        Of a whole answer: the member that is the array.
+        Of a whole response: the member that is the array.
+    exactly : bool
+        Whether values that are nested too deep are told from others, which takes several times as long. They,
+        and integers of too many digits, are `toolkit.client.members.Unread`.
 
     Raises
     ------
     ProtocolError
         When they are no JSON array of objects.
     """
-    try:
-        found = msgspec.json.decode(rows)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        found = lenient(rows, what=what)
-    if under is not None and isinstance(found, dict) and under in found:
-        found = found[under]
+    found = _rows_exactly(rows, what=what, under=under) if exactly else _rows(rows, what=what, under=under)
     if not isinstance(found, list):
-        raise ProtocolError(f"decoding {what}", got=type(found).__name__, expected="a JSON array")
+        raise ProtocolError(f"decoding {what}", got=kind_of(found), expected="a JSON array")
     for place, row in enumerate(found):
         if not isinstance(row, dict):
-            raise ProtocolError(
-                f"decoding {what}", got=f"{json.dumps(row)[:60]} at {place}", expected="objects"
-            )
+            got = f"{kind_of(row)} at {place}"
+            raise ProtocolError(f"decoding {what}", got=got, expected="objects")
     return found
 
 
-def lenient(raw: bytes, *, what: str) -> Any:
-    """JSON as Python's own reader takes it: NaN and Infinity, lone surrogates, bytes that are not UTF-8."""
+def _rows(rows: bytes, *, what: str, under: str | None) -> Any:
+    """The rows as one value, where that is possible."""
+    array = rows if under is None else bytes(listed(rows))
     try:
-        return json.loads(raw.decode("utf-8", "surrogateescape"))
-    except (ValueError, RecursionError) as error:
-        reason = str(error)
-    raise ProtocolError(
+        try:
+            found = msgspec.json.decode(array)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            found = json.loads(array.decode("utf-8", "surrogateescape"), parse_int=unread_integer)
+    except (ValueError, RecursionError):
+        found = None
+    return found if isinstance(found, list) else _rows_exactly(rows, what=what, under=under)
+
+
+def _rows_exactly(rows: bytes, *, what: str, under: str | None) -> Any:
+    """The rows, each member of a row read by itself."""
+    text = rows.decode("utf-8", "surrogateescape")
+    try:
+        if under is not None and text.lstrip().startswith("{"):
+            whole, end = pairs(text)
+            arrays = [value for name, value in whole if name == under]
+            if len(arrays) > 1:
+                raise MalformedResponseError(
+                    f"decoding {what}", got=f"{under!r} twice in one object", expected="each name once"
+                )
+            text = arrays[0] if arrays and not text[end:].strip() else text
+        if not text.lstrip().startswith("["):
+            return read(text)
+        return [read_members(row) if row.startswith("{") else read(row) for row in elements(text)]
+    except ValueError as error:
+        raise no_json(rows, error, what) from None
+
+
+def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
+    """The error for bytes that are no JSON."""
+    return MalformedResponseError(
         f"decoding {what}",
-        got=f"{len(raw):,} bytes that are not JSON ({reason[:80]})",
+        got=f"{len(raw):,} bytes that are not JSON ({str(error)[:80]})",
         expected="JSON",
         next_step="Call again. If it stays, the service, or something between, sends broken pages.",
     )
+
+
+def read_members(text: str) -> dict[str, Any]:
+    """The members of a JSON object, each read by itself: `Unread` is what no Python value stands for.
+
+    Raises
+    ------
+    ValueError
+        When it is no JSON object.
+    """
+    found, _ = members(text)
+    return {name: read(value) for name, value in found.items()}
+
+
+def lenient(raw: bytes, *, what: str) -> Any:
+    """JSON as Python's own reader takes it: NaN and Infinity, lone surrogates, bytes that are not UTF-8.
+
+    What is too deep to be read, or has too many digits, is `Unread`; in an object, only the member that is.
+    """
+    try:
+        found = read(raw)
+        return read_members(found.text) if isinstance(found, Unread) and found.text[0] == "{" else found
+    except (ValueError, RecursionError) as error:
+        raise no_json(raw, error, what) from None
+
+
+def json_value(text: str) -> Any:
+    """What a column of JSON text holds in a row, for whoever looks into it.
+
+    Parameters
+    ----------
+    text : str
+
+    Returns
+    -------
+    object
+        Integers of more digits than Python reads, and members that are nested more than 100 levels deep, are
+        their JSON text.
+
+    Raises
+    ------
+    ValueError
+        When the text is no JSON.
+
+    Examples
+    --------
+    >>> json_value('{"a": 1, "b": ' + "[" * 200 + "]" * 200 + "}")["b"][:3]
+    '[[['
+    """
+    if not is_deep(text):
+        return json.loads(text, parse_int=_integer)
+    found = read(text)
+    if not text.lstrip().startswith("{"):
+        return found.text
+    return {name: value if is_deep(value) else json_value(value) for name, value in members(text)[0].items()}
+
+
+def _integer(text: str) -> int | str:
+    found = unread_integer(text)
+    return found if isinstance(found, int) else text
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> str:
@@ -79,7 +186,7 @@ def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> 
     if not isinstance(found, str) or not found:
         raise ProtocolError(
             f"decoding {what}",
-            got=f"{name}={found!r} in row {place} of a page"[:200],
+            got=f"{name}={shown(found)} in row {place} of a page",
             expected="text that is not empty",
             next_step="Nothing was kept of this page, and nothing of it is lost: call again.",
         )
@@ -206,26 +313,57 @@ def http_date(text: str) -> int | None:
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
     """Fields that fit no column, as JSON text; None when there are none.
 
-    Numbers keep all their digits; NaN and Infinity stay as Python's own reader takes them. Secrets are
-    masked in every text, and whole texts under secret names.
+    Numbers keep all their digits; NaN and Infinity stay as Python's own reader takes them. What is `Unread`
+    is its JSON as text, so that every reader of JSON can read the whole. Secrets are masked in every text,
+    and whole texts under secret names.
+
+    Raises
+    ------
+    TooDeepError
+        When a value is nested more than `MOST_DEPTH` levels deep.
     """
     if not fields:
         return None
-    kept = (
-        fields
-        if redactor is None
-        else {redactor.own(name): _masked(name, value, redactor) for name, value in fields.items()}
-    )
+    mask = redactor.own if redactor else str
+    kept = {mask(name): _masked(name, value, redactor, MOST_DEPTH) for name, value in fields.items()}
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
-def _masked(name: str, value: Any, redactor: Redactor) -> Any:
+def _masked(name: str, value: Any, redactor: Redactor | None, deeper: int) -> Any:
     if isinstance(value, str):
-        return redactor.header(name, value)
+        return redactor.header(name, value) if redactor else value
+    if isinstance(value, list | dict) and not deeper:
+        raise TooDeepError
     if isinstance(value, list):
-        return [_masked(name, item, redactor) for item in value]
+        return [_masked(name, item, redactor, deeper - 1) for item in value]
     if isinstance(value, dict):
-        return {redactor.own(key): _masked(key, item, redactor) for key, item in value.items()}
-    if isinstance(value, int | float) and is_in(str(value)):
+        mask = redactor.own if redactor else str
+        return {mask(key): _masked(key, item, redactor, deeper - 1) for key, item in value.items()}
+    if isinstance(value, Unread):
+        return _masked_raw(name, value.text, redactor) if redactor else value.text
+    if redactor and isinstance(value, int | float) and is_in(str(value)):
         return redactor.mask(str(value))
     return value
+
+
+def _masked_raw(name: str, raw: str, redactor: Redactor) -> str:
+    """JSON that nobody walks through: masked whole where any name in it is secret, else text by text."""
+    if is_secret_name(name):
+        return redactor.mask(raw)
+    masked: dict[str, str] = {}  # of what is nested thousands of levels deep, nearly all texts are alike
+    names = set[str]()
+    pieces, done = [], 0
+    for found in _RAW_TEXT.finditer(raw):
+        written, is_name = found[1], found[2] is not None
+        if written not in masked:
+            text = json.loads(written, strict=False)
+            kept = redactor.text(text)
+            masked[written] = written if kept == text else json.dumps(kept)
+        if is_name and written not in names:
+            names.add(written)
+            if is_secret_name(json.loads(written, strict=False)):
+                return redactor.mask(raw)
+        if masked[written] != written:
+            pieces += [raw[done : found.start(1)], masked[written]]
+            done = found.end(1)
+    return redactor.own("".join([*pieces, raw[done:]]))

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.client.members import read
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name
 from toolkit.tables.masking import holding_own
@@ -48,8 +49,8 @@ def unknown_json(
 
     Raises
     ------
-    msgspec.DecodeError
-        When a value is no JSON that Python's objects can hold.
+    ValueError
+        When a value is no JSON.
 
     Examples
     --------
@@ -92,8 +93,8 @@ def _members(name: str, column: pa.Array, redactor: Redactor | None) -> pa.Array
             plain = pc.and_not(plain, pa.array(likely))
     odd = pc.invert(plain)
     if odd.true_count:
-        read = [msgspec.json.decode(raw) for raw in distinct.filter(odd).to_pylist()]
-        written = [_value(name, value, redactor) for value in read]
+        values = map(read, distinct.filter(odd).to_pylist())
+        written = [_value(name, value, redactor) for value in values]
         distinct = pc.replace_with_mask(distinct, odd, pa.array(written, pa.binary()))
     named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
     return named.take(encoded.indices)

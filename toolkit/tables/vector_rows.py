@@ -5,8 +5,6 @@ Numbers of dense vectors and metadata are not read here: they stay the JSON text
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from itertools import chain
@@ -15,14 +13,13 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.client.dense import CUT, uncut
-from toolkit.client.members import elements, members
+from toolkit.client.members import elements, members, read
 from toolkit.errors import ProtocolError
 from toolkit.tables.text import clean, lenient, required_id
 
 _NOTHING: Final = msgspec.Raw(b"")
 _NULLS: Final = (b"", b"null")
 _NAMES: Final = {"id", "vector", "sparseVector", "metadata", "data", "score"}
-_MOST_DIGITS: Final = 400
 _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -143,12 +140,5 @@ def _value(name: str, text: str) -> Any:
         return None
     if name == "vector":
         return text.encode("utf-8", "surrogateescape")
-    value = text if name == "metadata" else json.loads(text, parse_int=_integer)
-    if name in ("metadata", "data"):
-        return clean(value if isinstance(value, str) else text)
-    return value
-
-
-def _integer(text: str) -> int | float:
-    """An integer; one that no column could hold is infinite."""
-    return int(text) if len(text) <= _MOST_DIGITS else math.inf
+    value = text if name == "metadata" else read(text)
+    return clean(value if isinstance(value, str) else text) if name in ("metadata", "data") else value

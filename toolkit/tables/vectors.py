@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ import pandas as pd
 import pyarrow as pa
 
 from toolkit.client.dense import uncut
+from toolkit.client.members import Unread
+from toolkit.client.shapes import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.floats import BEYOND_FLOAT32, BlockReader, as_value, dense_column
@@ -114,10 +117,7 @@ def decode_hits(
     queries = [number for number, page in enumerate(pages) for _ in page.ids]
     ranks = [rank for page in pages for rank in range(1, len(page.ids) + 1)]
     found = VectorRows.joined(pages)
-    for place, score in enumerate(found.scores):
-        if not isinstance(score, int | float) or isinstance(score, bool):
-            got = f"score={score!r} in hit {place}"[:120]
-            raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
+    scores = [_score(score, place) for place, score in enumerate(found.scores)]
     try:
         dense, problems = dense_column(found.vectors, dimension := _first_dimension(found.vectors))
     except ValueError:
@@ -126,7 +126,7 @@ def decode_hits(
         "query": pa.array(queries, pa.int64()),
         "rank": pa.array(ranks, pa.int64()),
         "id": pa.array(found.ids, pa.string()),
-        "score": pa.array([float(score) for score in found.scores], pa.float64()),
+        "score": pa.array(scores, pa.float64()),
         "vector": dense,
         **_sparse_and_rest(found, problems),
     }
@@ -181,6 +181,19 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
         dimension = lengths.pop()
     flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
     return np.asarray(flat, dtype=np.float32).reshape(len(column), dimension)
+
+
+def _score(score: Any, place: int) -> float:
+    """A score; one of more digits than a float has is infinite."""
+    if isinstance(score, Unread) and score.text[0] not in "[{":
+        return float(score.text)
+    if not isinstance(score, int | float) or isinstance(score, bool):
+        got = f"score={shown(score)} in hit {place}"
+        raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
+    try:
+        return float(score)
+    except OverflowError:
+        return math.inf if score > 0 else -math.inf
 
 
 def _unreadable(what: str) -> ProtocolError:

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 import msgspec
 import pyarrow as pa
 
+from toolkit.client.pages import listed
 from toolkit.own_tokens import is_in
 from toolkit.redaction import Redactor
 from toolkit.version import __version__
@@ -37,17 +38,9 @@ class _Named(msgspec.Struct, gc=False):
     dlqId: str  # noqa: N815 - the wire's name
 
 
-class _NamedListing(msgspec.Struct):
-    messages: list[_Named]
-
-
-class _RawListing(msgspec.Struct):
-    messages: list[msgspec.Raw]
-
-
 # made here, because the first look at a struct is not safe when several threads take it at once
-_NAMED: Final = msgspec.json.Decoder(_NamedListing | list[_Named])
-_RAWS: Final = msgspec.json.Decoder(_RawListing | list[msgspec.Raw])
+_NAMED: Final = msgspec.json.Decoder(list[_Named])
+_RAWS: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
 class WireReader:
@@ -84,14 +77,14 @@ class WireReader:
             As in `FailureDecoder.decode`.
         """
         try:
-            named, raws = _NAMED.decode(rows), _RAWS.decode(rows)
+            array = listed(rows)
+            named, raws = _NAMED.decode(array), _RAWS.decode(array)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return None
-        entries = raws if isinstance(raws, list) else raws.messages
-        ids = [entry.dlqId for entry in (named if isinstance(named, list) else named.messages)]
+        ids = [entry.dlqId for entry in named]
         if not all(ids) or is_in("\n".join(ids)):  # masked ids are the decoder's
             return None
-        return WireEntries(ids, entries, [self._digest(raw) for raw in entries])
+        return WireEntries(ids, raws, [self._digest(raw) for raw in raws])
 
     def _digest(self, raw: msgspec.Raw) -> bytes:
         digest = self._keyed.copy()

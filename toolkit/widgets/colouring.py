@@ -18,8 +18,9 @@ LONGEST: Final = 20_000
 _BYTES: Final = 256
 _LINE: Final = 16
 _PARSED: Final = 1_000_000  # characters of a body that are read as JSON; longer ones are shown as they are
+# A text without its end, where the body was cut, goes to the end: looking behind it takes quadratic time.
 _JSON: Final = re.compile(
-    r'(?P<name>"(?:[^"\\]|\\.)*"(?=:))|(?P<text>"(?:[^"\\]|\\.)*")'
+    r'(?P<name>"(?:[^"\\]|\\.)*+"(?=:))|(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))'
     r"|(?P<number>-?\d[\d.eE+\-]*)|(?P<word>\b(?:true|false|null|NaN|-?Infinity)\b)"
 )
 _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")

@@ -1,0 +1,327 @@
+"""One odd value never blocks a load, an export, a query or a snapshot: its row stays, the value as text."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import MalformedResponseError, ProtocolError, UnexpectedResultWarning
+from toolkit.tables.failure_matching import match_failures
+from toolkit.tables.metadata_fields import metadata_fields
+from toolkit.widgets import FailureBrowser
+
+LONG = "7" * 5_000
+CELL = 32_767  # characters that a cell of Excel holds
+
+
+def nested(levels: int, inside: str = "1") -> str:
+    """Objects in arrays in objects, so many levels deep."""
+    whole, half = divmod(levels, 2)
+    return '{"a": [' * whole + "[" * half + inside + "]" * half + "]}" * whole
+
+
+ODD = {
+    "5,000 digits": LONG,
+    "minus 5,000 digits": f"-{LONG}",
+    "an array of 5,000 digits": f'[1, {{"n": {LONG}}}]',
+    "900 levels": nested(900),
+    "1,100 levels": nested(1_100, LONG),
+    "20,000 levels": nested(20_000),
+}
+WIRE = (
+    "workflowUrl", "workflowRunId", "workflowCreatedAt", "url", "method", "header", "body", "bodyBase64",
+    "maxRetries", "createdAt", "failureCallback", "callerIP", "label", "labels", "flowControlKey",
+    "failureFunctionState", "responseStatus", "responseHeader", "responseBody", "responseBodyBase64",
+    "notInTheSchema",
+)  # fmt: skip
+
+
+def entry(number: int, **raw: str) -> str:
+    """A DLQ entry, some of its fields given as JSON text."""
+    fields = {
+        "dlqId": f'"dlq_{number}"',
+        "workflowUrl": '"https://app.example/orders"',
+        "workflowRunId": f'"wfr_{number}"',
+        "createdAt": str(1_767_225_600_000 + number),
+        "responseStatus": "500",
+        "responseHeader": '{"Date": ["Thu, 01 Jan 2026 00:00:00 GMT"]}',
+        "responseBody": '"boom"',
+        "labels": '["eu"]',
+    } | raw
+    return "{" + ", ".join(f'"{name}": {value}' for name, value in fields.items()) + "}"
+
+
+def listing(*entries: str, cursor: str = "") -> bytes:
+    """A page of the DLQ."""
+    return f'{{"messages": [{", ".join(entries)}], "cursor": "{cursor}"}}'.encode()
+
+
+@pytest.fixture(params=ODD)
+def odd(request: Any) -> str:
+    """The JSON of a value that no column holds and no ordinary reader reads."""
+    return ODD[request.param]
+
+
+def test_an_entry_with_an_odd_value_stays_whatever_field_has_it(server, odd):
+    """Every field of an entry in turn: no row is lost, none of the others changes, and `extra` is JSON."""
+    rows = [entry(number, **{name: odd}) for number, name in enumerate(WIRE)]
+    server.always(listing(entry(99), *rows))
+    frame = tk.load_failures(server.service(), progress=False)
+    assert tk.receipt(frame).complete
+    assert sorted(frame["dlq_id"]) == sorted(["dlq_99", *(f"dlq_{n}" for n in range(len(WIRE)))])
+    found = frame.set_index("dlq_id")["extra"]
+    assert pd.isna(found["dlq_99"])
+    for number, name in enumerate(WIRE):
+        value = json.loads(found[f"dlq_{number}"])[name]
+        while not isinstance(value, str):  # the text stands in place of what could not be read, and no more
+            value = value["n"] if isinstance(value, dict) else value[-1]
+        assert value == (LONG if odd.startswith("[1") else odd)
+
+
+def test_an_odd_entry_goes_through_everything_that_reads_a_frame(server, odd, tmp_path):
+    """Filters, tables, summaries, plots, reports, panels, workbooks, snapshots and exports take its row."""
+    rows = [entry(1, notInTheSchema=odd, responseStatus=odd, labels=odd), entry(2), entry(3, header=odd)]
+    server.always(listing(*rows))
+    service = server.service()
+    frame = tk.load_failures(service, progress=False)
+    wanted = tk.FailureFilter(response_status=500)
+    assert sorted(frame[match_failures(frame, wanted)]["dlq_id"]) == ["dlq_2", "dlq_3"]
+    assert len(tk.load_failures(service, filter=wanted, progress=False)) == 2
+    assert len(tk.explode_headers(frame)) == 0
+    assert len(tk.explode_headers(frame, column="response_headers")) == 3
+    assert sorted(tk.explode_labels(frame)["dlq_id"]) == ["dlq_2", "dlq_3"]
+    assert len(tk.flatten(frame)) == 3
+    longest = frame["extra"].str.len().max()
+    with pytest.warns(UnexpectedResultWarning) if longest > CELL else nullcontext():
+        tk.to_excel(frame, tmp_path / "failures.xlsx")
+    assert len(pd.read_excel(tmp_path / "failures.xlsx")) == 3
+    assert tk.count_errors(frame)["count"].sum() == 3
+    assert tk.summary(frame).rows == 3
+    tk.plot_failure_trend(frame)
+    tk.plot_failure_matrix(frame)
+    plt.close("all")
+    assert "3 failures" in tk.failure_report(frame).to_markdown()
+    browser = FailureBrowser(frame)
+    for dlq_id in frame["dlq_id"]:
+        browser.show_failure(dlq_id)
+    browser.close()
+    tk.write_snapshot(frame, tmp_path / "written")
+    pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path / "written"), frame)
+    for new in (3, 0):
+        changes = tk.sync_failures(service, tmp_path / "synced", progress=False)
+        assert (len(changes.added), len(changes.changed), len(changes.gone)) == (new, 0, 0)
+    assert len(tk.read_snapshot(tmp_path / "synced")) == 3
+    assert len(json.loads(frame.to_json(orient="records", date_format="iso"))) == 3
+
+
+def test_an_odd_entry_is_loaded_by_its_id(server, odd):
+    """The single entry as in a listing."""
+    server.always(entry(1, notInTheSchema=odd).encode())
+    found = tk.load_failure(server.service(), "dlq_1")
+    assert found["dlq_id"].tolist() == ["dlq_1"]
+    assert "notInTheSchema" in found["extra"][0]
+
+
+def test_an_odd_entry_is_retried_where_a_connection_ends_without_a_length(server):
+    """A response that ends with its connection is whole if its JSON is, however deep."""
+    body = listing(entry(1, notInTheSchema=ODD["20,000 levels"]))
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
+    server.raw(head + body[:-40])
+    server.raw(head + body)
+    assert len(tk.load_failures(server.service(), progress=False)) == 1
+    assert len(server.asked) == 2
+
+
+def vector_service(server: Any, odd: str) -> tk.Service:
+    """An index of which each vector has an odd value in another place."""
+    rows = [
+        '{"id": "plain", "vector": [1, 2], "metadata": {"city": "Izmir", "year": 2024}, "score": 0.9}',
+        f'{{"id": "metadata", "vector": [1, 2], "metadata": {{"city": "Oslo", "odd": {odd}}}, "score": 0.8}}',
+        f'{{"id": "whole", "vector": [1, 2], "metadata": {odd}, "score": 0.7}}',
+        f'{{"id": "vector", "vector": [1, {odd}], "score": 0.6}}',
+        f'{{"id": "instead", "vector": {odd}, "score": 0.5}}',
+        f'{{"id": "sparse", "score": 0.4, "sparseVector": {{"indices": [{odd}], "values": [1]}}}}',
+        f'{{"id": "data", "vector": [1, 2], "data": {odd}, "unknown": {odd}, "score": 0.3}}',
+    ]
+    listed = ", ".join(rows)
+    info = {"dimension": 2, "similarityFunction": "COSINE", "namespaces": {"": {"vectorCount": len(rows)}}}
+    answers = {
+        "/info": json.dumps({"result": info}),
+        "/range": f'{{"result": {{"nextCursor": "", "vectors": [{listed}]}}}}',
+        "/fetch": f'{{"result": [{listed}, null]}}',
+        "/query-data": f'{{"result": [{listed}]}}',
+        "/query": f'{{"result": [{listed}]}}',
+    }
+    server.answering(lambda asked: answers[asked.path].encode())
+    return server.service()
+
+
+IDS = ["plain", "metadata", "whole", "vector", "instead", "sparse", "data"]
+
+
+def test_a_vector_with_an_odd_value_stays(server, odd, tmp_path):
+    """In metadata, numbers, sparse vectors and data: loaded, exported, fetched and queried, and each said."""
+    service = vector_service(server, odd)
+    frame = tk.load_vectors(service, progress=False)
+    assert frame["id"].tolist() == IDS
+    said = frame.set_index("id")["vector_problem"]
+    assert said.isna().tolist() == [True, True, True, False, False, False, True]
+    texts = frame.set_index("id")["metadata"]
+    assert texts["whole"] == odd
+    assert texts["metadata"] == f'{{"city": "Oslo", "odd": {odd}}}'
+    assert frame.set_index("id")["data"]["data"] == odd
+    assert tk.export_vectors(service, tmp_path / "out", progress=False).complete
+    stored = tk.read_snapshot(tmp_path / "out")
+    pd.testing.assert_frame_equal(stored[frame.columns], frame)
+    assert tk.fetch_vectors(service, prefix="p")["id"].tolist() == IDS
+    hits = tk.query(service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True)
+    assert hits["id"].tolist() == IDS
+    assert hits["score"].tolist() == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
+
+
+def test_odd_metadata_goes_through_everything_that_reads_a_frame(server, odd, tmp_path):
+    """Filters see the other fields of the row; the odd one is its text in tables of its own."""
+    service = vector_service(server, odd)
+    frame = tk.load_vectors(service, progress=False)
+    assert frame[tk.match_metadata(frame, "city = 'Oslo'")]["id"].tolist() == ["metadata"]
+    assert "metadata" in frame[tk.match_metadata(frame, "HAS FIELD odd")]["id"].tolist()
+    assert not tk.match_metadata(frame, "odd.a.b.c = 1 OR odd > 5000 OR odd[0] = 2").any()
+    exploded = tk.explode_metadata(frame)
+    assert exploded["city"].tolist()[:2] == ["Izmir", "Oslo"]
+    value = exploded["odd"][1]
+    assert (json.loads(value)[1]["n"] if odd.startswith("[1") else value) == (
+        LONG if odd.startswith("[1") else odd
+    )
+    assert [found.name for found in metadata_fields(frame)][:2] != []
+    tk.flatten(frame)
+    with pytest.warns(UnexpectedResultWarning) if len(odd) > CELL else nullcontext():
+        tk.to_excel(frame, tmp_path / "vectors.xlsx")
+    tk.write_snapshot(frame, tmp_path / "written")
+    pd.testing.assert_frame_equal(tk.read_snapshot(tmp_path / "written"), frame)
+    tk.plot_vector_norms(frame)
+    plt.close("all")
+    tk.MetadataFilterWidget(frame).close()
+    hits = tk.query(service, vector=[1.0, 2.0], include_vectors=True, include_metadata=True)
+    tk.plot_score_by_rank(hits)
+    tk.plot_score_distribution(hits)
+    plt.close("all")
+
+
+@pytest.mark.parametrize(("score", "read"), [(LONG, np.inf), (f"-{LONG}", -np.inf), ("7" * 350, np.inf)])
+def test_a_score_of_too_many_digits_is_infinite(server, score, read):
+    """The hit stays, as those of 1e400 do."""
+    server.always(f'{{"result": [{{"id": "a", "score": {score}}}, {{"id": "b", "score": 0.5}}]}}'.encode())
+    assert tk.query(server.service(), vector=[1.0])["score"].tolist() == [read, 0.5]
+
+
+def test_callbacks_and_runs_with_odd_values_stay(server, odd, tmp_path):
+    """Bodies of callbacks, from bytes and from files, and rows of the run log."""
+    body = f'{{"sourceMessageId": "m", "status": {odd}, "header": {odd}, "other": {odd}}}'
+    (tmp_path / "many.json").write_text(f"[{body}, {body}]")
+    (tmp_path / "lines.jsonl").write_text(f"{body}\n{body}\n")
+    (tmp_path / "one.json").write_text(body)
+    for source, count in ((body.encode(), 1), (tmp_path, 5)):
+        found = tk.load_callbacks(source if isinstance(source, Path) else [source])
+        assert found["source_message_id"].tolist() == ["m"] * count
+        assert set(json.loads(found["extra"][0])) == {"status", "header", "other"}
+    server.always(
+        f'{{"runs": [{{"workflowRunId": "a", "labels": {odd}, "x": {odd}}}], "cursor": ""}}'.encode()
+    )
+    runs = tk.load_runs(server.service(), progress=False)
+    assert runs["workflow_run_id"].tolist() == ["a"]
+    assert set(json.loads(runs["extra"][0])) == {"labels", "x"}
+
+
+def test_the_command_line_prints_hits_with_odd_metadata(server, odd):
+    """As JSON lines that every reader of JSON can read."""
+    vector_service(server, odd)
+    environment = os.environ | {
+        "TOOLKIT_VECTOR_URL": server.url,
+        "TOOLKIT_VECTOR_TOKEN": "vector-token-of-the-test",
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "toolkit", "query", "--json", "hello"],
+        env=environment, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [line["id"] for line in lines] == IDS
+
+
+def test_an_id_that_is_no_text_is_still_an_error(server, odd):
+    """Rows are told apart by their ids: one that cannot be is not made up."""
+    server.always(listing(f'{{"dlqId": {odd}}}'))
+    with pytest.raises(ProtocolError, match="dlqId="):
+        tk.load_failures(server.service(), progress=False)
+
+
+WHOLE = listing(entry(1), entry(2))
+HALVED = {
+    "two arrays": b'{"messages":[' + entry(1).encode() + b'],"messages":[],"cursor":""}',
+    "two arrays, the first empty": b'{"messages":[],"messages":[' + entry(1).encode() + b'],"cursor":""}',
+    "another spelling": b'{"messages":[' + entry(1).encode() + b'],"mess\\u0061ges":[],"cursor":""}',
+    "two cursors": b'{"messages":[' + entry(1).encode() + b'],"cursor":"","messages":[],"cursor":""}',
+    "an end in the middle": b'{"messages":['
+    + entry(1).encode()
+    + b'],"cursor":""} {"messages":[],"cursor":""}',
+    "broken in between": b'{"messages":[' + entry(1).encode() + b',{"dlqId"}],"cursor":""}',
+}
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_a_page_with_rows_twice_is_asked_for_again(server, name, tmp_path):
+    """It is never half of a listing: a load has all rows, and a sync marks nothing gone."""
+    service = server.service()
+    server.always(WHOLE)
+    tk.sync_failures(service, tmp_path, progress=False)
+    server.json(HALVED[name])
+    changes = tk.sync_failures(service, tmp_path, progress=False)
+    assert (len(changes.added), len(changes.changed), len(changes.gone)) == (0, 0, 0)
+    server.json(HALVED[name])
+    frame = tk.load_failures(service, progress=False)
+    assert frame["dlq_id"].tolist() == ["dlq_1", "dlq_2"]
+    receipt = tk.receipt(frame)
+    assert receipt.complete
+    assert (receipt.pages, receipt.retries) == (1, 1)
+
+
+@pytest.mark.parametrize("name", HALVED)
+def test_a_page_that_always_has_rows_twice_is_an_error(server, name, tmp_path):
+    """Malformed, whatever is asked, and the snapshot stays as it was."""
+    service = server.service()
+    server.always(WHOLE)
+    tk.sync_failures(service, tmp_path, progress=False)
+    server.always(HALVED[name])
+    for act in (
+        lambda: tk.load_failures(service, progress=False),
+        lambda: tk.load_failures(service, filter=tk.FailureFilter(error="boom"), progress=False),
+        lambda: tk.sync_failures(service, tmp_path, progress=False),
+    ):
+        with pytest.raises(MalformedResponseError):
+            act()
+    stored = tk.read_snapshot(tmp_path)
+    assert stored["dlq_id"].tolist() == ["dlq_1", "dlq_2"]
+    assert stored["gone_after"].isna().all()
+
+
+def test_members_that_are_not_known_are_no_rows_twice(server):
+    """Other fields of an envelope are left alone, wherever they stand."""
+    for body in (
+        b'{"messages":[' + entry(1).encode() + b'],"more":[],"cursor":""}',
+        b'{"messages":[' + entry(1).encode() + b'],"n":{"messages":[]},"cursor":null}',
+        b'{"total":1,"cursor":"","messages":[' + entry(1).encode() + b"]}",
+    ):
+        server.always(body)
+        frame = tk.load_failures(server.service(), progress=False)
+        assert frame["dlq_id"].tolist() == ["dlq_1"]
+        assert tk.receipt(frame).retries == 0

@@ -1,0 +1,149 @@
+"""The shapes of responses: what is not as specified is a `MalformedResponseError` that says what came.
+
+An envelope (what stands around rows) is taken apart without reading its rows. A small response is read as a
+whole. In both, a name that comes twice is an error: readers of JSON would keep one of the two and drop the
+other, rows and all, without a word.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+
+from toolkit.client.members import Unread, pairs, read, unread_integer
+from toolkit.client.request import Answer, Request, not_as_specified
+
+_OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
+_SHORTEST: Final = len(',"runs":0')
+"""Bytes of the shortest member that an envelope may have twice."""
+_SHOWN: Final = 60
+
+
+def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, undecoded.
+
+    Raises
+    ------
+    MalformedResponseError
+        When it is no JSON object, or has a name twice.
+    """
+    try:
+        found = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _exactly(request, raw)
+    known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in found.items())
+    # what is no member is punctuation, and mostly too short to hide one that came before another of its name
+    return found if len(raw) - known < _SHORTEST else _exactly(request, raw)
+
+
+def _exactly(request: Request, raw: bytes) -> dict[str, bytes]:
+    text = raw.decode("utf-8", "surrogateescape")
+    try:
+        found, end = pairs(text)
+        if text[end:].strip():
+            raise ValueError("more behind the object")  # noqa: TRY301 - as what `pairs` raises
+    except ValueError:
+        not_json(request, raw, expected="a JSON object")
+    _once(request, [name for name, _ in found])
+    return {name: value.encode("utf-8", "surrogateescape") for name, value in found}
+
+
+def not_json(request: Request, raw: bytes, *, expected: str) -> Any:
+    """Raise for a response that is no JSON, or JSON of another kind."""
+    try:
+        got = kind_of(read(raw))
+    except (ValueError, RecursionError):
+        start = raw[:_SHOWN].decode("utf-8", "replace")
+        got, expected = f"{len(raw):,} bytes that are not JSON, starting {start!r}", "JSON"
+    not_as_specified(request, got=got, expected=expected)
+
+
+def _once(request: Request, names: list[str]) -> None:
+    if len(set(names)) < len(names):
+        repeated = next(name for place, name in enumerate(names) if name in names[:place])
+        not_as_specified(request, got=f"{repeated[:_SHOWN]!r} twice in one object", expected="each name once")
+
+
+def small(request: Request, answer: Answer) -> dict[str, Any]:
+    """A small response, read as a whole; it has to be an object.
+
+    Raises
+    ------
+    MalformedResponseError
+        When it is none, or has a name twice at any depth.
+    """
+
+    def made(found: list[tuple[str, Any]]) -> dict[str, Any]:
+        _once(request, [name for name, _ in found])
+        return dict(found)
+
+    try:
+        text = answer.body.decode("utf-8", "surrogateescape")
+        value = json.loads(text, object_pairs_hook=made, parse_int=unread_integer)
+    except (ValueError, RecursionError):
+        return not_json(request, answer.body, expected="a JSON object")  # type: ignore[no-any-return]
+    if not isinstance(value, dict):
+        not_as_specified(request, got=kind_of(value), expected="a JSON object")
+    return value
+
+
+def an_object(request: Request, name: str, value: Any, *, required: bool = False) -> dict[str, Any]:
+    """The object under a name, or an empty one for null."""
+    if value is None and not required:
+        return {}
+    if not isinstance(value, dict):
+        not_as_specified(request, got=f"{name!r} of {shown(value)}", expected="an object")
+    return value
+
+
+def a_count(
+    request: Request, name: str, *places: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
+) -> int:
+    """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
+    there = [place[name] for place in places if place.get(name) is not None]
+    found = next(
+        (value for value in there if value is False or value != 0), None if required and not there else 0
+    )
+    if isinstance(found, float) and found.is_integer():
+        found = int(found)
+    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+        expected = f"a whole number from 0 to {most:,}"
+        not_as_specified(request, got=f"{name!r} of {shown(found)}", expected=expected)
+    return found
+
+
+def a_text(
+    request: Request,
+    name: str,
+    *places: dict[str, Any],
+    required: bool = False,
+    next_step: str | None = None,
+) -> str:
+    """The first of these texts that is not absent, null or empty."""
+    found = next((place[name] for place in places if place.get(name) not in (None, "")), "")
+    if not isinstance(found, str) or (required and not found):
+        got = f"{name!r} of {shown(found)}" if found else f"no {name!r}"
+        not_as_specified(request, got=got, expected="text", next_step=next_step)
+    return found
+
+
+def names(whole: Mapping[str, Any]) -> str:
+    """The first names of an object, for errors."""
+    return ", ".join(repr(name)[:40] for name in list(whole)[:5]) or "no fields"
+
+
+def kind_of(value: Any) -> str:
+    """What a JSON value is, in words."""
+    kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
+    return kinds.get(type(value), "something nested too deep" if isinstance(value, Unread) else "a number")
+
+
+def shown(value: Any) -> str:
+    """A JSON value in an error."""
+    try:
+        return repr(value)[:_SHOWN]
+    except RecursionError:
+        return kind_of(value)
