@@ -302,7 +302,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         )
     ],
     "query_text": lambda w: [{"service": w.service, "text": "x", **HITS}],
-    "read_snapshot": lambda _: [{"path": "written", "filesystem": None}],
+    "read_snapshot": lambda _: [{"path": "written", "filesystem": None, "memory_limit": None}],
     "receipt": lambda w: [{"frame": w.failures}],
     "rerun_failure_function": lambda w: [{"service": w.service, "dlq_id": "a", "confirm": True}],
     "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
@@ -318,6 +318,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "kind": "workflows",
             **LOAD,
             "filesystem": None,
+            "repair": False,
         }
     ],
     "upsert_vectors": lambda w: [

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
 
+import toolkit as tk
 from toolkit.errors import NotEnoughMemoryError
 from toolkit.loading.memory import available_memory, check_memory
 
@@ -52,3 +54,20 @@ def test_what_does_not_fit_says_what_it_takes_and_what_there_is():
     assert caught.value.doing == "loading"
     for limit in (None, 3e9, math.inf):
         check_memory("loading", needed=3e9, limit=limit, next_step="")
+
+
+def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
+    """Rows without a vector take its whole dimension: a page of them is counted before it is decoded."""
+    info = {"vectorCount": 1, "dimension": 1_000_000, "namespaces": {"": {"vectorCount": 1}}}
+    rows = [{"id": str(row)} for row in range(1_000)]
+
+    def respond(asked):
+        if asked.path == "/info":
+            return json.dumps({"result": info}).encode()
+        if asked.path.startswith("/fetch"):
+            return json.dumps({"result": rows}).encode()
+        return json.dumps({"result": {"nextCursor": "", "vectors": rows}}).encode()
+
+    server.answering(respond)
+    with pytest.raises(NotEnoughMemoryError, match=r"4\.0 GB.*1\.0 GB.*memory_limit"):
+        tk.load_vectors(server.service(), include_vectors=False, memory_limit=1e9, progress=False)

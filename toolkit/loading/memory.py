@@ -5,11 +5,20 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from toolkit.errors import NotEnoughMemoryError
 
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
 _KIB: Final = 1024
+_NUMBER_BYTES: Final = 4
+_PLAIN_PAGE: Final = 16 << 20
+_PLAIN_DIMENSION: Final = 1 << 16
+"""The rows of a page of at most so many bytes and numbers a row fit, as they did when they were asked for."""
 _FILES: Final = (
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
     (
@@ -22,7 +31,7 @@ _CACHED: Final = ("inactive_file", "total_inactive_file")
 
 
 def available_memory(root: Path = Path("/")) -> int | None:
-    """Bytes of memory that this process may still take: what the machine has left, or its container.
+    """Bytes of memory that this process may still take: of the machine, its container, or its own limit.
 
     Parameters
     ----------
@@ -39,7 +48,7 @@ def available_memory(root: Path = Path("/")) -> int | None:
     >>> available_memory(Path("/nowhere")) is None
     True
     """
-    return min([*_of_the_machine(root), *_of_the_container(root)], default=None)
+    return min([*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)], default=None)
 
 
 def check_memory(what: str, *, needed: float, limit: float | None, next_step: str) -> None:
@@ -64,9 +73,49 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
         raise NotEnoughMemoryError(
             what,
             got=f"about {needed / 1e9:,.1f} GB to hold",
-            expected=f"at most the {limit / 1e9:,.1f} GB of memory there are",
+            expected=f"at most the {limit / 1e9:,.1f} GB of memory there are, or that memory_limit= allows",
             next_step=next_step,
         )
+
+
+def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
+    """Refuse a page of vectors that would not fit: each row takes its dimension, with a vector or without.
+
+    Parameters
+    ----------
+    page : bytes
+        JSON, in which each row has an id.
+    dimension : int or None
+        Of the index.
+    limit : float or None
+        Bytes it may take. Default: what there is.
+
+    Raises
+    ------
+    NotEnoughMemoryError
+    """
+    if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
+        return
+    check_memory(
+        f"reading a page of vectors of {dimension:,} numbers each",
+        needed=bytes(page).count(b'"id"') * dimension * _NUMBER_BYTES,
+        limit=available_memory() if limit is None else limit,
+        next_step="See that the dimension and the rows are those of the index. memory_limit=math.inf tries "
+        "in any case.",
+    )
+
+
+def _of_the_process(root: Path) -> Iterator[int]:
+    if resource is None or root != Path("/"):
+        return
+    most = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if most == resource.RLIM_INFINITY:
+        return
+    try:
+        pages = int((root / "proc/self/statm").read_text("utf-8").split()[0])
+    except (OSError, ValueError):
+        return
+    yield max(0, most - pages * resource.getpagesize())
 
 
 def _of_the_machine(root: Path) -> Iterator[int]:

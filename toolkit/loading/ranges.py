@@ -17,6 +17,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import IndexInfo, list_page, read_info
 from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
 from toolkit.loading.identities import Identities, identities
+from toolkit.loading.memory import check_page
 from toolkit.loading.page_size import PAGE_BYTES, PageSize, TooLargeError
 from toolkit.loading.paging import walk
 from toolkit.loading.read_ahead import DEPTH, ReadAhead, Watch, side_by_side
@@ -145,6 +146,8 @@ class RangeReader:
         Requests under way, at most.
     passes : int
         Readings of each range, at least.
+    memory_limit : float, optional
+        Bytes that the rows of a page may take. Default: what there is.
     """
 
     def __init__(
@@ -158,7 +161,9 @@ class RangeReader:
         limit: int | None = None,
         connections: int = 16,
         passes: int = 1,
+        memory_limit: float | None = None,
     ) -> None:
+        self._memory_limit = memory_limit
         self._sender = sender
         self._work = work
         work.settles = True
@@ -227,6 +232,7 @@ class RangeReader:
 
     def _piece(self, reading: _Reading, page: Page) -> Piece:
         self._work.count(page)
+        check_page(page.rows, self._dimension, self._memory_limit)
         table = decode_vectors(
             page.rows,
             page.cut,

@@ -17,7 +17,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Load, Plan
-from toolkit.loading.memory import available_memory, check_memory
+from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
@@ -284,6 +284,7 @@ def fetch_vectors(
                 include_metadata=include_metadata,
                 include_data=include_data,
             )
+            check_page(raw, dimension, None)
             tables.append(
                 decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
             )
@@ -422,6 +423,7 @@ def open_vectors(
             limit=how.limit,
             connections=how.connections,
             passes=how.passes,
+            memory_limit=memory_limit,
         )
         measured = False
         try:

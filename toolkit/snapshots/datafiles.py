@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots.columns import extension_column
+from toolkit.snapshots.decoding import DataFile
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.hashing import HashingFile, digest
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile
@@ -142,7 +143,7 @@ def opened(folder: Folder, listed: ListedFile) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None) -> Iterator[pq.ParquetFile]:
+def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
     """Open a data file as `opened` does, and see that it has the rows listed and the schema expected.
 
     Raises
@@ -152,7 +153,7 @@ def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None)
     """
     with opened(folder, listed) as file:
         try:
-            parquet = pq.ParquetFile(file, page_checksum_verification=True)
+            parquet = DataFile(file)
             found = parquet.schema_arrow
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(folder, listed, str(error), "a Parquet file") from None
@@ -183,9 +184,3 @@ def missing(folder: Folder, error: FileNotFoundError) -> SnapshotDamagedError:
         expected="every file that the manifest lists",
         next_step=RESTORE,
     )
-
-
-def tables(parquet: pq.ParquetFile) -> Iterator[pa.Table]:
-    """The rows, one row group at a time."""
-    for number in range(parquet.num_row_groups):
-        yield parquet.read_row_group(number).replace_schema_metadata(None)

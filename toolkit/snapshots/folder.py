@@ -22,6 +22,7 @@ from typing import BinaryIO, ClassVar, Final, NamedTuple
 from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
+from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 LOCK: Final = ".lock"
@@ -29,6 +30,8 @@ _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that name the writer
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
+_DECODED: Final = 4
+"""Bytes of memory that a byte of JSON takes, about, when it is read."""
 
 
 class FileState(NamedTuple):
@@ -135,9 +138,27 @@ class Folder:
         return self.open(name)
 
     def content(self, name: str) -> bytes:
-        """Everything in a file that `replace` replaces: of one version of it; raises as `open`."""
+        """Everything in a file that `replace` replaces: of one version of it; raises as `open`.
+
+        Raises
+        ------
+        NotEnoughMemoryError
+            When there is more than fits into memory.
+        """
         with self.open(name) as file:
-            return file.read()
+            return self._read(name, file)
+
+    def _read(self, name: str, file: BinaryIO) -> bytes:
+        size = file.seek(0, os.SEEK_END)
+        check_memory(
+            f"reading {name!r} of the snapshot {self}",
+            needed=_DECODED * size,
+            limit=available_memory(),
+            next_step=f"The file has {size:,} bytes, and those of the toolkit a few million at most: restore "
+            "it from a backup.",
+        )
+        file.seek(0)
+        return file.read()
 
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""

@@ -11,8 +11,9 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotDamagedError
 from toolkit.loading.identities import identities
+from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_BEFORE
-from toolkit.snapshots.datafiles import RESTORE, damaged, opened, opened_parquet, tables
+from toolkit.snapshots.datafiles import RESTORE, damaged, opened, opened_parquet
 from toolkit.snapshots.fingerprints import WIDTH, Fingerprints, fingerprints
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import ListedFile, Manifest
@@ -33,6 +34,9 @@ ENTRY = np.dtype(
 )
 """One row: its id as a load knows it, the fingerprint of its content, the digest of the bytes it came in or
 zeros, when it was first seen (milliseconds since 1970), and whether it is marked gone."""
+
+_INDEX_MEMORY: Final = 2
+"""Bytes of memory for a byte of the index: the entries, and the order in which they are found."""
 
 _LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999, which is as far as dates go."""
@@ -142,6 +146,13 @@ def read_index(folder: Folder, manifest: Manifest | None) -> Index:
             expected=f"{ENTRY.itemsize} bytes a row",
             next_step=RESTORE,
         )
+    check_memory(
+        f"reading the index of the snapshot {folder}",
+        needed=_INDEX_MEMORY * listed.bytes,
+        limit=available_memory(),
+        next_step=f"Its manifest speaks of {listed.rows:,} rows. See that this is so, or use a larger "
+        "machine.",
+    )
     with opened(folder, listed) as file:
         index = Index(np.frombuffer(file.read(), dtype=ENTRY))
     if index.repeats:
@@ -157,7 +168,7 @@ def stored_entries(folder: Folder, manifest: Manifest, listed: ListedFile) -> En
     """The entries of a data file, from its rows; raises as `opened_parquet`."""
     older = is_older(manifest)
     with opened_parquet(folder, listed, None if older else FAILURES_AT_REST) as parquet:
-        stored = tables(parquet)
+        stored = parquet.tables()
         return joined(entries_of(current_columns(rows, "failures") if older else rows) for rows in stored)
 
 

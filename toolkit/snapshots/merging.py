@@ -21,7 +21,7 @@ from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes, Piece
 from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 from toolkit.snapshots.commit import Change
-from toolkit.snapshots.datafiles import opened_parquet, tables
+from toolkit.snapshots.datafiles import opened_parquet
 from toolkit.snapshots.index import Entries, Index
 from toolkit.snapshots.manifest import ListedFile
 from toolkit.snapshots.parts import PART_BYTES, Part
@@ -216,7 +216,7 @@ class Merge:
         start = file.rows.start
         schema = None if self._older else FAILURES_AT_REST
         with opened_parquet(self._change.folder, file.listed, schema) as parquet:
-            for stored in tables(parquet):
+            for stored in parquet.tables():
                 table = current_columns(stored, "failures") if self._older else stored
                 rows = slice(start, start := start + table.num_rows)
                 stays, gone = ~self._replaced[rows], self._gone[rows]

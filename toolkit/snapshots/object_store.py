@@ -152,7 +152,7 @@ class ObjectFolder(Folder):
         """Everything in an object that `replace` replaces: of one version of it; raises as `open`."""
         for _ in range(_TRIES):
             with self.open_partial(name) as source:
-                content = source.read()
+                content = self._read(name, source)
             # pyarrow asks for the size, then for so many bytes: in between, it may have become another object
             info = self.filesystem.get_file_info(self.address(name))
             if info.type == FileType.File and info.size == len(content):

@@ -16,12 +16,14 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
+from toolkit import arguments
 from toolkit.errors import SnapshotError
+from toolkit.loading.memory import available_memory, check_memory
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import extension_column
 from toolkit.snapshots.commit import unlisted
-from toolkit.snapshots.datafiles import damaged, missing, opened_parquet, tables
+from toolkit.snapshots.datafiles import damaged, missing, opened_parquet
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
@@ -31,9 +33,15 @@ from toolkit.tables.frames import to_frame
 
 _T = TypeVar("_T")
 _TRIES: Final = 10
+_COPIES: Final = 2
+"""How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
+_OLDER: Final = 4
+"""Bytes that a byte of an older version takes while it becomes one of today's."""
 
 
-def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> pd.DataFrame:
+def read_snapshot(
+    path: str | os.PathLike[str], *, filesystem: FileSystem | None = None, memory_limit: float | None = None
+) -> pd.DataFrame:
     """A snapshot as a frame. Every byte read is checked against the hash it was written with.
 
     Parameters
@@ -42,6 +50,9 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
         The folder of a snapshot, or an address such as ``s3://bucket/prefix``.
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
+    memory_limit : float, optional
+        Bytes that the frame may take while it is made. Default: what the machine, the container and the
+        process have left. ``math.inf`` tries in any case.
 
     Returns
     -------
@@ -55,7 +66,9 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     SnapshotError
         When there is none, or a newer version of the toolkit wrote it; every older one is read.
     SnapshotDamagedError
-        When a file is missing, cut or edited.
+        When a file is missing, truncated or edited.
+    NotEnoughMemoryError
+        When the rows would not fit. `scan_snapshot` reads them piece by piece.
 
     Examples
     --------
@@ -64,14 +77,32 @@ def read_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
     """
     folder = open_folder(path, filesystem)
+    limit = arguments.positive("memory_limit", memory_limit, optional="what there is", finite=False)
+    limit = available_memory() if limit is None else limit
+
+    def has_room(size: float) -> None:
+        check_memory(
+            f"reading the snapshot {folder} into one frame",
+            needed=_COPIES * size,
+            limit=limit,
+            next_step="Use scan_snapshot, which reads columns and rows piece by piece; memory_limit=math.inf "
+            "tries in any case.",
+        )
 
     def read(manifest: Manifest) -> pd.DataFrame:
         found: list[pa.Table] = []
         schema: pa.Schema | None = None
+        size = 0
+        has_room(manifest.rows)
         for listed in manifest.files:
             with opened_parquet(folder, listed, schema) as parquet:
                 schema = parquet.schema_arrow.remove_metadata()
-                found += [schema.empty_table(), *tables(parquet)]
+                has_room(size + parquet.decoded_bytes)
+                found.append(schema.empty_table())
+                for table in parquet.tables():
+                    size += table.nbytes * (_OLDER if is_older(manifest) else 1)
+                    has_room(size)
+                    found.append(table)
         table = pa.concat_tables(found)
         if is_older(manifest):
             table = current_columns(table, manifest.kind)
@@ -313,7 +344,7 @@ def _rewritten(folder: Folder, manifest: Manifest, schema: pa.Schema) -> ds.Data
             opened_parquet(folder, listed, None) as parquet,
             pq.ParquetWriter(f"{target}/{number:06d}.parquet", schema, compression="zstd") as written,
         ):
-            for table in tables(parquet):
+            for table in parquet.tables():
                 written.write_table(current_columns(table, manifest.kind))
     return ds.dataset(target, schema=schema, format="parquet")
 

@@ -20,13 +20,13 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from toolkit.errors import SnapshotDamagedError
 from toolkit.snapshots.checkpoint import Resting, misfit, whole
 from toolkit.snapshots.columns import FAILURES_AT_REST, extension_column
 from toolkit.snapshots.commit import Change
 from toolkit.snapshots.damage import Damage, damages, refuse
+from toolkit.snapshots.decoding import DataFile
 from toolkit.snapshots.index import ENTRY, Entries, Index, entries_of, joined, read_index, stored_entries
 from toolkit.snapshots.manifest import REPAIRED, ListedFile
 from toolkit.snapshots.parts import PART_BYTES, Part
@@ -232,7 +232,7 @@ class _Repairing:
         broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
         with suppress(*broken), self._change.folder.open(name) as file:
             source = self._as_listed(name, file)
-            parquet = pq.ParquetFile(source, page_checksum_verification=True)
+            parquet = DataFile(source)
             if extension_column(parquet.schema_arrow):
                 return
             for number in range(parquet.num_row_groups):

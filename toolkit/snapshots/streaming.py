@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from toolkit.errors import InputError
 from toolkit.loading.identities import identities
@@ -18,7 +17,7 @@ from toolkit.loading.work import Piece
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import Resting, RestingFile
 from toolkit.snapshots.commit import Change
-from toolkit.snapshots.datafiles import tables
+from toolkit.snapshots.decoding import DataFile
 from toolkit.snapshots.fingerprints import fingerprints
 from toolkit.snapshots.parts import PART_BYTES, Part
 from toolkit.snapshots.spool import Spool
@@ -103,7 +102,7 @@ class Stream:
         outdated: list[int] = []
         for number, part in enumerate(self._parts):
             with self._opened(part) as parquet:
-                places = [place for table in tables(parquet) for _, place in self._outdated(table, latest)]
+                places = [place for table in parquet.tables() for _, place in self._outdated(table, latest)]
             if places:
                 wanted[places] = True
                 outdated.append(number)
@@ -122,7 +121,7 @@ class Stream:
             before = self._parts[number]
             self._parts[number] = anew = self._change.new_part(self._schema)
             with self._opened(before) as parquet:
-                for table in tables(parquet):
+                for table in parquet.tables():
                     rows = np.arange(table.num_rows)
                     for row, place in self._outdated(table, latest):
                         rows[row] = table.num_rows + numbers[place]
@@ -147,7 +146,7 @@ class Stream:
                     yield row, place
 
     @contextmanager
-    def _opened(self, part: Part | RestingFile) -> Iterator[pq.ParquetFile]:
+    def _opened(self, part: Part | RestingFile) -> Iterator[DataFile]:
         finished = self._change.finish(part, None)
         with self._change.folder.open(finished.path) as file:
-            yield pq.ParquetFile(file)
+            yield DataFile(file)
