@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import InputError
-from toolkit.redaction import MASK
+from toolkit.spellings import MASK
 
 T = TypeVar("T")
 

@@ -20,15 +20,17 @@ import re
 import secrets
 import stat
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import platformdirs
 
 from toolkit.errors import SettingsError
-from toolkit.own_tokens import SHORTEST, masked, watch
-from toolkit.secret_patterns import PATTERNS, RELATIVE, URL, USER_INFO, is_secret_name, normalise_header
+from toolkit.own_tokens import masked, watch
+from toolkit.secret_patterns import is_secret_name, normalise_header
+from toolkit.secret_spans import Span, text_spans, url_spans
+from toolkit.spellings import MASK, MASKED, View
 
 DISPLAYED_HEADERS: Final = frozenset(
     {
@@ -54,13 +56,15 @@ DISPLAYED_HEADERS: Final = frozenset(
 )
 """Header names (normalised) whose values may be shown in HTML and widgets. All others show a mask."""
 
-MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
-"""What a mask looks like."""
-
 _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 """A text as `repr` writes it."""
 
-_MIN_PADDED: Final = 16  # a shorter "name=" in a query is a name without a value
+_BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
+_SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
+_BEFORE: Final = frozenset('="')  # signs that end everything, so that nothing is found across them
+_BEHIND: Final = frozenset(("", "&", '"'))
+_LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
+_PASSES: Final = 4  # until nothing more is found beside what was masked
 
 
 def _stays_here(what: str) -> SettingsError:
@@ -167,12 +171,7 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
-        text = self.own(text)
-        if RELATIVE.fullmatch(text):
-            return self.url(text)
-        if "://" in text:
-            text = URL.sub(lambda found: self.url(found[0]), self._user_info(text))
-        return self._looks(text)
+        return self._masked(self.own(text), text_spans)
 
     def code(self, code: str) -> str:
         """Python code that `repr` made of values, with what looks like a secret in its texts masked.
@@ -182,11 +181,8 @@ class Redactor:
         return _LITERAL.sub(lambda found: repr(self.text(ast.literal_eval(found[0]))), code)
 
     def url(self, url: str) -> str:
-        """The URL with user info, query values and fragment masked; host and path stay readable."""
-        address, mark, fragment = self._user_info(self.own(url)).partition("#")
-        address, question, query = address.partition("?")
-        pairs = "&".join(self._pair(pair) for pair in query.split("&"))
-        return f"{self._looks(address)}{question}{pairs}{mark}{self.mask(fragment) if fragment else ''}"
+        """The URL with user info, values of parameters and fragment masked; host and path stay readable."""
+        return self._masked(self.own(url), url_spans)
 
     def header(self, name: str, value: str) -> str:
         """The value of a header as it may be kept: masked whole under a secret name, else only in part."""
@@ -203,23 +199,67 @@ class Redactor:
         shown = normalise_header(name) in DISPLAYED_HEADERS
         return self.text(value) if shown else self.mask(value)
 
-    def _pair(self, pair: str) -> str:
-        name, equals, value = pair.partition("=")
-        if MASK.match(pair):
-            return self.mask(pair)
-        if value.strip("="):
-            return f"{self._looks(name)}={self.mask(value)}"
-        # no name and value, then: a flag, or a bare secret, perhaps with base64 padding
-        bare = len(pair) >= (_MIN_PADDED if equals else SHORTEST)
-        return self.mask(pair) if bare else pair
-
-    def _user_info(self, text: str) -> str:
-        return USER_INFO.sub(lambda found: self.mask(found[0]), text)
-
-    def _looks(self, text: str) -> str:
-        for pattern in PATTERNS:
-            text = pattern.sub(lambda found: f"{found['kept']}{self.mask(found['secret'])}", text)
+    def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
+        """The text without the secrets that are found in it, as it is and with its escapes decoded."""
+        for _ in range(_PASSES):
+            view: View | None = View(text).without_masks()
+            found: list[_Found] = []
+            alone = True
+            for layer in range(_LAYERS):
+                if view is None:
+                    break
+                # decoded, a whole text is no longer one URL: its parts may be parts of several
+                spans = (text_spans if layer else find)(view.text)
+                alone = alone and (_stand_alone(view.text, spans) if layer == 0 else not spans)
+                found += _runs(text, view, spans)
+                view = view.decoded()
+            parts, end = [], 0
+            for one in _united(found, text):
+                parts += [text[end : one.start], one.quote, self.mask(one.secret), one.quote]
+                end = one.end
+            text = "".join((*parts, text[end:])) if parts else text
+            if alone:
+                break
         return text
+
+
+class _Found(NamedTuple):
+    """A secret: where it is written, the quote to put around what stands in for it, and how it is read."""
+
+    start: int
+    end: int
+    quote: str
+    secret: str
+
+
+def _runs(text: str, view: View, spans: list[Span]) -> Iterator[_Found]:
+    """What is secret between the masks that are there already, as places of the text."""
+    for start, stop, quote in spans:
+        mark = text[view.place(quote) : view.place(quote + 1)] if quote >= 0 else ""
+        for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
+            if run[0].strip(_SIGNS):
+                yield _Found(view.place(run.start()), view.place(run.end()), mark, run[0])
+
+
+def _united(found: list[_Found], text: str) -> list[_Found]:
+    """The same in order, those that overlap as one."""
+    kept: list[_Found] = []
+    for one in sorted(found, key=lambda one: (one.start, -one.end)):
+        last = kept[-1] if kept else None
+        if last is None or one.start >= last.end:
+            kept.append(one)
+        elif one.end > last.end:
+            kept[-1] = _Found(last.start, one.end, last.quote, text[last.start : one.end])
+        elif one[:2] == last[:2]:  # the same with more escapes decoded
+            kept[-1] = one
+    return kept
+
+
+def _stand_alone(text: str, spans: list[Span]) -> bool:
+    """Whether what was found ends at signs that end everything: nothing more is found beside its masks."""
+    return all(
+        text[start - 1 : start] in _BEFORE and text[end : end + 1] in _BEHIND for start, end, _ in spans
+    )
 
 
 def masking_key(folder: Path | None = None) -> bytes:

@@ -1,51 +1,231 @@
-"""Which names say that a value is secret, and which texts look like a secret wherever they stand."""
+r"""Which names say that a value is secret, and which parts of a text look like a secret wherever they stand.
+
+Searching takes time in proportion to the text, however hostile: repetitions are bounded or possessive, and
+what was matched is not looked at again.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Final, NamedTuple
 
 _SECRET_WORDS: Final = re.compile(
-    r"auth|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt|otp|csrf|xsrf"
-    r"|bearer|private|hmac|(?:^|-)(?:sig|sid|pin|pass)(?:-|$)"
+    r"auth(?!or(?!i[sz](?!ed)))|token|secret|passw|passcode|passphrase|pwd|credential|cookie|session|signature|key|jwt"
+    r"|csrf|xsrf"
+    r"|bearer|private|hmac|otp(?![a-z])|sessid|mnemonic|connection-?string|verifier|ticket$|saml|assertion$"
+    r"|(?:^|-)(?:sig|sid|pin|pass|pat|mfa|2fa|otp|totp|seed|sas|dsn)(?:-|$)"
 )
 # Names that hold a secret word without holding a secret.
 _PLAIN_NAMES: Final = re.compile(
-    r"(?:^|-)(?:flow-?control-?key|idempotency-?key|author|authority|sec-websocket-key)$|^:authority$"
+    r"(?:^|-)(?:flow-?control-?key|idempotency-?key|sec-websocket-key|keyboard|keywords?|keynote|monkey|random-seed"
+    r"|(?:max|min|total|prompt|completion|input|output|cached|reasoning|num|n|used|remaining)-tokens"
+    r"|tokens?-(?:count|used|limit|type|usage))$"
+    r"|(?:^|-)tokeniz|(?:error|exception|warning|failure)$"
 )
+# Names that say it so clearly that text such as "name: value" is enough.
+_CLEAR_NAMES: Final = re.compile(
+    r"passw|passcode|passphrase|pwd|secret|credential|cookie|authorization|mnemonic|connection-?string|sessi?o?n?-?id"
+    r"|(?:api|access|account|shared|private|signing|encryption|master|subscription)-?key|[a-z]-?token$|^token="
+    r"|(?:^|-)(?:pass|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)"
+)
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-# Each has a part that is kept and a part that is masked. Searching stays linear also in hostile text: runs of
-# letters have one start each, and what was matched is not given back.
-PATTERNS: Final = (
-    re.compile(
-        r"(?P<kept>)(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))",
-        re.DOTALL,
+_WORDS: Final = (
+    *("auth", "token", "secret", "passw", "passcode", "passphrase", "pwd", "credential", "cookie", "session"),
+    *("signature", "key", "jwt", "otp", "csrf", "xsrf", "bearer", "private", "hmac", "sessid", "mnemonic"),
+    *(
+        "string",
+        "verifier",
+        "ticket",
+        "sig",
+        "sid",
+        "pin",
+        "pass",
+        "pat",
+        "mfa",
+        "2fa",
+        "seed",
+        "sas",
+        "saml",
     ),
-    re.compile(r"(?P<kept>(?i:bearer)(?:[ \t]{1,9}|%20|\+))(?P<secret>[\w.~+/=:\-]{6,})", re.ASCII),
+    *("dsn", "assertion", "code="),
+)
+_WORD: Final = re.compile("|".join(_WORDS))
+
+
+class _Pattern(NamedTuple):
+    """A regular expression whose group `secret` is masked; only run where one of its words is in the text."""
+
+    words: tuple[str, ...]
+    expression: re.Pattern[str]
+
+
+_NOT_BEARER: Final = (
+    "(?:tokens?|auth|authentication|authorization|scheme|realm|errors?|headers?|credentials?|format|required"
+    "|missing)"
+)
+_PATTERNS: Final = (
+    _Pattern(
+        ("-----begin",),
+        re.compile(
+            r"(?P<secret>-----BEGIN [A-Z0-9 ]{3,40}-----.*?(?:-----END [A-Z0-9 ]{3,40}-----|\Z))", re.DOTALL
+        ),
+    ),
+    _Pattern(
+        ("bearer",),
+        re.compile(
+            rf"(?i:bearer)(?:[ \t\xa0]{{1,9}}|%20|\+)(?!(?i:{_NOT_BEARER})(?![\w~+/=\-]))"
+            r"(?P<secret>[\w.~+/=:\-]{6,})",
+            re.ASCII,
+        ),
+    ),
     # not one plain word: "a basic example"
-    re.compile(
-        r"(?P<kept>(?i:basic)(?:[ \t]{1,9}|%20|\+))(?![A-Z]?[a-z]+(?![\w+/=\-]))(?P<secret>[\w+/=\-]{6,})",
-        re.ASCII,
+    _Pattern(
+        ("basic",),
+        re.compile(
+            r"(?i:basic)(?:[ \t\xa0]{1,9}|%20|\+)(?![A-Z]?[a-z]+(?![\w+/=\-]))(?P<secret>[\w+/=\-]{6,})",
+            re.ASCII,
+        ),
     ),
-    re.compile(
-        r"(?P<kept>)(?P<secret>(?<![\w\-])(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\.[\w\-]{5,}+\.[\w\-]*)", re.ASCII
+    _Pattern(
+        ("eyj",),
+        re.compile(r"(?P<secret>(?<![\w\-])(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\.[\w\-]{5,}+\.[\w\-]*)", re.ASCII),
     ),
-    re.compile(r"(?P<kept>)(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
+    _Pattern(
+        ("akia", "asia"),
+        re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
+    ),
+    # the secret key of 40 characters that stands within a few lines of its key id
+    _Pattern(
+        ("akia", "asia"),
+        re.compile(
+            r"(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9/+])"
+            r"(?:(?![A-Za-z0-9/+]{40}(?![A-Za-z0-9/+=])).){1,200}?"
+            r"(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+            re.DOTALL,
+        ),
+    ),
+    _Pattern(
+        ("akia", "asia"),
+        re.compile(
+            r"(?<![A-Za-z0-9/+])(?![0-9a-f]{40})(?P<secret>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+            r"(?=.{1,200}?(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))",
+            re.DOTALL,
+        ),
+    ),
+    _Pattern(
+        (
+            *(
+                "ghp_",
+                "gho_",
+                "ghu_",
+                "ghs_",
+                "ghr_",
+                "github_pat_",
+                "gl",
+                "xox",
+                "xapp-",
+                "k_live_",
+                "k_test_",
+            ),
+            *("whsec_", "aiza", "ya29.", "gocspx-", "npm_", "pypi-", "sg.", "hf_", "sk-", "dop_v1_", "shp"),
+            *("sq0", "age-secret-key-", "key-", "dckr_pat_", "hvs.", "hvb.", "nrak-", "pmak-", "lin_api_"),
+            *("atatt3", "sbp_"),
+        ),
+        re.compile(
+            r"(?<![A-Za-z0-9])(?P<secret>"
+            r"gh[pousr]_[A-Za-z0-9]{16,}+|github_pat_\w{16,}+|gl(?:pat|dt|rt|ptt|oas|agent)-[\w.\-]{16,}+"
+            r"|xox[a-z](?:\.xox[a-z])?-[\w\-]{8,}+|xapp-[\w\-]{8,}+|[sr]k_(?:live|test)_\w{8,}+|whsec_[\w+/=\-]{16,}+"
+            r"|AIza[\w\-]{30,}+|ya29\.[\w\-]{16,}+|GOCSPX-[\w\-]{16,}+|npm_[A-Za-z0-9]{30,}+|pypi-[\w\-]{16,}+"
+            r"|SG\.[\w\-]{16,64}+\.[\w\-]{16,}+|hf_[A-Za-z0-9]{20,}+|(?<![\w\-])sk-(?=[\w\-]{0,99}\d)[\w\-]{20,}+"
+            r"|dop_v1_[0-9a-f]{32,}+|shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32,}+|sq0[a-z]{3}-[\w\-]{16,}+"
+            r"|AGE-SECRET-KEY-[A-Z0-9]{20,}+|(?<!-)key-[0-9a-f]{32}|dckr_pat_[\w\-]{16,}+|hv[sb]\.[\w\-]{16,}+"
+            r"|NRAK-[A-Z0-9]{16,}+|PMAK-[0-9a-f\-]{30,}+|lin_api_\w{20,}+|ATATT3[\w\-=]{20,}+|sbp_[0-9a-f]{32,}+)"
+        ),
+    ),
+    # addresses that are themselves a permission
+    _Pattern(
+        ("hooks.slack",),
+        re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
+    ),
+    _Pattern(
+        ("webhook",),
+        re.compile(
+            r"(?i)/webhooks/\d{1,30}/(?P<secret>[\w\-]{16,})"
+            r"|webhook\.office\.com/[a-z0-9]{1,20}/(?P<other>[^\s?#\"'<>\\]+)"
+        ),
+    ),
+    _Pattern(("/bot",), re.compile(r"/bot(?P<secret>\d{6,12}:[\w\-]{16,})")),
+    # user and password without a scheme, as JDBC and Go's MySQL driver write them
+    _Pattern((":thin:",), re.compile(r"(?i):thin:(?P<secret>[^\s/@\"']{1,99}/[^\s@\"']{1,99})@")),
+    _Pattern(
+        ("@tcp(", "@unix("),
+        re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
+    ),
 )
-SUSPICIOUS: Final = r"(?i)^[/?]|://|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
-"""A cheap test (RE2 syntax): text without a match holds no pattern that `Redactor.text` would mask."""
-SUSPICIOUS_URL: Final = r"(?i)[?#@]|-----BEGIN|bearer|basic|eyJ|AKIA|ASIA"
-"""The same for `Redactor.url`."""
 
-# What a mask looks like inside a URL is part of the URL, so that masking twice changes nothing.
-URL: Final = re.compile(
-    r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\[masked len=\d+ tag=[0-9a-f]{8}\]|[^\s\"'<>\\^`{|}])+"
+_HINTS: Final = tuple((word, place) for place, pattern in enumerate(_PATTERNS) for word in pattern.words)
+
+_PREFIXES: Final = (
+    r"gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|oas|agent)-|xox[a-z][\-.]|xapp-|[sr]k_(?:live|test)_|whsec_|aiza"
+    r"|ya29\.|gocspx-|npm_|pypi-|sg\.|hf_|sk-|dop_v1_|shp[a-z]{2}_|sq0|age-secret-key-|key-[0-9a-f]|dckr_pat_"
+    r"|hv[sb]\.|nrak-|pmak-|lin_api_|atatt3|sbp_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
 )
-RELATIVE: Final = re.compile(r"[/?](?:\[masked len=\d+ tag=[0-9a-f]{8}\]|\S)*")
-# Up to the last @ of the authority; or, where a password holds / ? or #, up to the next @. Not a port.
-USER_INFO: Final = re.compile(
-    r"(?<=//)(?:[^\s/?#\"<>]+(?=@)|[^\s/?#\"<>@:\[]*:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@]{0,200}(?=@))"
+# Escapes of ASCII: others cannot be part of what is looked for.
+_ESCAPES: Final = (
+    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\\\"])"
+    r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
+    r"|&[a-z]{2,31};|%[0-7][0-9a-f]"
 )
+_SHORT: Final = "sig|sid|pin|pat|mfa|2fa|seed|sas|dsn"
+_REST: Final = r"[\w.\-]*"
+_WORDS_OF_NAMES: Final = (
+    r"token|secret|pass|pwd|credential|cookie|session|signature|jwt|csrf|xsrf|bearer|private|hmac|otp|sessid|mnemonic"
+    r"|connection-?string|verifier|ticket|assertion|saml"
+)
+# neither "authorized" nor "KeyError"
+_NAMED: Final = (
+    rf"(?:auth(?:[a-np-z0-9_.\-]{_REST}|ori[sz](?:[ai]{_REST}|e(?:[a-ce-z0-9_.\-]{_REST})?))?"
+    rf"|key(?:[a-df-z0-9_.\-]{_REST}|e[a-qs-z0-9_.\-]{_REST})?"
+    rf"|(?:{_WORDS_OF_NAMES}){_REST}"
+    rf"|(?:(?:^|[^a-z])(?:{_SHORT})|(?-i:[a-z0-9](?:{_SHORT.title()})))(?:[_.\-]{_REST})?"
+    rf"|(?-i:(?:{_SHORT}|{_SHORT.title()})[A-Z]){_REST})"
+)
+_TOKENS: Final = r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]"
+
+SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}"
+"""A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
+LIKELY: Final = (
+    r"(?i)^[/?]|[/\\][/\\]|:[/\\]|(?:https?|wss?|ftp):|\?[\w.\-~%\[\]]+=|(?:^|[?&])code=|-----BEGIN|bearer|basic|eyJ"
+    rf"|A[KS]IA|{_PREFIXES}|{_ESCAPES}|--[a-z\-]*{_NAMED}|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
+    r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
+)
+"""A closer one, for RE2 alone (others may take long), of text that passes the quick one."""
+SUSPICIOUS_URL: Final = (
+    rf"[?#@;%&=\\]|\D:[^/]|:\s|--|//.*//|</|{_TOKENS}"
+    rf"|(?i:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover)"
+)
+"""The same as `SUSPICIOUS` for `Redactor.url`."""
+
+_PROSE: Final = re.compile(
+    r"(?i)(?:yes|is|are|was|were|be|must|should|shall|will|would|can|cannot|could|may|has|have|had"
+    r"|does|did|do|doesn|isn|not|no|none|null|nil|true|false|undefined|nan"
+    r"|missing|invalid|required|expired|incorrect|wrong|empty|blank|unknown"
+    r"|unauthorized|unauthenticated|forbidden|denied|failed|failure|error|mismatch|revoked|disabled|unset|unexpected"
+    r"|expected|got|found|too|already|please|this field|redacted|hidden|masked"
+    r"|removed|filtered|malformed|unsupported"
+    r"|string|str|int|integer|number|object|array|boolean|optional|header|length|contains"
+    r"|at least|at most)(?![\w\-.@/+])"
+)
+_PROSE_UNQUOTED: Final = re.compile(
+    r"(?i)(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+])"
+)
+_TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
+_RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
+_MIXED: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
+_TURNS: Final = 3  # from letters to digits and back, as in random texts, and not in words with a number
 
 
 def normalise_header(name: str) -> str:
@@ -57,11 +237,59 @@ def normalise_header(name: str) -> str:
     return name.strip().lower().replace("_", "-")
 
 
+@lru_cache(4096)
 def is_secret_name(name: str) -> bool:
     """Whether a header or field of this name is expected to hold a secret, also behind a forwarding prefix.
 
-    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("Content-Type")
+    >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("userPin"), is_secret_name("Content-Type")
+    (True, True, False)
+    """
+    plain = _folded(name)
+    return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
+
+
+@lru_cache(4096)
+def is_clear_name(name: str) -> bool:
+    """Whether a name says "secret" so clearly that ``name: value`` in any text is enough.
+
+    >>> is_clear_name("db.password"), is_clear_name("session")
     (True, False)
     """
-    plain = normalise_header(name)
-    return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
+    return is_secret_name(name) and bool(_CLEAR_NAMES.search(_folded(name)))
+
+
+def is_prose(value: str, *, quoted: bool) -> bool:
+    """Whether what follows a name is said about a secret, and is none: "password: must not be empty".
+
+    >>> is_prose("is required", quoted=True), is_prose("hunter2", quoted=False)
+    (True, False)
+    """
+    start = value[:40].lstrip(" \t[{(<\"'*")
+    return bool(_PROSE.match(start)) or (not quoted and bool(_PROSE_UNQUOTED.match(start)))
+
+
+def is_random(value: str) -> bool:
+    """Whether a text looks drawn by lot: letters and digits in turns, or long in mixed case.
+
+    >>> is_random("Zq7canary9XtR4vLm2"), is_random("realms-2024-production1")
+    (True, False)
+    """
+    if not _RANDOM.fullmatch(value):
+        return False
+    return len(_TURN.findall(value[:200])) >= _TURNS or bool(_MIXED.fullmatch(value))
+
+
+def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
+    """Where a text holds what looks like a secret by itself; `lowered` is the text in lower case."""
+    for place in sorted({place for word, place in _HINTS if word in lowered}):
+        for found in _PATTERNS[place].expression.finditer(text):
+            yield found.span(found.lastgroup or 0)
+
+
+def speaks_of_secrets(lowered: str) -> bool:
+    """Whether a word of a secret name is in a text."""
+    return _WORD.search(lowered) is not None
+
+
+def _folded(name: str) -> str:
+    return normalise_header(_CAMEL.sub("-", name)).replace(".", "-").replace(" ", "-")

@@ -23,8 +23,9 @@ from toolkit.loading.pacing import Pacing
 from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
-from toolkit.redaction import MASK, Redactor
+from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, half_of
+from toolkit.spellings import MASK
 from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame

@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from toolkit.own_tokens import needles
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
@@ -59,7 +59,7 @@ class ColumnMasker:
         """A column of text, masked as by `Redactor.text`."""
         if self._redactor is None:
             return column
-        return self._where_likely(column, _SUSPICIOUS, self._text)
+        return self._where_likely(column, _SUSPICIOUS, self._text, closer=LIKELY)
 
     def urls(self, column: pa.Array) -> pa.Array:
         """A column of URLs, masked as by `Redactor.url`."""
@@ -113,11 +113,14 @@ class ColumnMasker:
         return column.texts(values)
 
     def _where_likely(
-        self, column: pa.Array, likely: re.Pattern[str], mask: Callable[[str], str]
+        self, column: pa.Array, likely: re.Pattern[str], mask: Callable[[str], str], closer: str | None = None
     ) -> pa.Array:
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)
         touched = _matching(distinct, likely)
+        if closer is not None and touched.true_count > _FEW:
+            narrowed = pc.match_substring_regex(distinct.filter(touched), closer)
+            touched = pc.replace_with_mask(touched, touched, narrowed)
         if touched.true_count == 0:
             return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
         masked = pa.array([mask(text) for text in distinct.filter(touched).to_pylist()], pa.string())

@@ -26,7 +26,7 @@ _PLAIN: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
 ABSENT: Final = msgspec.Raw(b"")
 """Stands where a row has a field not: no JSON is empty."""
 
-_LIKELY: Final = SUSPICIOUS.replace("^", '^"')
+_LIKELY: Final = SUSPICIOUS.replace("|^/", '|^"/')
 
 
 def unknown_json(

@@ -1,0 +1,510 @@
+# ruff: noqa: E501 - samples stand as they came
+"""What looks like a secret, in every spelling; and what does not, although it speaks of secrets."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import time
+from urllib.parse import quote, unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from toolkit.redaction import Redactor
+from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+
+CANARY = "Zq7canary9XtR4vLm2"
+REDACT = Redactor(key=b"the key of these tests")
+MASK = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
+
+SECRETS = {
+    "schemes": [
+        "Bearer {}",
+        "sent Bearer {} to it",
+        'Authorization: Digest username="ann", response="{}"',
+        "GET / HTTP/1.1\r\nauthorization: {}\r\nHost: a.example",
+        "Proxy-Authorization: Negotiate {}",
+        "curl -H 'Authorization: Token {}' https://a.example/",
+        "Authorization: AWS4-HMAC-SHA256 Credential=a/b, Signature={}",
+    ],
+    "cookies": ["Cookie: a=b; sid={}", "Set-Cookie: session={}; HttpOnly", "> cookie: {}"],
+    "header lines": ["X-Api-Key: {}", "  X-Vault-Token: {}", "* X-Deploy-Pat: {}", "X-Session-Ticket: {}"],
+    "user info": [
+        "https:\\\\ann:{}@a.example\\x",
+        "https:/ann:{}@a.example/x",
+        "https:ann:{}@a.example/x",
+        "https:\\/ann:{}@a.example/x",
+        "//ann:{}@a.example/x",
+        "amqp://ann:{}@a.example/x and more",
+        "jdbc:oracle:thin:scott/{}@db.example:1521/x",
+        "app:{}@tcp(127.0.0.1:3306)/orders",
+    ],
+    "addresses": [
+        "0; url=/next?code={}",
+        "0; url=?code={}",
+        "see ?token={} here",
+        "a.example?x={}",
+        'href="?state=1&token={}"',
+        "https://a.example/orders;jsessionid={};v=1/x",
+        "https://a.example/reset-password/{}",
+        "https://a.example/api/v1/tokens/{}/use",
+        "https://a.example/verify/{}?x",
+        "https://hooks.slack.com/services/T000/B000/{}",
+        "https://discord.com/api/webhooks/123456/{}",
+        "https://api.telegram.org/bot1234567:{}/sendMessage",
+        "https://a.example/x%3Ftoken%3D{}",
+    ],
+    "well-known beginnings": [
+        *(
+            "ghp_{}",
+            "gho_{}",
+            "ghs_{}",
+            "github_pat_{}",
+            "glpat-{}",
+            "xoxb-{}",
+            "xoxp-1234-{}",
+            "xapp-1-A0-{}",
+        ),
+        *(
+            "sk_live_{}",
+            "rk_live_{}",
+            "sk_test_{}",
+            "whsec_{}",
+            "AIzaSyA123456789_{}",
+            "ya29.{}",
+            "GOCSPX-{}",
+        ),
+        *(
+            "npm_0123456789ab{}",
+            "pypi-{}",
+            "SG.0123456789abcdef.{}",
+            "hf_abc{}",
+            "sk-ant-{}",
+            "sk-proj-{}-x1",
+        ),
+        *("dckr_pat_{}", "hvs.{}", "lin_api_abc{}", "shpat_0123456789abcdef0123456789abcdef {}"[:38]),
+    ],
+    "connection strings": [
+        "Server=db;Database=x;User Id=sa;Password={};Encrypt=true",
+        "Server=db;PWD={}",
+        "Password=two words {};Server=db",
+        "DefaultEndpointsProtocol=https;AccountName=a;AccountKey={};EndpointSuffix=x",
+        "Endpoint=sb://x/;SharedAccessKeyName=Root;SharedAccessKey={}",
+        "host=db port=5432 user=app password={} dbname=x",
+        "host=db password='{}' user=app",
+        'connect("dbname=x password={}")',
+    ],
+    "forms": [
+        "grant_type=password&username=ann&password={}&scope=x",
+        "password={}",
+        "a=1&csrf_token={}",
+        "user[password]={}&a=1",
+        "grant_type=authorization_code&code={}&x=1",
+        '--b\r\nContent-Disposition: form-data; name="password"\r\n\r\n{}\r\n--b--',
+        '--b\r\nContent-Disposition: form-data; name="token"; x=y\r\nContent-Type: text/plain\r\n\r\n{}\r\n--b--',
+        '<input type="hidden" name="csrf_token" value="{}">',
+        '<input value="{}" name="password">',
+        '<meta name="csrf-token" content="{}">',
+    ],
+    "settings": [
+        "password: {}",
+        "db:\n  password: correct horse {}\n  host: a",
+        "DB_PASSWORD={}",
+        "export API_KEY={}",
+        'client_secret = "{}"',
+        "api key: {}",
+        "run --password {} --verbose",
+        "run --api-key={}",
+        "the session key={} was refused",
+        "access_token => '{}'",
+        "<password>{}</password>",
+        "<soap:apiKey>{}</soap:apiKey>",
+    ],
+    "JSON that cannot be read": [
+        '{{"password": "{}", ',
+        '{{"a": 1, "apiKey":"x{}',
+        '{{"credentials": {{"user": "ann", "value": "{}"}}, ',
+        '{{"tokens": ["a", "{}"], ',
+        "{{'password': '{}'}}",
+        '[{{"name": "X-Api-Key", "value": "{}"}}, ',
+        '{{"pin": 7{}',
+    ],
+    "access keys": [
+        "AKIAIOSFODNN7EXAMPLE wJalrXUtnFEMI/K7MDENG/{}",
+        '"id": "AKIAIOSFODNN7EXAMPLE",\n"other": "wJalrXUtnFEMI/K7MDENG/{}"',
+        "wJalrXUtnFEMI/K7MDENG/{},AKIAIOSFODNN7EXAMPLE",
+    ],
+}
+
+
+def _escaped(text: str, sign: str) -> str:
+    return "".join(c if c.isalnum() else sign.format(ord(c)) for c in text)
+
+
+SPELLINGS = {
+    "plain": (str, str),
+    "JSON": (json.dumps, json.loads),
+    "JSON in JSON": (lambda text: json.dumps(json.dumps(text)), lambda text: json.loads(json.loads(text))),
+    "JSON with escaped slashes": (lambda text: json.dumps(text).replace("/", "\\/"), json.loads),
+    "JSON with every sign escaped": (lambda text: f'"{_escaped(text, chr(92) + "u{:04x}")}"', json.loads),
+    "the first letters of names escaped, too": (
+        lambda text: (
+            '"'
+            + re.sub(r"\b[A-Za-z](?=[a-z]{3})", lambda m: f"\\u{ord(m[0]):04X}", json.dumps(text)[1:-1])
+            + '"'
+        ),
+        json.loads,
+    ),
+    "HTML": (html.escape, html.unescape),
+    "HTML with decimal references": (lambda text: _escaped(text, "&#{};"), html.unescape),
+    "HTML with hexadecimal references": (lambda text: _escaped(text, "&#x{:X};"), html.unescape),
+    "HTML in HTML": (
+        lambda text: html.escape(_escaped(text, "&#{};")),
+        lambda text: html.unescape(html.unescape(text)),
+    ),
+    "percent-encoded": (lambda text: quote(text, safe=""), unquote),
+    "HTML in JSON": (
+        lambda text: json.dumps(html.escape(text)),
+        lambda text: html.unescape(json.loads(text)),
+    ),
+}
+"""How a text can be written, and how it is read again."""
+
+MATRIX = [
+    pytest.param(text, *how, id=f"{kind}-{number}-{name}")
+    for kind, texts in SECRETS.items()
+    for number, text in enumerate(texts)
+    for name, how in SPELLINGS.items()
+]
+
+
+@pytest.mark.parametrize(("text", "write", "read"), MATRIX)
+def test_a_secret_is_masked_in_every_spelling(text, write, read):
+    """What is left can still be read as before, without the secret in it; and masking again changes nothing."""
+    written = write(text.format(CANARY))
+    masked = REDACT.text(written)
+    assert MASK.search(masked)
+    assert CANARY not in masked
+    assert CANARY not in read(masked)
+    assert REDACT.text(masked) == masked
+    assert re.search(SUSPICIOUS, written)
+    assert re.search(LIKELY, written)
+
+
+def test_the_matrix_is_whole(capsys):
+    """Every kind of secret in every spelling; the count is printed."""
+    count = sum(map(len, SECRETS.values()))
+    with capsys.disabled():
+        print(f"\n{count} secrets of {len(SECRETS)} kinds in {len(SPELLINGS)} spellings: {len(MATRIX)} cases")  # noqa: T201
+    assert len(MATRIX) == count * len(SPELLINGS)
+
+
+def test_equal_secrets_have_equal_masks_whatever_their_spelling():
+    """The mask is of the secret as it is read, so that it can be compared."""
+    plain = MASK.findall(REDACT.text("password=a/b/c/d&x=1"))
+    assert MASK.findall(REDACT.text('{"password": "a\\/b\\/c\\/d", ')) == plain
+    assert MASK.findall(REDACT.text("<password>a&#47;b&#47;c&#47;d</password>")) == plain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(
+            "X-Deploy-Pat",
+            "X-Session-Ticket",
+            "Kerberos-Ticket",
+            "X-MFA-Code",
+            "X-Mfa",
+            "X-Wallet-Seed-Phrase",
+        ),
+        *("totp", "userPin", "mfaCode", "db.password", "connectionString", "code_verifier", "SAMLAssertion"),
+        *("x-sas", "sentry_dsn", "mnemonic", "refreshToken", "authorizer"),
+    ],
+)
+def test_more_names_that_say_secret(name):
+    """Of tickets, one-time codes, seeds and personal access tokens; also in camel case."""
+    assert is_secret_name(name)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("author", "authors", "co-author", "author_name", "authored", "authority", ":authority", "keyboard"),
+        *("keywords", "monkey", "footprint", "max_tokens", "total_tokens", "prompt_tokens", "token_count"),
+        *("tokenizer", "path", "pattern", "shipping", "spinner", "inside", "X-Ticket-Id", "random_seed"),
+        *("KeyError", "TokenExpiredError", "AuthenticationFailure", "unauthorized", "seedling", "compatible"),
+    ],
+)
+def test_more_names_that_do_not(name):
+    """They only hold the letters of a secret word, or count and name things."""
+    assert not is_secret_name(name)
+
+
+ORDINARY = [
+    # errors of many languages and services
+    "TypeError: Cannot read properties of undefined (reading 'token')",
+    "SyntaxError: Unexpected token < in JSON at position 0",
+    'SyntaxError: Unexpected token \'}\', "{"a":}" is not valid JSON',
+    "KeyError: 'user_id'",
+    "KeyError: 'session'",
+    "pydantic.ValidationError: 1 validation error for Order\npassword\n  Field required [type=missing]",
+    "password: must be at least 8 characters",
+    "Password: is required",
+    "password must not be empty",
+    "token: expired",
+    "the token: not found",
+    "jwt expired",
+    "Error: secret not found: payments/stripe",
+    "invalid signature",
+    "signature mismatch: expected 32 bytes, got 31",
+    "Authentication failed: wrong user or password",
+    "authorization: required",
+    "Authorization header is missing",
+    "missing cookie: session",
+    "unauthorized: the access token of client 7902699be42c expired",
+    "401 Unauthorized",
+    "403 Forbidden: insufficient_scope",
+    "a Bearer token is required",
+    "Bearer authentication required",
+    "Basic authentication is not supported",
+    "Basic Validation failed",
+    'duplicate key value violates unique constraint "orders_pkey"\nDETAIL:  Key (id)=(5) already exists.',
+    "ERROR 1062 (23000): Duplicate entry '17' for key 'orders.PRIMARY'",
+    "violates foreign key constraint: orders_user_id_fkey",
+    "cache key=user:17 is stale",
+    "partition_key=eu-west-1",
+    "sort key: 2026-01-02T10:00:00Z",
+    "flow control key: tenant-17",
+    "session: closed",
+    "Session 550e8400-e29b-41d4-a716-446655440000 was closed",
+    "primary key: id",
+    "press any key: q",
+    "CSRF verification failed. Request aborted.",
+    "context deadline exceeded",
+    "connect ECONNREFUSED 10.2.0.14:8443",
+    "getaddrinfo ENOTFOUND db.internal",
+    "ETIMEDOUT 127.0.0.1:5432",
+    "HTTPSConnectionPool(host='a.example', port=443): Max retries exceeded with url: /orders/17",
+    'java.lang.NullPointerException: Cannot invoke "Session.getToken()" because "session" is null',
+    "Caused by: java.sql.SQLException: Access denied for user 'app'@'10.0.0.1' (using password: YES)",
+    'FATAL: password authentication failed for user "app"',
+    'role "app" does not exist',
+    "NOAUTH Authentication required.",
+    "WRONGPASS invalid username-password pair or user is disabled.",
+    "429 Too Many Requests: rate limit of key ann exceeded",
+    "max_tokens: 4096 is more than this model allows",
+    "This model's maximum context length is 8192 tokens, however you requested 9000 tokens",
+    "prompt_tokens=812, completion_tokens=77, total_tokens=889",
+    "tokens: 812",
+    "author: Ann Example",
+    "authors=Ann, Bob",
+    "keywords: retry, queue, backoff",
+    "keyboard interrupt: stopped",
+    "panic: runtime error: invalid memory address or nil pointer dereference\n[signal SIGSEGV: segmentation violation code=0x1 addr=0x0 pc=0x4a5]",
+    "exit code=137",
+    "error_code=500&retry=true",
+    "AccessDenied: User is not authorized to perform: sts:AssumeRole",
+    "NoSuchKey: The specified key does not exist.",
+    "<Error><Code>NoSuchKey</Code><Key>photos/2026/x.jpg</Key></Error>",
+    "InvalidAccessKeyId",
+    "The provided token is malformed or otherwise invalid",
+    "ExpiredToken: The security token included in the request is expired",
+    "grpc: error while marshaling: string field contains invalid UTF-8",
+    "assertion failed: left == right",
+    "AssertionError: assert 3 == 4",
+    "Pin 17 is not an output",
+    "design: signed off",
+    "type=string, code=invalid",
+    "We&#8217;ll be back soon &amp; thank you",
+    "100% of 20%20 done",
+    "C:\\Users\\ann\\new\\tokens.txt not found",
+    "PWD=/home/app",
+    # stack traces
+    "Traceback (most recent call last):\n  File \"/srv/app/auth/session.py\", line 212, in get_token\n    raise KeyError(name)\nKeyError: 'name'",
+    "Error: boom\n    at Session.refreshToken (/app/node_modules/@scope/auth/lib/session.js:10:5)\n    at file:///app/index.mjs:3:1",
+    "\tat com.example.auth.TokenService.verify(TokenService.java:88)\n\tat java.base/java.lang.Thread.run(Thread.java:840)",
+    "goroutine 1 [running]:\nmain.readSecret(...)\n\t/src/main.go:17 +0x1d",
+    "app/models/session.rb:12:in `token': undefined method `key' for nil (NoMethodError)",
+    "#0 /var/www/html/src/Auth.php(42): Auth->login('ann')",
+    # URLs and paths
+    "https://a.example/api/workflow/orders",
+    "https://a.example:8443/oauth/authorize",
+    "https://a.example/v1/sessions/list",
+    "https://a.example/auth/realms-2024-production1/x",
+    "https://a.example/keys/v2",
+    "https://a.example/webhooks/stripe",
+    "https://a.example/verify/email",
+    "https://a.example/users/550e8400-e29b-41d4-a716-446655440000/orders",
+    "https://a.example/runs/wfr_p1n4lXOv32gZuNhHoluZE",
+    "https://registry.example/@scope/package/-/package-1.0.0.tgz",
+    "see https://a.example/docs/tokens.html, please",
+    "http://[::1]:8080/x@y",
+    "git@github.com:org/repo.git",
+    "mailto:ann@a.example",
+    "/usr/lib/python3/site-packages/keyring/backend.py",
+    "s3://bucket/prefix/part-0001.parquet",
+    "what? a=b",
+    # values of headers
+    "application/json; charset=utf-8",
+    "multipart/form-data; boundary=----WebKitFormBoundary",
+    "text/html;q=0.9,*/*;q=0.8",
+    "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko)",
+    "Wed, 31 Dec 2025 23:58:49 GMT",
+    "max-age=31536000; includeSubDomains",
+    "default-src 'self'; script-src 'none'",
+    "gzip, deflate, br",
+    'W/"5d1c09ab"',
+    "msg_p1n4lXOv32gZuNhHoluZE",
+    "wfr_RYK19YXE8bNUBdk0Cu9aK",
+    "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    "1; mode=block",
+    "Content-Type, X-Request-Id",
+    # JSON of ordinary errors
+    '{"error":"TypeError","message":"x is undefined","stack":"TypeError: x\\n    at run (app.js:3:1)"}',
+    '{"code":"invalid_token","message":"The token has expired","status":401}',
+    '{"usage":{"prompt_tokens":12,"total_tokens":30},"author":"ann","keywords":["a","b"]}',
+    '{"type":"https:\\/\\/a.example\\/problems\\/out-of-stock","title":"Out of stock"}',
+    '{"detail":[{"loc":["body","password"],"msg":"Field required","type":"missing"}]}',
+]
+
+
+def test_ordinary_texts_stay_as_they_are(capsys):
+    """Messages, traces, URLs and headers that speak of tokens and keys, and hold none; the count is printed."""
+    touched = {text: REDACT.text(text) for text in ORDINARY if REDACT.text(text) != text}
+    with capsys.disabled():
+        print(f"\n{len(touched)} of {len(ORDINARY)} ordinary texts masked")  # noqa: T201
+    assert touched == {}
+
+
+HOSTILE = [
+    *(
+        "eyJ",
+        "eyJaaaaa.",
+        "eyJ-",
+        "://",
+        "://a:",
+        "a1",
+        "http://a:b",
+        "https:a:",
+        "https:\\a:",
+        "//a:b",
+        ":\\",
+        "/?",
+        "?a=",
+    ),
+    *("-----BEGIN A-----", "Bearer ", "AKIA", "AKIAIOSFODNN7EXAMPLE ", "a" * 39 + " ", "A" * 40 + " "),
+    *(
+        "password",
+        "password=",
+        "password:",
+        '"password":',
+        '"password":{',
+        "'password':'",
+        'password="\\"',
+        "a.b-c_",
+    ),
+    *(
+        "token:[",
+        '"a":{"token":"',
+        "--password ",
+        "--",
+        "key=a;",
+        "key=a,b=",
+        "Cookie: ",
+        "authorization:",
+        "Cookie: 'x",
+    ),
+    *(
+        "<password>",
+        "<a ",
+        'name="password"',
+        'name=password value="',
+        'value="a" ',
+        'name="password"\r\n',
+        "name=a\n\n--",
+    ),
+    *(
+        '"name":"token","value":',
+        '"name":"token",',
+        "ghp_",
+        "github_pat_",
+        "sk-",
+        "sk-a",
+        "SG.",
+        "xoxb-",
+        "xapp-",
+        "glpat-",
+        "key-",
+    ),
+    *(
+        "\\u0042",
+        "\\",
+        "&#66;",
+        "&",
+        "&amp;",
+        "%41",
+        "%",
+        "\\\\u0042",
+        "&amp;#66;",
+        "[masked len=3 tag=00000000]",
+        "[masked len=",
+    ),
+    *(
+        "/webhooks/1/",
+        "hooks.slack.com/",
+        "/bot1",
+        ":thin:a/",
+        "a:b@tcp(",
+        "a:b@",
+        "/token/a1a1a1a1a1a1",
+        ";a=",
+        "\n",
+        " ",
+        "auth ",
+    ),
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+def test_hostile_text_takes_time_in_proportion_to_its_length(piece):
+    """Twice the length takes no more than three times as long; the square of the length would be four times."""
+
+    def taken(size: int) -> float:
+        text = f"x://token {piece * (size // len(piece))}"
+        times = []
+        for _ in range(3):
+            start = time.process_time()
+            REDACT.text(text)
+            REDACT.url(text)
+            times.append(time.process_time() - start)
+        return min(times)
+
+    small = taken(20_000)
+    assert taken(40_000) < 3 * small + 0.02
+
+
+PIECES = st.sampled_from(
+    [*"aZ9 =:&?;@/\\\"'<>{}[]-_.%\n", "token", "password", "Bearer ", "https://", "key", "name=", "\\u0042", "&#58;", "%3A",
+     "AKIAIOSFODNN7EXAMPLE", "ghp_abcdefghij0123456789", "Cookie: ", "--token ", "[masked len=3 tag=00000000]", "eyJhbGciOi.eyJhbGciOi."]
+)  # fmt: skip
+
+
+@given(st.lists(PIECES, max_size=14).map("".join))
+def test_masking_twice_is_masking_once_for_mixtures(text):
+    """Of names, signs, escapes, secrets and masks."""
+    once = REDACT.text(text)
+    assert REDACT.text(once) == once
+    once = REDACT.url(text)
+    assert REDACT.url(once) == once
+
+
+@given(st.lists(PIECES, max_size=10).map("".join).filter(lambda text: not MASK.search(text)))
+def test_the_quick_tests_miss_nothing_in_mixtures(text):
+    """What they do not let through, the masker would not change."""
+    if not (re.search(SUSPICIOUS, text) and re.search(LIKELY, text)):
+        assert REDACT.text(text) == text
+    if not re.search(SUSPICIOUS_URL, text):
+        assert REDACT.url(text) == text

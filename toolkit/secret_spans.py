@@ -1,0 +1,273 @@
+"""Which parts of a text are secret: in its URLs, behind names that say so, and by their looks.
+
+A part is three places: its start, its end, and that of a quote where what stands in for a bare JSON value
+has to be put in quotes like it, else -1.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from toolkit.secret_patterns import (
+    is_clear_name,
+    is_prose,
+    is_random,
+    is_secret_name,
+    pattern_spans,
+    speaks_of_secrets,
+)
+
+Span = tuple[int, int, int]  # start, end, the quote to use or -1
+
+# A mask (here one character, see `toolkit.spellings`) inside a URL is part of the URL.
+_URL: Final = re.compile(r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\x1f|[^\s\"'<>\\^`{|}])+")
+_RELATIVE: Final = re.compile(r"[/?](?:\x1f|\S)*")
+_QUERY: Final = re.compile(r"\?(?=[\w.\-~%\[\]]{1,100}=)(?:\x1f|[^\s\"'<>\\^`{|}])+")
+# Up to the last @ of the authority; or, where a password holds / ? or #, up to the next @. Not a port.
+_USER_INFO: Final = re.compile(
+    r"(?<=//)(?:(?:\x1f|[^\s/?#\"<>]){1,1000}(?=@)"
+    r"|(?:\x1f|[^\s/?#\"<>@:\[]){0,500}:(?!\d{0,5}(?:[/?#\s]|$))(?:\x1f|[^\s\"<>@]){1,200}(?=@))"
+)
+# The same as browsers read it: with slashes the wrong way around, too many, too few, or none.
+_ODD_USER_INFO: Final = re.compile(
+    r"(?i)(?:[/\\]\\|:[/\\]|(?<![a-z])(?:https?|wss?|ftp):)"
+    r"([^\s/?#\"<>@:\[\\]{1,500}:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@/\\]{1,200})(?=@)"
+)
+_MATRIX: Final = re.compile(r";[\w.\-~%]{1,100}+=([^;/?#\s]+)")
+_GIVES_ACCESS: Final = re.compile(
+    r"(?i)reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover|hooks?$"
+)
+_MIN_BARE, _MIN_PADDED = 6, 16  # shorter parts of a query without a value are names
+
+_NAME: Final = r"[\w.\-]{1,100}+"
+_PAIR: Final = re.compile(rf"(?<![\w.\-])({_NAME})([\"'`]?)\]?[ \t]{{0,4}}(=>|:=|=|:)[ \t]{{0,4}}")
+_OPTION: Final = re.compile(rf"(?<![\w.\-])--({_NAME})[ \t]{{1,4}}(?!-)([^\s\"']+|\"[^\"]+|'[^']+)")
+_FIRST_WORD: Final = re.compile(
+    r"(?i)(?:api|access|account|secret|private|auth\w*|refresh|bearer|client|session|security)[ ]\Z"
+)
+_QUOTED: Final = {
+    quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL) for quote in ('"', "'", "`")
+}
+_STRUCTURE: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL)
+_CONNECTION: Final = re.compile(
+    r"[^;\r\n\"'&<>]{1,500}?(?=[ \t]*;[ \t]*(?:[A-Za-z][\w \-]{0,40}=|$|[\"'\r\n]))"
+)
+# not the backslash before a quote: in JSON in JSON it is not the value's
+_BARE: Final = re.compile(r"(?:[^\s&\"'<>\\]|\\(?!\\{0,6}[\"']))+")
+_NEXT: Final = re.compile(r"[,;][ ]?[\w.\-]{1,40}[=:]|[.,;:!?)\]}]+\Z")
+# up to the line's end, also where that is written as an escape, or to that of the JSON text it is in
+_LINE: Final = re.compile(
+    r"[^\r\n]*?(?=[\r\n]|\Z|\\{1,6}r\\{1,6}n|\\{1,6}n[ \t]{0,20}[\w\-]{1,40}[:=]"
+    r"|\\{0,6}\"\s{0,20}(?:[}\]]|,\s{0,20}[\"{\[]))"
+)
+_CLOSERS: Final = "\\\"'}],; \t"
+_WHOLE_LINE: Final = re.compile(r"(?i)cookie|authorization")
+_COOKIE: Final = re.compile(r"[^\s=;]{0,100}=|(?=\S{0,99}\d)[\w.~+/%\-]{12}")
+_SCHEME: Final = re.compile(
+    r"(?i)(?:bearer|basic|digest|negotiate|ntlm|token|apikey|hawk|oauth|signature|aws4-hmac-sha256|dpop)"
+    r"[ \t]+(?=\S)"
+)
+_UUID: Final = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
+_LEAD: Final = 24  # characters before a name that tell whether it begins a line
+_CODE: Final = re.compile(r"[\w.~+/%\-]{8,}")  # an authorization code in a form
+
+_ELEMENT: Final = re.compile(rf"<(?:[\w.\-]{{1,40}}:)?({_NAME})(?:[ \t][^<>]{{0,200}})?>([^<>]+)</")
+_PART: Final = re.compile(
+    r"(?i)\bname=\"?([\w.\-\[\]]{1,100}+)\"?[^\r\n]{0,200}\r?\n(?:[a-z\-]{1,40}:[^\r\n]{0,200}\r?\n){0,5}\r?\n"
+    r"((?s:.*?))(?=\r?\n--|\Z)"
+)
+_ATTRIBUTE: Final = re.compile(
+    r"(?i)\bname=[\"']?([\w.\-\[\]]{1,100}+)[\"']?[^<>]{0,200}?\b(?:value|content)=[\"']([^\"'<>]+)"
+)
+_ATTRIBUTE_BEFORE: Final = re.compile(
+    r"(?i)\b(?:value|content)=[\"']([^\"'<>]{1,1000})[\"'][^<>]{0,200}?\bname=[\"']?([\w.\-\[\]]{1,100}+)"
+)
+_APART: Final = re.compile(
+    rf"\"(?i:name|key|header|field)\"\s{{0,20}}:\s{{0,20}}\"({_NAME})\"\s{{0,20}},"
+    r"\s{0,20}\"values?\"\s{0,20}:\s{0,20}"
+)
+
+
+def text_spans(text: str) -> list[Span]:
+    """The secret parts of any text, in order, none of them in another.
+
+    >>> text_spans("see https://h.example/?token=abc and password=xyz")
+    [(29, 32, -1), (46, 49, -1)]
+    """
+    return url_spans(text) if _RELATIVE.fullmatch(text) else _apart(_anywhere(text))
+
+
+def url_spans(url: str) -> list[Span]:
+    """The secret parts of a text that is one URL: every value of its query, and its whole fragment."""
+    return _apart((*_of_url(url, 0), *_anywhere(url)))
+
+
+def _apart(spans: Iterable[Span]) -> list[Span]:
+    found: list[Span] = []
+    for start, end, quote in sorted(spans):
+        if found and start < found[-1][1]:
+            first, last, mark = found[-1]
+            found[-1] = (first, max(last, end), mark)
+        elif start < end:
+            found.append((start, end, quote))
+    return found
+
+
+def _anywhere(text: str) -> Iterator[Span]:
+    lowered = text.lower()
+    if "@" in text:
+        for found in _USER_INFO.finditer(text):
+            yield (*found.span(), -1)
+        for found in _ODD_USER_INFO.finditer(text):
+            yield (*found.span(1), -1)
+    if "://" in text:
+        for found in _URL.finditer(text):
+            yield from _of_url(found[0], found.start())
+    if "?" in text:
+        for found in _QUERY.finditer(text):
+            yield from _of_url(found[0], found.start())
+    for start, end in pattern_spans(text, lowered):
+        yield start, end, -1
+    if speaks_of_secrets(lowered):
+        yield from _pairs(text)
+        yield from _fields(text, lowered)
+
+
+def _of_url(url: str, offset: int) -> Iterator[Span]:
+    """The secret parts of a URL that begins at this place of a text, but for its user info."""
+    begin = 0
+    if "@" in url:
+        for user in _USER_INFO.finditer(url):
+            begin = user.end()
+    mark = url.find("#", begin)
+    address = len(url) if mark < 0 else mark
+    if mark >= 0:
+        yield offset + mark + 1, offset + len(url), -1
+    question = url.find("?", begin, address)
+    if question >= 0:
+        place = question + 1
+        for pair in url[place:address].split("&"):
+            name, equals, value = pair.partition("=")
+            if value.strip("="):
+                yield offset + place + len(name) + 1, offset + place + len(pair), -1
+            elif len(pair) >= (_MIN_PADDED if equals else _MIN_BARE):
+                # no name and value, then: a flag, or a bare secret, perhaps with base64 padding
+                yield offset + place, offset + place + len(pair), -1
+            place += len(pair) + 1
+    path = url[begin : address if question < 0 else question]
+    if ";" in path:
+        for matrix in _MATRIX.finditer(path):
+            yield offset + begin + matrix.start(1), offset + begin + matrix.end(1), -1
+    place, before = offset + begin, ""
+    for segment in path.split("/"):
+        if is_random(segment) and (is_secret_name(before) or _GIVES_ACCESS.search(before)):
+            yield place, place + len(segment), -1
+        place += len(segment) + 1
+        before = segment
+
+
+def _pairs(text: str) -> Iterator[Span]:
+    """Values behind secret names: in JSON, forms, connection strings, header lines, settings, sentences."""
+    place = 0
+    while found := _PAIR.search(text, place):
+        place = found.end()
+        span = _value(text, found)
+        if span is not None:
+            yield span
+            place = max(place, span[1])
+    for option in _OPTION.finditer(text):
+        if is_secret_name(option[1]) and not is_prose(option[2], quoted=False):
+            yield (*option.span(2), -1)
+
+
+def _value(text: str, pair: re.Match[str]) -> Span | None:
+    name, quote, sign = pair.groups()
+    start = pair.start()
+    in_form = sign == "=" and text[start - 1 : start] in {"?", "&"}
+    if not is_secret_name(name):
+        code = in_form and name == "code" and _CODE.match(text, pair.end())
+        return (*code.span(), -1) if code else None
+    clear = is_clear_name(name) or bool(_FIRST_WORD.search(text[max(start - _LEAD, 0) : start]))
+    begin = pair.end()
+    first = text[begin : begin + 1]
+    if first in _QUOTED:
+        inner = _QUOTED[first].match(text, begin)
+        if inner is None or is_prose(inner[1], quoted=True):
+            return None
+        return (*inner.span(1), -1) if quote or clear or is_random(inner[1]) else None
+    mark = pair.start(2) if quote else -1
+    if first and first in "{[":
+        if not (quote or clear) or is_prose(text[begin : begin + 40], quoted=True):
+            return None
+        return begin, _closing(text, begin), mark
+    return _bare(text, pair, clear=clear, in_form=in_form, mark=mark)
+
+
+def _bare(text: str, pair: re.Match[str], *, clear: bool, in_form: bool, mark: int) -> Span | None:
+    """A value without quotes: up to the end of the line, of a part of a connection string, or of a word."""
+    name, quote, sign = pair.groups()
+    start, begin = pair.start(), pair.end()
+    if is_prose(text[begin : begin + 40], quoted=bool(quote)):
+        return None
+    lead = text[max(start - _LEAD, 0) : start]
+    starts_line = start <= len(lead) or "\n" in lead
+    starts_line = starts_line and not lead.rpartition("\n")[2].strip(" \t>*<-#|\"'")
+    whole_line = _WHOLE_LINE.search(name)
+    if whole_line and "cookie" in name.lower() and not _COOKIE.match(text, begin):
+        return None
+    if not quote and sign == ":" and (whole_line or (clear and starts_line)):
+        line = _LINE.match(text, begin)
+        end = line.end() if line else begin
+        around = lead[-1:]
+        if around and around in "\"'" and (closing := text.rfind(around, begin, end)) >= 0:
+            end = closing
+        end = begin + len(text[begin:end].rstrip(_CLOSERS))
+        scheme = _SCHEME.match(text, begin, end)
+        return (scheme.end() if scheme else begin), end, -1
+    value = _CONNECTION.match(text, begin) if sign == "=" and not in_form else None
+    value = value or _BARE.match(text, begin)
+    if value is None:
+        return None
+    end = value.end()
+    if cut := _NEXT.search(text, begin, end):
+        end = cut.start() if cut.start() > begin else end
+    word = text[begin:end]
+    if quote or clear or in_form or text[end : end + 1] == "&":
+        masked = not (name == "PWD" and word.startswith("/"))
+    else:
+        masked = is_random(word) and not (name.lower().endswith("key") and _UUID.fullmatch(word))
+    return (begin, end, mark if sign == ":" else -1) if masked else None
+
+
+def _closing(text: str, begin: int) -> int:
+    """Behind the bracket that closes the one at this place; the end where none does."""
+    depth = 0
+    for found in _STRUCTURE.finditer(text, begin):
+        sign = found[0][0]
+        depth += (sign in "[{") - (sign in "]}")
+        if depth == 0:
+            return found.end()
+    return len(text)
+
+
+def _fields(text: str, lowered: str) -> Iterator[Span]:
+    """Values of secret fields in XML, forms and lists of headers, where name and value stand apart."""
+    if "</" in text:
+        for found in _ELEMENT.finditer(text):
+            if is_secret_name(found[1]) and (is_clear_name(found[1]) or is_random(found[2].strip())):
+                yield (*found.span(2), -1)
+    if "name=" in lowered:
+        for pattern, name, value in ((_PART, 1, 2), (_ATTRIBUTE, 1, 2), (_ATTRIBUTE_BEFORE, 2, 1)):
+            for found in pattern.finditer(text):
+                if is_secret_name(found[name].strip("[]")):
+                    yield (*found.span(value), -1)
+    if '"value' in lowered:
+        for found in _APART.finditer(text):
+            if is_secret_name(found[1]):
+                first = text[found.end() : found.end() + 1]
+                if inner := _QUOTED['"'].match(text, found.end()):
+                    yield (*inner.span(1), -1)
+                elif first and first in "{[":
+                    yield found.end(), _closing(text, found.end()), found.end(1)
