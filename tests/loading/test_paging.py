@@ -1,16 +1,21 @@
-"""The cursor walk on hand-made pages: it ends, it never loops, and it skips nothing."""
+"""The cursor walk: it ends, it never loops, and it skips nothing."""
 
 from __future__ import annotations
 
-from itertools import islice
+import tracemalloc
+from collections.abc import Callable
+from itertools import count, islice
+from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toolkit as tk
 from toolkit.client.pages import Page
-from toolkit.errors import CursorLoopError
-from toolkit.loading.paging import walk
+from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
+from toolkit.loading import paging
+from toolkit.loading.paging import IDLE_EACH, MOST_IDLE, Cursors, Idleness, walk
 
 
 def pages_of(cursors: dict[str | None, str | None]):
@@ -44,13 +49,121 @@ def test_the_first_cursor_counts_as_seen():
         list(walk(pages_of({"0": "5", "5": "0"}), what="things", first="0"))
 
 
-def test_an_endless_walk_meets_the_page_cap():
-    """Ever new cursors without an end are stopped too."""
-    with pytest.raises(CursorLoopError, match="more than 7 pages"):
-        list(
-            walk(
-                lambda cursor: Page(rows=b"[]", cursor=f"{cursor}x", size=1, tries=1),
-                what="things",
-                most_pages=7,
-            )
-        )
+def test_cursors_are_remembered_by_digests():
+    """However long they are: 20,000 of 4,096 characters take less than 4 MB, and none is forgotten."""
+    cursors = Cursors()
+    tracemalloc.start()
+    before = None
+    for number in range(20_000):
+        after = f"{number:04096}"
+        cursors.follow(before, after, what="things", page=number)
+        before = after
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 4_000_000
+    with pytest.raises(CursorLoopError):
+        cursors.follow(before, f"{7:04096}", what="things", page=20_001)
+
+
+@given(
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.lists(st.tuples(st.integers(0, MOST_IDLE), st.integers(1, 100)), min_size=1, max_size=4),
+    st.sampled_from([1, 7, 100]),
+)
+@settings(max_examples=25, deadline=None)
+def test_no_load_that_can_end_is_taken_for_endless(passes, rereads, stretches, page_rows):
+    """Stretches of empty pages between pages of any size, all of it read again and again: no error."""
+    idleness, seen = Idleness("things"), 0
+    for reading in range(passes * rereads):
+        for empty, pages in stretches:
+            for _ in range(empty if reading == 0 else empty // (passes * rereads * len(stretches))):
+                idleness.page(new=False, seen=seen)
+            for _ in range(pages):
+                seen += page_rows * (reading == 0)
+                idleness.page(new=reading == 0, seen=seen)
+
+
+@pytest.mark.parametrize("seen", [0, 1, 1000])
+def test_pages_with_nothing_new_are_bounded_by_what_was_seen(seen):
+    """The bound grows with the rows, and one more page is an error that says both."""
+    idleness = Idleness("things")
+    for _ in range(MOST_IDLE + IDLE_EACH * seen):
+        idleness.page(new=False, seen=seen)
+    with pytest.raises(CursorLoopError, match=rf"pages in a row with nothing new, after {seen:,} rows"):
+        idleness.page(new=False, seen=seen)
+
+
+def endless(rows: str) -> Callable[[Any], bytes]:
+    """A service whose every page names a new cursor."""
+    numbers = count(1)
+
+    def page(asked: Any) -> bytes:
+        number = next(numbers)
+        if asked.path == "/info":
+            return b'{"result": {"dimension": 2, "namespaces": {"": {"vectorCount": 9}}}}'
+        if asked.path == "/range":
+            return f'{{"result": {{"nextCursor": "c{number}", "vectors": [{rows}]}}}}'.encode()
+        name = "runs" if asked.path.endswith("logs") else "messages"
+        return f'{{"{name}": [{rows}], "cursor": "c{number}"}}'.encode()
+
+    return page
+
+
+ENTRY = '{"dlqId": "a", "id": "a", "workflowRunId": "a", "vector": [1, 2]}'
+LOADS = {
+    "failures": lambda service, _: tk.load_failures(service, progress=False),
+    "filtered failures": lambda service, _: tk.load_failures(
+        service, filter=tk.FailureFilter(label="eu"), progress=False
+    ),
+    "failures in pieces": lambda service, _: list(tk.iter_failures(service, progress=False)),
+    "runs": lambda service, _: tk.load_runs(service, progress=False),
+    "vectors": lambda service, _: tk.load_vectors(service, progress=False),
+    "a sync": lambda service, folder: tk.sync_failures(service, folder, progress=False),
+    "an export": lambda service, folder: tk.export_vectors(service, folder, progress=False),
+}
+
+
+@pytest.mark.parametrize("rows", ["", ENTRY])
+@pytest.mark.parametrize("name", LOADS)
+def test_endless_pages_with_nothing_new_end_every_load(server, monkeypatch, tmp_path, name, rows):
+    """Empty pages, or the same row again and again, with fresh cursors; the bound is smaller here."""
+    monkeypatch.setattr(paging, "MOST_IDLE", 300)
+    server.answering(endless(rows))
+    with pytest.raises(ToolkitError) as caught:
+        LOADS[name](server.service(), tmp_path / "out")
+    error = caught.value.__cause__ if isinstance(caught.value, IncompleteLoadError) else caught.value
+    assert isinstance(error, CursorLoopError)
+    assert "pages in a row with nothing new" in str(error)
+    assert len(server.asked) < 300 + IDLE_EACH + 150  # some are on their way when the reader stops
+
+
+def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
+    """Hundreds in a row before, between and behind pages with rows: all rows, and complete."""
+    monkeypatch.setattr(paging, "MOST_IDLE", 300)
+
+    def page(asked: Any) -> bytes:
+        number = int(dict(asked.query).get("cursor", "0"))
+        rows = f'{{"dlqId": "d{number}"}}' if number % 200 == 150 else ""
+        cursor = "" if number == 900 else str(number + 1)
+        return f'{{"messages": [{rows}], "cursor": "{cursor}"}}'.encode()
+
+    server.answering(page)
+    frame = tk.load_failures(server.service(), progress=False, connections=1)
+    assert sorted(frame["dlq_id"]) == ["d150", "d350", "d550", "d750"]
+    assert tk.receipt(frame).complete
+
+
+def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
+    """Pages of which this side keeps nothing bring entries all the same."""
+    monkeypatch.setattr(paging, "MOST_IDLE", 50)
+
+    def page(asked: Any) -> bytes:
+        number = int(dict(asked.query).get("cursor", "0"))
+        entry = f'{{"dlqId": "d{number}", "responseStatus": {404 if number == 399 else 500}}}'
+        return f'{{"messages": [{entry}], "cursor": "{"" if number == 399 else number + 1}"}}'.encode()
+
+    server.answering(page)
+    wanted = tk.FailureFilter(response_status=404)
+    frame = tk.load_failures(server.service(), filter=wanted, progress=False, connections=1)
+    assert frame["dlq_id"].tolist() == ["d399"]

@@ -96,9 +96,13 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a cursor that comes back is taken for the end",
         "loading/windows.py",
-        "        if page.cursor is not None and (page.cursor in self._cursors",
-        "        if page.cursor in self._cursors:\n            self.cursor = None\n            return\n"
-        "        if page.cursor is not None and (page.cursor in self._cursors",
+        '        self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)\n'
+        "        self.cursor = page.cursor\n",
+        "        try:\n"
+        '            self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)\n'
+        "            self.cursor = page.cursor\n"
+        "        except Exception:\n"
+        "            self.cursor = None\n",
         _LOADING,
     ),
     Bug(
@@ -279,8 +283,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "large integers become floats",
         "tables/unknown_fields.py",
-        "        read = [msgspec.json.decode(raw) for raw in",
-        "        read = [json.loads(raw, parse_int=float) for raw in",
+        "        values = map(read, distinct.filter(odd).to_pylist())\n",
+        "        values = (json.loads(raw, parse_int=float) for raw in distinct.filter(odd).to_pylist())\n",
         ("tests/tables/test_failures.py", *_FAULTS),
     ),
     Bug(

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from toolkit.client.shapes import MOST_CURSOR
+
 CUT: Final = '"\u2702 dense vector"'.encode()
 """The JSON that stands where the numbers of a dense vector were."""
 
@@ -88,7 +90,7 @@ def head_cursor(body: bytes | bytearray) -> str | None:
     Returns
     -------
     str or None
-        None when it is not there (yet), or is the end.
+        None when it is not there (yet), is the end, or is too long for a cursor.
 
     Examples
     --------
@@ -97,6 +99,7 @@ def head_cursor(body: bytes | bytearray) -> str | None:
     """
     found = _HEAD.match(bytes(body[:_MOST_HEAD]))
     try:
-        return None if found is None else msgspec.json.decode(found.group(1), type=str) or None
+        cursor = None if found is None else msgspec.json.decode(found.group(1), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
+    return cursor if cursor and len(cursor) <= MOST_CURSOR else None

@@ -17,7 +17,7 @@ import msgspec
 from toolkit.client.dense import CUT, cut_vectors
 from toolkit.client.members import elements, members, read
 from toolkit.client.request import Answer, Request, not_as_specified
-from toolkit.client.shapes import envelope, kind_of, names, not_json
+from toolkit.client.shapes import MOST_CURSOR, envelope, kind_of, names, not_json
 from toolkit.errors import MalformedResponseError
 
 
@@ -54,9 +54,6 @@ class Page:
 _BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
 _END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
-MOST_CURSOR: Final = 4_096
-"""Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
-
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])

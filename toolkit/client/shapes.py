@@ -16,6 +16,9 @@ import msgspec
 from toolkit.client.members import Unread, pairs, read, unread_integer
 from toolkit.client.request import Answer, Request, not_as_specified
 
+MOST_CURSOR: Final = 4_096
+"""Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
+
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _SHORTEST: Final = len(',"runs":0')
 """Bytes of the shortest member that an envelope may have twice."""

@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
 from toolkit.loading.identities import identities, keys
+from toolkit.loading.paging import Idleness
 from toolkit.loading.progress import Progress
 from toolkit.loading.work import Checkpoint, Piece, Work
 from toolkit.own_tokens import masked_value
@@ -212,6 +213,7 @@ class Load:
             self._rows = len(self.work.rows)
             self._given = _Given(0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
+        idleness, before = Idleness(self.plan.what), self.work.filtered_here
         with self.progress() as progress, _closing(self.tables(self.work)) as tables:
             for item in tables:
                 piece = self._unique(item if isinstance(item, Piece) else Piece(table=item))
@@ -224,6 +226,9 @@ class Load:
                     self._reached_limit = True
                 count = table.num_rows + len(piece.known)
                 self._rows += count
+                here = self.work.filtered_here
+                idleness.page(new=bool(count) or here > before, seen=self._rows + here)
+                before = here
                 progress.add(count, retries=max(0, self.work.requests - self.work.pages))
                 number += 1
                 yield piece, _Given(number, position, self._rows, self.work.counts())

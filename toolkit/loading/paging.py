@@ -1,24 +1,132 @@
 """Walking a cursor: pure, so that it can be tried on hand-made pages.
 
-The end is a cursor that is absent, null or empty. An empty page with a cursor is not the end. A cursor that
-was used before would make the walk endless, and is an error, whatever lies in between.
+The end is a cursor that is absent, null or empty. An empty page with a cursor is not the end. Two things
+would make a walk endless, and are errors: a cursor that was used before, and ever new
+cursors whose pages bring nothing new.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from hashlib import blake2b
 from typing import Final
 
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError
 
-MOST_PAGES: Final = 10_000_000
-"""Pages after which a walk is taken for endless even when no cursor repeats."""
+MOST_IDLE: Final = 20_000
+"""Pages in a row that may bring nothing new, whatever was seen.
+
+A service that looks through its entries for those that match gives such pages. If it looks at no more than
+100 a page, the least that makes sense, it has looked at two million by then, which is more than a queue of
+failures or a day's run log holds; the range over vectors, which knows no filter but a prefix, gives none."""
+
+IDLE_EACH: Final = 20
+"""Pages in a row that may bring nothing new, for each row that was seen.
+
+What was seen is read again, three times in each pass over it at most, and at worst with one row a page: 20 is
+enough for six passes over such pages, and for hundreds over pages that hold a hundred."""
+
+_DIGEST: Final = 16  # bytes: cursors may be long, and all of them are remembered
 
 
-def walk(
-    fetch: Callable[[str | None], Page], *, what: str, first: str | None = None, most_pages: int = MOST_PAGES
-) -> Iterator[Page]:
+class Cursors:
+    """The cursors of one walk: none may come twice.
+
+    Examples
+    --------
+    >>> cursors = Cursors()
+    >>> cursors.follow(None, "a", what="things", page=1)
+    >>> cursors.follow("a", "a", what="things", page=2)
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.CursorLoopError: reading things, page 2: got the cursor 'a' again; expected a new ...
+    """
+
+    __slots__ = ("_seen",)
+
+    def __init__(self) -> None:
+        self._seen: set[bytes] = set()
+
+    def follow(self, before: str | None, after: str | None, *, what: str, page: int) -> None:
+        """The page at one cursor has named another.
+
+        Parameters
+        ----------
+        before, after : str or None
+        what : str
+            What is listed, for errors.
+        page : int
+            Its number in the walk.
+
+        Raises
+        ------
+        CursorLoopError
+            When the walk has been at `after`.
+        """
+        if before is not None:
+            self._seen.add(_digest(before))
+        if after is not None and _digest(after) in self._seen:
+            raise CursorLoopError(
+                f"reading {what}, page {page:,}",
+                got=f"the cursor {after[:60]!r} again",
+                expected="a new cursor, or none at the end",
+                next_step="The service repeats itself; load again, and report it if it stays.",
+            )
+
+
+@dataclass
+class Idleness:
+    """How many pages in a row brought nothing new, which is bounded by what was seen.
+
+    Attributes
+    ----------
+    what : str
+        What is listed, for errors.
+    pages : int
+        Of the last ones, how many brought nothing.
+
+    Examples
+    --------
+    >>> idleness = Idleness("things")
+    >>> for _ in range(MOST_IDLE + 3 * IDLE_EACH):
+    ...     idleness.page(new=False, seen=3)
+    >>> idleness.page(new=False, seen=3)
+    Traceback (most recent call last):
+    ...
+    toolkit.errors.CursorLoopError: reading things: got 20,061 pages in a row with nothing new, after 3 ...
+    """
+
+    what: str
+    pages: int = field(default=0, init=False)
+
+    def page(self, *, new: bool, seen: int) -> None:
+        """A page came.
+
+        Parameters
+        ----------
+        new : bool
+            Whether it brought anything that had not been seen.
+        seen : int
+            Rows seen so far.
+
+        Raises
+        ------
+        CursorLoopError
+            When no end can be expected any more.
+        """
+        self.pages = 0 if new else self.pages + 1
+        if self.pages > MOST_IDLE + IDLE_EACH * seen:
+            raise CursorLoopError(
+                f"reading {self.what}",
+                got=f"{self.pages:,} pages in a row with nothing new, after {seen:,} rows",
+                expected="an end",
+                next_step="The service gives new cursors without end; load again, and report it if it stays.",
+            )
+
+
+def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = None) -> Iterator[Page]:
     """The pages of a listing, from the first to the last.
 
     Parameters
@@ -29,7 +137,6 @@ def walk(
         What is listed, for errors.
     first : str, optional
         The first cursor, where the service wants one.
-    most_pages : int
 
     Yields
     ------
@@ -38,22 +145,18 @@ def walk(
     Raises
     ------
     CursorLoopError
-        When a cursor comes back, or there is no end after `most_pages`.
+        When a cursor comes back.
     """
-    seen = {first}
-    cursor = first
-    for number in range(1, most_pages + 1):
+    cursors, cursor, number = Cursors(), first, 0
+    while True:
         page = fetch(cursor)
+        number += 1
         yield page
+        cursors.follow(cursor, page.cursor, what=what, page=number)
         cursor = page.cursor
         if cursor is None:
             return
-        if cursor in seen:
-            raise CursorLoopError(
-                f"reading {what}, page {number:,}",
-                got=f"the cursor {cursor[:60]!r} again",
-                expected="a new cursor, or none at the end",
-                next_step="The service repeats itself; load again, and report it if it stays.",
-            )
-        seen.add(cursor)
-    raise CursorLoopError(f"reading {what}", got=f"more than {most_pages:,} pages", expected="an end")
+
+
+def _digest(cursor: str) -> bytes:
+    return blake2b(cursor.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from toolkit.client.pages import Page
-from toolkit.errors import CursorLoopError
-from toolkit.loading.paging import MOST_PAGES
+from toolkit.loading.paging import Cursors
 from toolkit.loading.suggestions import FAR, PART, moments, suggest
 
 Span = tuple[int | None, int | None]
@@ -82,7 +81,7 @@ class Window:
     rest: float | None = None
     expected: float | None = None
     dropped: bool = False
-    _cursors: set[str] = field(default_factory=set, repr=False)
+    _cursors: Cursors = field(default_factory=Cursors, repr=False)
 
     @property
     def span(self) -> Span:
@@ -107,19 +106,11 @@ class Window:
         Raises
         ------
         CursorLoopError
-            When its cursor was there before, or there is no end.
+            When its cursor was there before.
         """
-        if self.cursor is not None:
-            self._cursors.add(self.cursor)
         self.pages += 1
         self.holds_rows |= not page.is_empty
-        if page.cursor is not None and (page.cursor in self._cursors or self.pages >= MOST_PAGES):
-            raise CursorLoopError(
-                f"reading a listing, page {self.pages:,}",
-                got=f"the cursor {page.cursor[:60]!r} again" if self.pages < MOST_PAGES else "no end",
-                expected="a new cursor, or none at the end",
-                next_step="The service repeats itself; load again, and report it if it stays.",
-            )
+        self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)
         self.cursor = page.cursor
 
 

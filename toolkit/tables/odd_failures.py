@@ -7,6 +7,7 @@ null there and stands in ``extra``. It is slower than the strict way, which hand
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import compress
 from typing import Any
 
 import pyarrow as pa
@@ -38,17 +39,13 @@ Keep = Callable[[dict[str, Any]], bool]
 
 def decode_odd_failures(rows: bytes, *, redactor: Redactor | None, keep: Keep | None = None) -> pa.Table:
     """The entries of a page, whatever their values; see `FailureDecoder.decode`."""
+    entries = parse_rows(rows, what=WHAT, under="messages")
+    kept = [keep is None or keep(entry) for entry in entries]
     try:
-        return _decoded(rows, redactor, keep, exactly=False)
+        return _Page(list(compress(entries, kept)), redactor).table()
     except TooDeepError:
-        return _decoded(rows, redactor, keep, exactly=True)
-
-
-def _decoded(rows: bytes, redactor: Redactor | None, keep: Keep | None, *, exactly: bool) -> pa.Table:
-    entries = parse_rows(rows, what=WHAT, under="messages", exactly=exactly)
-    if keep is not None:
-        entries = [entry for entry in entries if keep(entry)]
-    return _Page(entries, redactor).table()
+        entries = parse_rows(rows, what=WHAT, under="messages", exactly=True)
+        return _Page(list(compress(entries, kept)), redactor).table()
 
 
 class _Page:
