@@ -17,9 +17,10 @@ import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, BinaryIO, Final
 
 from toolkit.errors import LocalServiceError
+from toolkit.private_files import open_private
 
 _START: Final = 60.0  # seconds a child has to come up
 GRACE: Final = 10.0
@@ -92,11 +93,24 @@ def start_module(
             command,
             stdin=subprocess.PIPE,
             stdout=None if log is None else subprocess.PIPE,
-            stderr=None if log is None else files.enter_context(log.open("ab")),
+            stderr=None if log is None else files.enter_context(_opened(log)),
             env=dict(variables),
             cwd=folder,
             start_new_session=True,  # Ctrl-C is for this process, which ends its children itself
         )
+
+
+def _opened(log: Path) -> BinaryIO:
+    """The log, to be appended to."""
+    try:
+        return os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
+    except OSError as error:
+        raise LocalServiceError(
+            f"writing the log {log.name!r}",
+            got=error.strerror,
+            expected="a file of this user alone, or none yet",
+            next_step="Use another folder.",
+        ) from None
 
 
 def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:

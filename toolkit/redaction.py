@@ -312,6 +312,8 @@ def _read_key(path: Path) -> bytes:
         raise OSError(errno.ELOOP, "a link")
     handle = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
     with os.fdopen(handle, "rb") as file:
+        if hasattr(os, "geteuid") and os.geteuid() not in (os.fstat(handle).st_uid, 0):
+            raise OSError(errno.EPERM, "another user's file")  # who could test guesses of what it masks
         if stat.S_IMODE(os.fstat(handle).st_mode) & 0o077 and hasattr(os, "fchmod"):
             os.fchmod(handle, 0o600)
         key = file.read(64)

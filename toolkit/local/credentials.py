@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import secrets
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from toolkit.errors import SettingsError
+from toolkit.private_files import open_private
 from toolkit.redaction import Secret
 
 TOKEN_VARIABLE: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
@@ -22,20 +24,44 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
     if given is not None:
         return Secret(_checked(given, TOKEN_VARIABLE, _SHORTEST_TOKEN)), None
     try:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-        with os.fdopen(handle, "r+") as opened:
-            text = opened.read(4096).strip()
-            if not text:
-                text = secrets.token_urlsafe(32)
-                opened.write(f"{text}\n")
+        text = _kept(file)
+        if not text:
+            _make(file, f"{secrets.token_urlsafe(32)}\n".encode())
+            text = _kept(file)  # which is another's, where two were made at once
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"reading the token file {file.name!r}",
-            got=type(error).__name__,
-            expected="a file of one line, or none yet",
+            got=error.strerror if isinstance(error, OSError) else "bytes that are no text",
+            expected="a file of one line, of this user alone, or none yet",
             next_step="Name another with --token-file.",
         ) from None
     return Secret(_checked(text, f"the token file {file.name!r}", _SHORTEST_TOKEN)), file
+
+
+def _kept(file: Path) -> str:
+    """The token in the file, which nobody else may read from now on; "" where there is none."""
+    try:
+        handle = open_private(file, os.O_RDONLY)
+    except FileNotFoundError:
+        return ""
+    with os.fdopen(handle, "rb") as opened:
+        return opened.read(4096).decode().strip()
+
+
+def _make(file: Path, content: bytes) -> None:
+    """Make the file under a new name first: nobody can have opened it before. An empty one is replaced."""
+    draft = file.with_name(f"{file.name}.{secrets.token_hex(4)}")
+    handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
+    try:
+        with os.fdopen(handle, "wb") as opened:
+            opened.write(content)
+        if file.exists():
+            draft.replace(file)
+        else:
+            with suppress(FileExistsError):  # another process was first
+                os.link(draft, file)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def read_signing_keys() -> tuple[str, str] | None:

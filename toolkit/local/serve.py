@@ -31,6 +31,7 @@ from toolkit.local.queue.service import Queue
 from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.private_files import check_private, open_private
 from toolkit.serving import ACCEPTED_AT_ONCE, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
@@ -234,7 +235,17 @@ def _locked(folder: Path) -> Iterator[None]:
             expected="Linux or macOS",
             next_step="On Windows, run it in the Windows Subsystem for Linux, and connect to its address.",
         ) from None
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
+        # before SQLite opens them: closing a file afterwards would give up its locks
+        check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
+    except OSError as error:
+        raise LocalServiceError(
+            f"opening the data folder {folder.name!r}",
+            got=f"{Path(error.filename).name!r}: {error.strerror}",
+            expected="files of this user alone, and no links",
+            next_step="Name another folder with --data-dir.",
+        ) from None
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:

@@ -30,6 +30,7 @@ _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
 _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those that name the writer
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
+_LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
 _DECODED: Final = 4
 """Bytes of memory that a byte of JSON takes, about, when it is read."""
 
@@ -83,7 +84,15 @@ class Folder:
         text = os.fspath(path)
         if not isinstance(text, str) or not text or "://" in text or "\0" in text:
             raise InputError("opening a snapshot", got=repr(text), expected="the path of a local folder")
-        self.path = Path(text).expanduser().absolute()
+        try:
+            self.path = Path(text).expanduser().absolute()
+        except RuntimeError:  # as of "~nobody", and of "~" where there is no home
+            raise InputError(
+                "opening a snapshot",
+                got=f"{text!r}, of a user without a home folder",
+                expected="the path of a local folder",
+                next_step=f"A folder of this name is {f'./{text}'!r}.",
+            ) from None
         self.filesystem: FileSystem = LocalFileSystem()
         self._step = step
 
@@ -264,23 +273,32 @@ class Folder:
         self._step("lock")
         try:
             with self._inside([]) as inside:
-                handle = _open(inside, LOCK, os.O_RDWR | os.O_CREAT)
+                handle = _open(inside, LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
         except OSError as error:
             if error.errno == errno.ELOOP:
                 raise self._not_a_file(LOCK, "a link") from None
             raise
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            os.close(handle)
+            raise self._not_a_file(LOCK, "something that is no regular file")
         with os.fdopen(handle, "r+b") as file:
-            if not _taken(file):
-                holder = file.read(20).decode("ascii", "replace").strip()
+            taken = _taken(file)
+            content = file.read(_LONGEST_LOCK)
+            process = content.decode("ascii", "replace").strip()
+            if not taken:
                 raise SnapshotLockedError(
                     f"writing the snapshot {self}",
-                    got=f"a lock held by process {holder}" if holder else "a lock held by another process",
+                    got=f"a lock held by {f'process {process}' if process.isdigit() else 'another process'}",
                     expected="one writer",
                     next_step="Wait until it is done, then call again.",
                 )
-            file.truncate(0)
-            file.write(f"{os.getpid()}\n".encode())
-            file.flush()
+            # a second name of another file, or a file of somebody's own, stays as it is: it is only locked
+            ours = len(content) < _LONGEST_LOCK and (process.isdigit() or not content)
+            if ours and os.fstat(handle).st_nlink == 1:
+                file.seek(0)
+                file.truncate(0)
+                file.write(f"{os.getpid()}\n".encode())
+                file.flush()
             yield
 
     @contextmanager

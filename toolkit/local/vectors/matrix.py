@@ -18,6 +18,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.private_files import open_private
+
 FIRST_ROWS: Final = 64
 """Rows of a new file. Room is made by doubling; what is not written takes no disk."""
 
@@ -77,7 +79,7 @@ class MatrixFiles:
             return
         path = self._path(key)
         new = not path.exists()
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
+        descriptor = open_private(path, os.O_CREAT | os.O_RDWR)
         try:
             rows = os.fstat(descriptor).st_size // self.row_bytes
             if places[-1] >= rows:

@@ -1,0 +1,70 @@
+"""Files of this user alone, in folders that others may write to.
+
+Somebody else may have put a link in the place of a file, a second name of another file, a pipe, or a file of
+their own. None of these is written to or trusted.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+
+def open_private(path: Path, flags: int) -> int:
+    """Open a file of this user alone: made with mode 0600 where it is missing and `flags` say so.
+
+    Parameters
+    ----------
+    path : Path
+    flags : int
+        As of `os.open`, without ``O_TRUNC``.
+
+    Returns
+    -------
+    int
+        A descriptor. A file that others could read is theirs no longer.
+
+    Raises
+    ------
+    OSError
+        Also when it is a link, has several names, is no regular file or another user's; ``strerror`` says so.
+    """
+    if path.is_symlink():  # where the system has no flag for it (Windows)
+        raise OSError(errno.ELOOP, "a link", path.name)
+    # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
+    careful = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
+    handle = os.open(path, flags | sum(careful), 0o600)
+    try:
+        _take(handle, path.name)
+    except BaseException:
+        os.close(handle)
+        raise
+    return handle
+
+
+def check_private(*paths: Path) -> None:
+    """See that each of these files which is there is this user's alone, for a library that opens it itself.
+
+    Raises
+    ------
+    OSError
+        As `open_private`.
+    """
+    for path in paths:
+        if path.is_symlink() or path.exists():
+            os.close(open_private(path, os.O_RDONLY))
+
+
+def _take(handle: int, name: str) -> None:
+    state = os.fstat(handle)
+    if not stat.S_ISREG(state.st_mode):
+        raise OSError(errno.EINVAL, "no regular file", name)
+    if state.st_nlink > 1:
+        raise OSError(errno.EMLINK, "a file with several names (hard links)", name)
+    user = os.geteuid() if hasattr(os, "geteuid") else state.st_uid
+    if user not in (state.st_uid, 0):  # to root, in a container, files of its host's users are its own
+        raise OSError(errno.EPERM, "another user's file", name)
+    if stat.S_IMODE(state.st_mode) & 0o077 and hasattr(os, "fchmod"):
+        os.fchmod(handle, 0o600)
