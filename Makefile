@@ -14,7 +14,7 @@ OUT ?= out
 # Tests that share a page stay together, in their order.
 PARALLEL := -n 2 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer lint format lab serve bench soak wheels pictures browser install clean
+.PHONY: help demo test test-quick test-newer lint format lab serve bench soak fuzz wheels pictures browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -62,6 +62,9 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 	$(BIN)/python tests/soak/soak.py 2>&1 | tee -a $(OUT)/soak.txt || status=1; \
 	$(BIN)/python tests/soak/loading.py --out $(OUT)/soak.txt || status=1; \
 	exit $$status
+
+fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)
+	@$(BIN)/python tests/fuzz/fuzz.py --cases 100000 --seed $${SEED:-2211}
 
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons
 	@$(BIN)/python tests/packaging/wheels.py

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from urllib.parse import parse_qsl, urlsplit
@@ -430,3 +431,18 @@ def test_bytes_and_text_are_never_changed(body):
     """What is sent is what was given."""
     content, _ = content_of(body)
     assert content == (body if isinstance(body, bytes) else body.encode())
+
+
+@pytest.mark.parametrize("before", ["", "Bearer ", "https://a.example/?queue_token="])
+def test_an_id_that_holds_our_token_is_masked(server, before):
+    """Ids come from the service too: what echoes a token does not show it in a value."""
+    token = "queue-token-of-the-test"
+    server.always(json.dumps({"messageId": before + token, "workflowRunId": before + token}).encode())
+    service = server.service()
+    said = [
+        publish(service, "https://a.example/").message_id,
+        start_run(f"{server.url}/app", redactor=service.redactor),
+        tk.restart_failures(service, "a", confirm=True)["a"],
+    ]
+    assert [token in one for one in said] == [False] * 3
+    assert all(one.startswith(before) for one in said)

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -280,3 +281,19 @@ def test_metadata_keeps_its_spelling_where_other_bytes_are_odd(page, metadata):
     """An odd byte elsewhere in a page does not change a digit of its metadata."""
     (row,) = decode_vectors(page, namespace="", dimension=None, want_vectors=False).to_pylist()
     assert row["metadata"] == metadata
+
+
+@pytest.mark.parametrize(
+    "column",
+    [[1, 2], ["a", "b"], [["a"], ["b"]], [[1.0], [None]], [object(), 1], [{"a": 1}, None], [[[1]], [[2]]]],
+)
+def test_a_matrix_is_made_of_lists_of_numbers_alone(column):
+    """Anything else in the column is an error that says so, and a missing number is none."""
+    with pytest.raises(InputError, match="vector"):
+        as_matrix(pd.DataFrame({"vector": pd.Series(column, dtype=object)}))
+
+
+def test_a_matrix_of_plain_lists_and_of_nothing():
+    """Lists of whole numbers are numbers; no rows make a matrix of no rows."""
+    assert as_matrix(pd.DataFrame({"vector": [[1, 2], [3, 4]]})).tolist() == [[1, 2], [3, 4]]
+    assert as_matrix(pd.DataFrame({"vector": []})).shape == (0, 0)

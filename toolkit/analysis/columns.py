@@ -13,6 +13,8 @@ from narwhals.typing import IntoFrame
 
 from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
+from toolkit.tables import schemas
+from toolkit.tables.frames import UNFIT
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
@@ -22,6 +24,25 @@ EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
 """Times outside are no times of failures (0, or seconds taken for milliseconds), and would squeeze every
 axis."""
+
+_TIMES: Final = (nw.Datetime, nw.Date)
+_TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
+_KINDS: Final[dict[str, tuple[str, Any]]] = {
+    "first_seen_at": ("times", _TIMES),
+    "gone_before": ("times", _TIMES),
+} | {
+    field.name: (
+        ("times", _TIMES)
+        if pa.types.is_timestamp(field.type)
+        else ("texts", _TEXTS)
+        if pa.types.is_string(field.type)
+        else ("numbers", nw.dtypes.NumericType)
+    )
+    for schema in (schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES, schemas.vectors(), schemas.hits())
+    for field in schema
+    if not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type))
+}
+"""What the values of a column that loaders write are called, and the types of frames that hold them."""
 
 _NESTED: Final = (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Object, nw.Unknown)
 
@@ -34,7 +55,7 @@ def select(
     name: str = "failures",
     chosen: Mapping[str, object] = MappingProxyType({}),
 ) -> nw.LazyFrame[Any]:
-    """The named columns of a frame, lazily.
+    """The named columns of a frame, lazily: times in UTC, texts as texts, whatever types hold them.
 
     Parameters
     ----------
@@ -50,18 +71,21 @@ def select(
     Raises
     ------
     InputError
-        When the frame is none, or lacks a column; it names the argument.
+        When the frame is none, lacks a column, has it twice, or has values of another kind in it; it names
+        the argument.
     """
     try:
         lazy = nw.from_native(frame).lazy()
-        known = [str(column) for column in lazy.collect_schema().names()]
-    except (TypeError, ValueError, nw.exceptions.NarwhalsError):
+        schema = lazy.collect_schema()
+    except (TypeError, ValueError, AttributeError, nw.exceptions.NarwhalsError) as error:
+        repeated = isinstance(error, nw.exceptions.DuplicateError)
         raise InputError(
             doing,
-            got=f"{shown(frame)} for {name}",
-            expected="a frame",
+            got=f"{shown(frame)} for {name}" + ", with two columns of one name" * repeated,
+            expected="a frame" + " whose columns have names of their own" * repeated,
             next_step="Use a frame made by a loader.",
         ) from None
+    known = list(map(str, schema.names()))
     for argument, column in chosen.items():
         if not isinstance(column, str) or column not in known:
             raise wrong(argument, column, f"a column of {name}", nearest(column, known, what="It has"))
@@ -71,10 +95,38 @@ def select(
         raise InputError(
             doing,
             got=f"{name} with the columns {', '.join(known) or 'none'}",
-            expected=f"also {', '.join(missing)}",
+            expected=f"also {', '.join(map(str, missing))}",
             next_step="Use a frame made by a loader.",
         )
-    return lazy.select(names)
+    lazy = lazy.select(names)
+    read = [_read(lazy, column, schema[column], doing, name) for column in names if column in _KINDS]
+    changed = [expression for expression in read if expression is not None]
+    return lazy.with_columns(*changed) if changed else lazy
+
+
+def _read(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:
+    """A column that loaders write, as what they write into it; None where it is that already."""
+    kind, types = _KINDS[column]
+    read = nw.col(column)
+    if not isinstance(dtype, types):
+        if not lazy.select(read.is_null().all()).collect().item():
+            raise InputError(
+                doing,
+                got=f"{name} whose column {column} has the type {str(dtype)[:80]}",
+                expected=f"{kind} there",
+                next_step="Use a frame made by a loader, or convert the column.",
+            )
+        nothing: Any = {"times": nw.Datetime("ms", "UTC"), "texts": nw.String(), "numbers": nw.Float64()}[
+            kind
+        ]
+        return nw.lit(None, dtype=nothing).alias(column)
+    if isinstance(dtype, nw.Date):
+        return read.cast(nw.Datetime("ms")).dt.replace_time_zone("UTC")
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone is None:
+        return read.dt.replace_time_zone("UTC")
+    if isinstance(dtype, nw.Datetime) and dtype.time_zone != "UTC" and not lazy.implementation.is_duckdb():
+        return read.dt.convert_time_zone("UTC")  # DuckDB has one zone for all columns
+    return read.cast(nw.String) if isinstance(dtype, nw.Categorical | nw.Enum) else None
 
 
 def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
@@ -104,7 +156,7 @@ def collect(lazy: nw.LazyFrame[Any]) -> pa.Table:
     """The rows as an Arrow table, whatever the frame is made of."""
     try:
         return lazy.collect("pyarrow").to_arrow()
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except UNFIT as error:
         raise InputError(
             "reading a frame", got=str(error)[:120], expected="columns with values of one type each"
         ) from None

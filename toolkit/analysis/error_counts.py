@@ -92,7 +92,8 @@ def count_errors(
         table[name].to_pylist()
         for name in ("dlq_id", "workflow_url", "when_", "response_body", "response_body_base64")
     )
-    for dlq_id, workflow, when, body, raw in zip(*rows, strict=True):
+    for found_id, workflow, when, body, raw in zip(*rows, strict=True):
+        dlq_id = found_id or ""
         key = (body, raw)
         if key not in read:
             read[key] = _read(body, raw, clean)

@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.columns import collect, select
 from toolkit.arguments import whole
+from toolkit.errors import InputError
+from toolkit.tables.vectors import is_numbers
 
 _MOST_BINS = 1_000
 _ROWS = 8_192  # at a time, so that the squares of a large index need no memory to speak of
@@ -76,6 +78,13 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
     column = collect(select(vectors, ["vector"], doing=doing, name="vectors"))["vector"].combine_chunks()
+    if not (pa.types.is_null(column.type) or is_numbers(column.type)):
+        raise InputError(
+            doing,
+            got=f"a column vector of the type {str(column.type)[:80]}",
+            expected="lists of numbers",
+            next_step="Use a frame made by load_vectors or query.",
+        )
     there = column.drop_null()
     lengths = np.sqrt(
         np.concatenate(

@@ -15,6 +15,7 @@ import msgspec
 
 from toolkit.client.members import Unread, pairs, read, unread_integer
 from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.own_tokens import masked
 
 MOST_CURSOR: Final = 4_096
 """Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
@@ -125,12 +126,12 @@ def a_text(
     required: bool = False,
     next_step: str | None = None,
 ) -> str:
-    """The first of these texts that is not absent, null or empty."""
+    """The first of these texts that is not absent, null or empty; a token of ours in it is masked."""
     found = next((place[name] for place in places if place.get(name) not in (None, "")), "")
     if not isinstance(found, str) or (required and not found):
         got = f"{name!r} of {shown(found)}" if found else f"no {name!r}"
         not_as_specified(request, got=got, expected="text", next_step=next_step)
-    return found
+    return masked(found)
 
 
 def names(whole: Mapping[str, Any]) -> str:

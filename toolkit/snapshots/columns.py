@@ -61,7 +61,7 @@ def schema_of(frame: pd.DataFrame) -> pa.Schema:
         For columns that cannot be kept: it names them.
     """
     names = list(frame.columns)
-    odd = [name for name in names if not isinstance(name, str)]
+    odd = [name for name in names if not isinstance(name, str) or not is_utf8(name)]
     repeated = sorted({name for name in names if names.count(name) > 1} - set(odd))
     if odd or repeated or not names:
         raise InputError(
@@ -80,6 +80,15 @@ def schema_of(frame: pd.DataFrame) -> pa.Schema:
         if names == schema.names and found.types == schema.types:
             return schema
     return found
+
+
+def is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: one with a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _type(column: pd.Series[Any]) -> pa.DataType:

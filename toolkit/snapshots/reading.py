@@ -17,19 +17,19 @@ import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from toolkit import arguments
-from toolkit.errors import SnapshotError
+from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
 from toolkit.loading.memory import available_memory, check_memory
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import extension_column
 from toolkit.snapshots.commit import unlisted
-from toolkit.snapshots.datafiles import damaged, missing, opened_parquet
+from toolkit.snapshots.datafiles import RESTORE, damaged, missing, opened_parquet
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
 from toolkit.snapshots.object_store import open_folder
 from toolkit.snapshots.versions import current_columns, is_older
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import UNFIT, to_frame
 
 _T = TypeVar("_T")
 _TRIES: Final = 10
@@ -37,6 +37,7 @@ _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
 _OLDER: Final = 4
 """Bytes that a byte of an older version takes while it becomes one of today's."""
+_LONGEST: Final = 300  # characters that an error shows of another
 
 
 def read_snapshot(
@@ -315,6 +316,16 @@ def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
                 superseded, manifest, before = error, _current(folder), manifest
                 if manifest.generation == before.generation:
                     raise missing(folder, error) from None
+            except ToolkitError:
+                raise
+            except (*UNFIT, KeyError, AttributeError) as error:
+                # whoever edits a file and lists it again can put anything into it
+                raise SnapshotDamagedError(
+                    f"reading the snapshot {folder}",
+                    got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[:_LONGEST],
+                    expected="those of a snapshot",
+                    next_step=RESTORE,
+                ) from error
         raise SnapshotError(
             f"reading the snapshot {folder}",
             got=f"{_TRIES} commits while it was read",

@@ -17,7 +17,7 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import nearest
 from toolkit.arguments import texts as checked_texts
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.tables.frames import checked_frame, to_frame
+from toolkit.tables.frames import UNFIT, checked_frame, to_frame
 from toolkit.tables.header_maps import HeaderColumn, header_column, header_map, header_maps
 from toolkit.tables.matching import metadata_values
 from toolkit.tables.schemas import HEADERS_EXPLODED, LABELS_EXPLODED
@@ -181,14 +181,15 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
 
 def texts_of(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.Array:
     """A column of a frame as one Arrow array of text, null where a value is missing."""
-    found = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
-    found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
     try:
+        found = pa.array(column, from_pandas=True) if isinstance(column, pd.Series) else column
+        found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
         return found.cast(pa.string())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError):
+    except UNFIT:
+        held = column.dtype if isinstance(column, pd.Series) else column.type
         raise InputError(
             "reading a column of text",
-            got=f"values of the type {found.type}",
+            got=f"values of the type {str(held)[:80]}",
             expected="text, as the toolkit's frames have it",
         ) from None
 

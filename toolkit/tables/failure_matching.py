@@ -14,6 +14,7 @@ from toolkit.filters.error_text import error_text
 from toolkit.filters.failure import FAILURE_STATES, VALUES, FailureFilter, names_error
 from toolkit.redaction import Redactor
 from toolkit.tables.explode import label_lists
+from toolkit.tables.frames import UNFIT
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
@@ -230,15 +231,36 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
 
 
 def _arrow(column: pd.Series) -> pa.Array:
-    found = pa.array(column, from_pandas=True)
+    """A column as texts or numbers, whatever type holds them."""
+    try:
+        found = pa.array(column, from_pandas=True)
+    except UNFIT:
+        raise _unfit(column) from None
     found = found.combine_chunks() if isinstance(found, pa.ChunkedArray) else found
-    # a column with nothing in it has no type of its own
-    return found.cast(pa.string()) if pa.types.is_null(found.type) else found
+    found = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+    kind = found.type
+    if pa.types.is_null(kind) or pa.types.is_large_string(kind):
+        return found.cast(pa.string())  # a column with nothing in it has no type of its own
+    if not (pa.types.is_string(kind) or pa.types.is_integer(kind) or pa.types.is_floating(kind)):
+        raise _unfit(column)
+    return found
+
+
+def _unfit(column: pd.Series) -> InputError:
+    return InputError(
+        "choosing failures of a frame",
+        got=f"values of the type {str(column.dtype)[:80]} in the column {column.name}",
+        expected="texts or numbers, as load_failures gives them",
+        next_step="Use a frame made by load_failures.",
+    )
 
 
 def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
     held = _arrow(column)
-    found = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
+    try:
+        found = pc.is_in(held, pa.array(values, pa.string()).cast(held.type))
+    except UNFIT:
+        raise _unfit(column) from None
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
 
 

@@ -7,7 +7,7 @@ of numbers a `VectorDtype`. No integer ever becomes a float.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -47,15 +47,27 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
     return frame
 
 
-def checked_frame(name: str, value: object, *columns: str) -> pd.DataFrame:
-    """A pandas frame with these columns, as an argument of this name.
+UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
+"""What Arrow and pandas raise of values that do not fit a type."""
+
+
+def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
+    """A pandas frame with these columns, as an argument of this name; with `distinct`, no two of one name.
 
     Raises
     ------
     InputError
-        When it is none, or lacks a column; it names the argument.
+        When it is none, lacks a column, or has it twice; it names the argument.
     """
     frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
+    repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
+    for column in sorted(repeated if distinct else repeated.intersection(columns)):
+        raise InputError(
+            f"reading {name}",
+            got=f"a frame with several columns {column!r}",
+            expected="one of each name, as loaders make it",
+            next_step="Drop the others: frame.loc[:, ~frame.columns.duplicated()].",
+        )
     for column in columns:
         if column not in frame.columns:
             raise InputError(
@@ -87,7 +99,7 @@ def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
         )
     try:
         table = pa.Table.from_pandas(frame[schema.names], schema=schema, preserve_index=False)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError) as error:
+    except UNFIT as error:
         raise InputError(
             "reading a frame", got=str(error), expected=f"columns of the types {schema}"
         ) from None

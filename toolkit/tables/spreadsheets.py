@@ -77,7 +77,8 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
             columns.append((name, column.astype("str")))
         else:
             columns += [(f"{name}_{number}", numbers) for number, numbers in enumerate(_numbers(column))]
-    found = pd.concat([column for _, column in columns], axis=1) if columns else frame.copy()
+    numbered = [column.rename(place) for place, (_, column) in enumerate(columns)]
+    found = pd.concat(numbered, axis=1) if columns else frame.copy()
     names = [name for name, _ in columns]
     if len(set(names)) < len(names) and frame.columns.is_unique:
         repeated = sorted({str(name) for name in names if names.count(name) > 1})

@@ -17,7 +17,7 @@ from toolkit.client.shapes import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.floats import BEYOND_FLOAT32, BlockReader, as_value, dense_column
-from toolkit.tables.frames import checked_frame
+from toolkit.tables.frames import UNFIT, checked_frame
 from toolkit.tables.text import whole_number
 from toolkit.tables.vector_rows import VectorRows, read_rows
 
@@ -161,26 +161,48 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
            [1., 2.]], dtype=float32)
     """
     checked_frame("vectors", vectors, "vector")
-    column = pa.Table.from_pandas(vectors[["vector"]], preserve_index=False)["vector"]
+    doing = "making a matrix of vectors"
+    try:
+        column = pa.array(vectors["vector"], from_pandas=True)
+    except UNFIT:
+        column = None
+    column = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    kind: Any = None if column is None else column.type
+    if column is None or (len(column) and not (pa.types.is_null(kind) or is_numbers(kind))):
+        raise InputError(
+            doing,
+            got=f"a column vector of the type {str(vectors['vector'].dtype)[:80]}",
+            expected="lists of numbers",
+            next_step="Use a frame made by load_vectors or query.",
+        )
     if column.null_count:
         raise InputError(
-            "making a matrix of vectors",
+            doing,
             got=f"{column.null_count:,} of {len(column):,} rows without a usable vector",
             expected="a vector in every row",
             next_step="Keep the usable rows: vectors[vectors['vector'].notna()]; vector_problem says why.",
         )
-    kind = column.type
+    if not is_numbers(kind):  # no rows, in a column that has no type of its own
+        return np.empty((0, 0), dtype=np.float32)
     if pa.types.is_fixed_size_list(kind):
         dimension = kind.list_size
     else:
-        lengths = set(column.combine_chunks().value_lengths().unique().to_pylist()) if len(column) else {0}
+        lengths = set(column.value_lengths().unique().to_pylist()) if len(column) else {0}
         if len(lengths) > 1:
-            raise InputError(
-                "making a matrix of vectors", got=f"dimensions {sorted(lengths)}", expected="one"
-            )
+            raise InputError(doing, got=f"dimensions {sorted(lengths)}", expected="one")
         dimension = lengths.pop()
-    flat = column.combine_chunks().flatten().to_numpy(zero_copy_only=False)
-    return np.asarray(flat, dtype=np.float32).reshape(len(column), dimension)
+    flat = column.flatten()
+    if flat.null_count:
+        raise InputError(doing, got="vectors with missing numbers", expected="numbers alone")
+    numbers = flat.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):  # beyond float32: infinite
+        return np.asarray(numbers, dtype=np.float32).reshape(len(column), dimension)
+
+
+def is_numbers(kind: pa.DataType) -> bool:
+    """Whether values of this type are lists of numbers."""
+    lists = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return bool(lists and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)))
 
 
 def _score(score: Any, place: int) -> float:

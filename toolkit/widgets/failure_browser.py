@@ -14,6 +14,7 @@ import traitlets
 from toolkit.analysis.wording import counted
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, escape_html
+from toolkit.tables.frames import checked_frame
 from toolkit.widgets.controls import Actions, TextField, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_rows import COLUMNS, FailureRows
@@ -96,7 +97,7 @@ class FailureBrowser(Panel):
         doing = "making a FailureBrowser"
         given = FailureView() if value is None else must_be(value, FailureView, doing)
         redactor = Redactor() if redactor is None else must_be(redactor, Redactor, doing, "redactor")
-        self._rows = FailureRows(must_be(failures, pd.DataFrame, doing, "failures"), redactor)
+        self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor)
         self._order = np.arange(0, dtype=np.int64)
         self._arranged: tuple[str, str, bool] | None = None
         self._active: int | None = None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Any, Final
 
 import pandas as pd
@@ -98,7 +99,8 @@ def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
 
 
 def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
-    times = [(label, pd.Timestamp(row[name])) for name, label in _MOMENTS.items() if _there(row.get(name))]
+    moments = ((label, _moment(row.get(name))) for name, label in _MOMENTS.items())
+    times = [(label, when) for label, when in moments if when is not None]
     pairs = []
     for number, (label, when) in enumerate(times):
         after = f" · {span(when - times[number - 1][1])} later" if number else ""
@@ -109,6 +111,13 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
         words = f"{redactor.text(retried) if retried else 'unknown'} made, {allowed or 'unknown'} allowed"
         pairs.append(("Retries", escape_html(words)))
     return _list([*pairs, ("Failure function", escape_html(_state(row, redactor)))])
+
+
+def _moment(value: Any) -> pd.Timestamp | None:
+    """A time in UTC, which one without a zone is in; None where there is none."""
+    found = value if isinstance(value, datetime | str) else None
+    when = pd.NaT if found is None else pd.to_datetime(found, utc=True, errors="coerce")
+    return when if isinstance(when, pd.Timestamp) else None
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:

@@ -23,7 +23,7 @@ from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
-from toolkit.tables.frames import to_frame
+from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
 from toolkit.widgets.javascript import Control, is_count, module, synced
@@ -131,8 +131,9 @@ class FailureFilterWidget(Panel):
         doing = "making a FailureFilterWidget"
         if not isinstance(source, Service | pd.DataFrame):
             raise wrong("source", source, "a Service or a frame of failures")
-        if frame is not None:
-            must_be(frame, pd.DataFrame, doing, "frame")
+        for name, found in (("source", source), ("frame", frame)):
+            if isinstance(found, pd.DataFrame) or (name == "frame" and found is not None):
+                checked_frame(name, found, distinct=True)
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")

@@ -181,7 +181,10 @@ class FailureRows:
                 column = _times(self.frame)
             if name == "label":
                 column = pd.Series([found[0] if found else None for found in _labels(self.frame)])
-            codes, _ = pd.factorize(column, sort=True)
+            try:
+                codes, _ = pd.factorize(column, sort=True)
+            except TypeError:  # values of several types have no order but that of their texts
+                codes, _ = pd.factorize(column.astype("str"), sort=True)
             self._ranks[name] = codes.astype(np.int64)
         return self._ranks[name]
 
@@ -266,9 +269,15 @@ class FailureRows:
 
 def _times(frame: pd.DataFrame) -> pd.Series:
     """When each failure failed; where that is not known, when its message was created."""
-    none = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
-    failed, created = (frame.get(name, none) for name in ("failed_at", "created_at"))
+    failed, created = (_moments(frame, name) for name in ("failed_at", "created_at"))
     return failed.fillna(created)
+
+
+def _moments(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column of times in UTC; without one that holds times, none."""
+    if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name].dtype):
+        return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
+    return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
 
 
 def _labels(frame: pd.DataFrame) -> list[list[str]]:

@@ -1,0 +1,81 @@
+"""Columns as the questions read them: by kind, whatever type holds them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError
+
+WHEN = datetime(2026, 1, 2, tzinfo=UTC)
+FRAME = pd.DataFrame(
+    {
+        "dlq_id": ["a", "b"],
+        "workflow_url": ["https://a.example/", "https://b.example/"],
+        "failed_at": pd.to_datetime(["2026-01-01T10:00Z", None]),
+        "created_at": pd.to_datetime(["2026-01-01T09:00Z", "2026-01-01T11:00Z"]),
+        "response_status": [500, 503],
+        "response_body": ["timeout", None],
+        "response_body_base64": [None, None],
+        "failure_function_state": ["CALLBACK_FAIL", None],
+        "labels": ['["eu"]', None],
+    }
+)
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        lambda column: column.dt.tz_localize(None),
+        lambda column: column.dt.tz_convert("Asia/Tokyo"),
+        lambda column: column.astype("datetime64[ns, UTC]"),
+    ],
+)
+def test_times_are_the_same_in_any_zone_and_without_one(convert):
+    """A time without a zone is in UTC; of one with a zone, the moment counts."""
+    other = FRAME.assign(created_at=convert(FRAME["created_at"]))
+    wanted = tk.count_workflows(FRAME, now=WHEN)
+    pd.testing.assert_frame_equal(tk.count_workflows(other, now=WHEN), wanted)
+    assert tk.expiring(other, "1d", WHEN)["hours_left"].tolist() == [10.0, 11.0]
+
+
+def test_texts_may_be_categories_and_missing_values_may_have_any_type():
+    """A category is its text; a column in which everything is missing is one of its kind."""
+    other = FRAME.assign(
+        workflow_url=FRAME["workflow_url"].astype("category"),
+        failed_at=np.full(2, np.nan),
+        response_body=pd.Series([None, None], dtype=object),
+    )
+    assert tk.count_workflows(other, now=WHEN)["workflow_url"].tolist() == FRAME["workflow_url"].tolist()
+    assert tk.count_errors(other)["count"].tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "kind"),
+    [
+        ("created_at", [[1], [2]], "times"),
+        ("created_at", [1, 2], "times"),
+        ("created_at", [date(2026, 1, 1), WHEN], "times"),
+        ("failed_at", ["2026-01-01", "soon"], "times"),
+        ("workflow_url", [1, 2], "texts"),
+        ("response_body", ["a", {"b": 1}], "texts"),
+        ("response_body", [b"a", b"b"], "texts"),
+    ],
+)
+def test_values_of_another_kind_are_an_error_that_names_the_column(column, values, kind):
+    """What is no time, text or number is not guessed at."""
+    other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
+    with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
+        tk.count_errors(other)
+
+
+def test_two_columns_of_one_name_are_an_error():
+    """Which of them was meant is not guessed."""
+    twice = pd.concat([FRAME, FRAME["labels"]], axis=1)
+    for call in (tk.count_states, tk.explode_labels, tk.FailureBrowser, tk.FailureFilterWidget):
+        with pytest.raises(InputError, match=r"name|several columns"):
+            call(twice)

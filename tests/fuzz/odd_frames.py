@@ -1,0 +1,352 @@
+"""Frames as users make them, and worse: columns missing, twice, of other types; few rows with odd labels."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from odd_columns import ODD_CELLS, ODD_NAMES, odd_column
+from odd_services import Responding, quick_retries
+from outcome import outcome
+
+import toolkit as tk
+
+
+def _set(frame: pd.DataFrame, place: int, values: Any) -> pd.DataFrame:
+    """The frame with another column in this place, whatever the columns are called."""
+    columns = [frame.iloc[:, other] for other in range(frame.shape[1])]
+    column = pd.Series(values)
+    column.index = frame.index
+    columns[place] = column
+    made = pd.concat(columns, axis=1)
+    made.columns = frame.columns
+    return made
+
+
+def odd_frame(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with one to four changes."""
+    attrs, made = frame.attrs, frame.copy()
+    made.attrs = {}  # pandas copies them at every step
+    for _ in range(random.choice([1, 1, 2, 3, 4])):
+        try:
+            made = _changed(random, made)
+        except Exception:  # noqa: BLE001, S112 - pandas has no frame with that in it
+            continue
+    made = made.copy()
+    made.attrs = odd_attrs(random, attrs) if random.random() < 0.06 else copy.deepcopy(attrs)
+    return made
+
+
+def odd_attrs(random: Random, attrs: dict[Any, Any]) -> dict[Any, Any]:
+    """The attributes of a frame, whose receipt says something else."""
+    receipt = dict(attrs.get("receipt") or {})
+    for name in random.sample(sorted(receipt), min(2, len(receipt))):
+        receipt[name] = random.choice([None, -1, "x", [], {}, float("nan"), "5); import os #", {"a": [1]}])
+    return {"receipt": random.choice([receipt, receipt, receipt, None, [], "x", {}, {"rows": "x"}])}
+
+
+def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
+    rows, width = frame.shape
+    if not width:
+        return frame
+    place = random.randrange(width)
+    action = random.randrange(15)
+    names = list(frame.columns)
+    if action < 4:
+        return _set(frame, place, odd_column(random, rows))
+    if action < 6:
+        cells = list(frame.iloc[:, place])
+        for _ in range(random.choice([1, 2, rows])):
+            if rows:
+                cells[random.randrange(rows)] = random.choice(ODD_CELLS)
+        return _set(frame, place, pd.Series(cells, dtype=object))
+    if action == 6:
+        made = frame.iloc[:, [other for other in range(width) if other != place]]
+    elif action == 7:
+        names[place] = random.choice([*ODD_NAMES, random.choice(names)])
+        made = frame.copy()
+        made.columns = pd.Index(names, dtype=object)
+    elif action == 8:
+        made = frame.iloc[:, [*range(width), place]]
+    elif action == 9:
+        made = frame.iloc[: random.choice([0, 0, 1, 2])]
+    elif action == 10:
+        made = frame.copy()
+        labels: list[Any] = [
+            [0] * rows,
+            list(range(rows, 0, -1)),
+            pd.date_range("2026", periods=rows),
+            [random.choice(ODD_NAMES) for _ in range(rows)],
+            pd.MultiIndex.from_arrays([["a"] * rows, list(range(rows))], names=[random.choice(names), None]),
+            pd.Index(range(rows), name=random.choice(names)),
+            pd.CategoricalIndex(["z"] * rows),
+            pd.interval_range(0, rows, rows or 1)[:rows],
+            [float("nan")] * rows,
+        ]
+        made.index = pd.Index(random.choice(labels))
+    elif action == 11:
+        made = frame.iloc[:, random.sample(range(width), random.randrange(width + 1))]
+    elif action == 12:
+        made = (
+            frame.iloc[[random.randrange(rows) for _ in range(random.choice([2, 7, 40]))]] if rows else frame
+        )
+    elif action == 13:
+        made = frame.copy()
+        made.columns = (
+            pd.MultiIndex.from_product([["t"], range(width)])
+            if random.random() < 0.5
+            else pd.CategoricalIndex(range(width))
+        )
+    else:
+        made = frame.copy()
+        name = random.choice(ODD_NAMES)
+        made.insert(random.randrange(width + 1), name, list(odd_column(random, rows)), allow_duplicates=True)
+    return made
+
+
+FILTERS = [
+    "n > 1",
+    "city = 'Izmir'",
+    "HAS FIELD nested.deep",
+    "tags CONTAINS 'a'",
+    "n IN (1, 2) OR city GLOB '*'",
+    "NOT (n = 1",
+]
+COLUMNS = [
+    "workflow_url",
+    "response_status",
+    "labels",
+    "error",
+    "failed_at",
+    "nope",
+    "vector",
+    "extra",
+    "query",
+]
+
+
+class Frames:
+    """The class of cases: a function of frames, and a frame that no load would return."""
+
+    name = "frames"
+
+    def __init__(self, scratch: Path) -> None:
+        self.scratch = scratch
+        quick_retries()
+        responding = Responding()
+        service = tk.connect(
+            queue_url=responding.url,
+            queue_token="t0ken-of-frames",
+            vector_url=responding.url,
+            vector_token="t0ken-of-frames",
+            environ={},
+        )
+        options: dict[str, Any] = {"progress": False, "connections": 2}
+        included = {"include_vectors": True, "include_metadata": True, "include_data": True}
+        failures = tk.load_failures(service, **options)
+        self.frames = {
+            "failures": failures,
+            "vectors": tk.load_vectors(service, **options),
+            "hits": tk.query(service, vector=[1.0, 0.0], **included),
+            "runs": tk.load_runs(service, progress=False),
+            "callbacks": tk.load_callbacks([{"status": 200, "body": "b2s=", "retried": 1}, {"status": 500}]),
+            "headers": tk.explode_headers(failures),
+        }
+        responding.server.refuse()
+
+    def case(self, random: Random) -> tuple[str, str, str | None]:
+        """One call: its name, what it came to, and what was wrong."""
+        calls = self._calls(random)
+        name = random.choices(list(calls), [calls[name][3] for name in calls])[0]
+        source, call, expected, _ = calls[name]
+        if random.random() < 0.05:
+            source = random.choice(list(self.frames))
+        frame = odd_frame(random, self.frames[source])
+        before = _state(frame)
+        word, wrong = outcome(lambda: call(frame), expected, look=random.random() < 0.15)
+        if wrong is None and _state(frame) != before:
+            wrong = "the frame it was given is another one now"
+        return name, word, wrong
+
+    def _calls(self, random: Random) -> dict[str, tuple[str, Callable[[pd.DataFrame], Any], Any, int]]:
+        """By name: which frame, the call, what it returns, and how often (slow ones less)."""
+        frame = pd.DataFrame
+        column = random.choice(COLUMNS)
+        freq = random.choice([None, "D", "h", "7D"])
+        tz = random.choice(["UTC", "Asia/Tokyo"])
+        vectors: Any = random.choice(["text", "columns"])
+        return {
+            "summary": ("failures", tk.summary, tk.FrameSummary, 8),
+            "summary of hits": ("hits", tk.summary, tk.FrameSummary, 4),
+            "summary of vectors": ("vectors", tk.summary, tk.FrameSummary, 4),
+            "count_by": (
+                "failures",
+                lambda f: tk.count_by(f, random.choice([column, [column, "method"]])),
+                frame,
+                10,
+            ),
+            "count_by_hour": ("failures", lambda f: tk.count_by_hour(f, tz=tz), frame, 16),
+            "count_errors": (
+                "failures",
+                lambda f: tk.count_errors(f, top=random.choice([None, 2])),
+                frame,
+                16,
+            ),
+            "count_expiring": ("failures", lambda f: tk.count_expiring(f, "7d"), frame, 16),
+            "count_labels": ("failures", tk.count_labels, frame, 16),
+            "count_over_time": (
+                "failures",
+                lambda f: tk.count_over_time(f, by=random.choice([None, column]), freq=freq),
+                frame,
+                16,
+            ),
+            "count_states": ("failures", tk.count_states, frame, 16),
+            "count_workflows": ("failures", tk.count_workflows, frame, 16),
+            "expiring": ("failures", lambda f: tk.expiring(f, "7d"), frame, 16),
+            "explode_headers": (
+                "failures",
+                lambda f: tk.explode_headers(f, column=random.choice(["headers", "response_headers"])),
+                frame,
+                16,
+            ),
+            "explode_labels": ("failures", tk.explode_labels, frame, 16),
+            "explode_metadata": (
+                "vectors",
+                lambda f: tk.explode_metadata(f, fields=random.choice([None, ["n", "nested.deep"]])),
+                frame,
+                16,
+            ),
+            "match_metadata": (
+                "vectors",
+                lambda f: tk.match_metadata(f, random.choice(FILTERS)),
+                pd.Series,
+                16,
+            ),
+            "as_matrix": ("vectors", tk.as_matrix, np.ndarray, 16),
+            "flatten": (
+                random.choice(["vectors", "failures", "hits"]),
+                lambda f: tk.flatten(f, vectors=vectors),
+                frame,
+                16,
+            ),
+            "receipt": ("failures", tk.receipt, tk.Receipt, 4),
+            "FailureFilterWidget run": ("failures", lambda f: _matched(f, random), frame, 1),
+            "to_excel": ("failures", lambda f: tk.to_excel(f, self.scratch / "f.xlsx"), type(None), 1),
+            "write_snapshot": ("failures", self._written, frame, 4),
+            "write_snapshot of vectors": ("vectors", self._written, frame, 3),
+            "shown": (random.choice(list(self.frames)), _shown, str, 4),
+            "load_callbacks": ("callbacks", lambda f: tk.load_callbacks(f.to_dict("records")), frame, 2),
+            "upsert_vectors": ("vectors", _prepared, (int, type(None)), 2),
+            **self._plots(random, column, freq, tz),
+            "failure_report": ("failures", lambda f: self._reported(f, random), str, 1),
+            "FailureBrowser": ("failures", lambda f: _panel(tk.FailureBrowser(f)), str, 1),
+            "FailureFilterWidget": ("failures", lambda f: _panel(tk.FailureFilterWidget(f)), str, 1),
+            "MetadataFilterWidget": (
+                "vectors",
+                lambda f: _panel(tk.MetadataFilterWidget(f, value="n > 0")),
+                str,
+                1,
+            ),
+        }
+
+    def _plots(
+        self, random: Random, column: str, freq: str | None, tz: str
+    ) -> dict[str, tuple[str, Callable[[pd.DataFrame], Any], Any, int]]:
+        """The same for what draws."""
+        by: Any = random.choice([None, column])
+        retries = random.choice(["failures", "callbacks"])
+        calls: dict[str, tuple[str, Callable[..., Any]]] = {
+            "plot_callback_states": ("failures", tk.plot_callback_states),
+            "plot_expiry": ("failures", partial(tk.plot_expiry, retention="7d")),
+            "plot_failure_calendar": ("failures", partial(tk.plot_failure_calendar, tz=tz)),
+            "plot_failure_matrix": ("failures", partial(tk.plot_failure_matrix, rows=column)),
+            "plot_failure_trend": ("failures", partial(tk.plot_failure_trend, by=by, freq=freq)),
+            "plot_retries_used": (retries, tk.plot_retries_used),
+            "plot_score_by_rank": ("hits", tk.plot_score_by_rank),
+            "plot_score_comparison": ("hits", partial(tk.plot_score_comparison, after=self.frames["hits"])),
+            "plot_score_distribution": (
+                "hits",
+                partial(tk.plot_score_distribution, by=random.choice([None, "query"])),
+            ),
+            "plot_time_to_failure": ("failures", tk.plot_time_to_failure),
+            "plot_vector_norms": ("vectors", tk.plot_vector_norms),
+        }
+        return {name: (source, partial(_drawn, call), Axes, 1) for name, (source, call) in calls.items()}
+
+    def _written(self, frame: pd.DataFrame) -> pd.DataFrame:
+        """Written and read again: what was taken comes back, row by row."""
+        folder = self.scratch / "written"
+        shutil.rmtree(folder, ignore_errors=True)
+        tk.write_snapshot(frame, folder)
+        read = tk.read_snapshot(folder)
+        assert len(read) == len(frame), f"{len(frame)} rows were written and {len(read)} read"
+        return read
+
+    def _reported(self, frame: pd.DataFrame, random: Random) -> str:
+        previous = random.choice([None, frame, self.frames["failures"]])
+        report = tk.failure_report(frame, previous, now=datetime(2026, 3, 2, tzinfo=UTC))
+        for suffix in ("html", "md", "json"):
+            report.save(self.scratch / f"report.{suffix}")
+        json.loads((self.scratch / "report.json").read_text())
+        return repr(report)
+
+
+def _state(frame: pd.DataFrame) -> str:
+    """Everything a caller can see of a frame."""
+    bare = frame.copy(deep=False)
+    bare.attrs = {}  # pandas copies them with every column
+    cells = [list(bare.iloc[:, place]) for place in range(bare.shape[1])]
+    return repr((list(frame.columns), list(frame.index), list(map(str, frame.dtypes)), cells, frame.attrs))
+
+
+def _matched(frame: pd.DataFrame, random: Random) -> Any:
+    chosen = tk.FailureFilter(
+        **random.choice(
+            [
+                {"label": "eu"},
+                {"response_status": 500},
+                {"error": "amount"},
+                {"since": "900d"},
+                {"workflow_url": "x"},
+            ]
+        )
+    )
+    panel = tk.FailureFilterWidget(frame, value=chosen)
+    try:
+        return panel.run()
+    finally:
+        panel.close()
+
+
+def _shown(frame: pd.DataFrame) -> str:
+    return f"{frame!r}{frame._repr_html_()}"
+
+
+def _prepared(frame: pd.DataFrame) -> Any:
+    service = tk.connect(vector_url="http://127.0.0.1:9", vector_token="t0ken-of-frames", environ={})
+    return tk.upsert_vectors(service, frame.to_dict("records"))
+
+
+def _drawn(call: Callable[..., Any], frame: pd.DataFrame) -> Any:
+    ax = call(frame, ax=Figure().add_subplot())
+    ax.figure.canvas.draw()
+    return ax
+
+
+def _panel(panel: Any) -> str:
+    try:
+        panel.run()
+        return f"{panel.to_code()}{panel!r}{panel._repr_mimebundle_()}"
+    finally:
+        panel.close()

@@ -1,0 +1,110 @@
+"""What a call came to: a documented result, an error of the toolkit, or something that must not be."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import signal
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from odd_json import TOKENS
+
+from toolkit.errors import ToolkitError
+
+DEADLINE = 40.0
+"""Seconds a case may take, on a machine that does much else."""
+
+
+class Hang(BaseException):
+    """A case took longer than the deadline."""
+
+
+@contextlib.contextmanager
+def deadline(seconds: float = DEADLINE) -> Iterator[None]:
+    """Raise `Hang` in what takes longer."""
+
+    def ring(_: int, __: FrameType | None) -> None:
+        raise Hang
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def outcome(
+    call: Callable[[], Any], expected: type | tuple[type, ...], *, look: bool = True
+) -> tuple[str, str | None]:
+    """What a call came to, in a word, and what was wrong with it.
+
+    Parameters
+    ----------
+    call : callable
+    expected : type or tuple of type
+        What it is documented to return.
+    look : bool
+        Whether a result is also shown as notebooks show it.
+    """
+    printed = io.StringIO()
+    try:
+        with (
+            deadline(),
+            warnings.catch_warnings(),
+            contextlib.redirect_stdout(printed),
+            contextlib.redirect_stderr(printed),
+        ):
+            warnings.simplefilter("ignore")
+            value = call()
+            said = texts(value) if look else []
+    except ToolkitError as error:
+        word, value, said = type(error).__name__, None, error_texts(error)
+    except Hang:
+        return "hang", f"took longer than {DEADLINE} s"
+    except BaseException as error:
+        if isinstance(error, KeyboardInterrupt):
+            raise
+        return "untyped", "".join(traceback.format_exception(error))
+    else:
+        word = "result"
+        if not isinstance(value, expected):
+            return "other type", f"returned {type(value)}, not {expected}"
+    for spoken in (*said, printed.getvalue()):
+        for token in TOKENS:
+            if token in spoken:
+                place = spoken.index(token)
+                return "secret shown", f"{word} shows the token: …{spoken[max(0, place - 300) : place + 40]}…"
+    return word, None
+
+
+def error_texts(error: BaseException | None) -> list[str]:
+    """Everything an error and its causes say."""
+    said: list[str] = []
+    while error is not None and len(said) < 50:
+        said += [str(error), repr(error), repr(vars(error)), *getattr(error, "__notes__", ())]
+        partial = getattr(error, "partial", None)
+        if partial is not None:
+            said += texts(partial)
+        error = error.__cause__ or error.__context__
+    return said
+
+
+def texts(value: Any) -> list[str]:
+    """A result as text: as it is printed and shown, and every value of a frame."""
+    if isinstance(value, pd.DataFrame):
+        cells = [
+            "\n".join(map(str, value.iloc[:, place].tolist())) for place in range(min(60, value.shape[1]))
+        ]
+        return [repr(value), value._repr_html_() or "", str(value.attrs), str(list(value.columns)), *cells]
+    if isinstance(value, np.ndarray | str | int | float | None):
+        return [str(value)]
+    shown = getattr(value, "_repr_html_", None)
+    return [repr(value), str(value), *([shown() or ""] if callable(shown) else [])]
