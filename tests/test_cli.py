@@ -484,3 +484,23 @@ def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
         answer = command("report", "--limit", "1", "--output", path)
         assert answer.returncode == 1, answer.stderr
         assert "Traceback" not in answer.stderr
+
+
+def test_a_query_masks_what_stands_under_secret_names(server) -> None:
+    """Texts, numbers, lists and objects of the metadata, and what looks like a secret in the data."""
+    hidden = {"password": "Zq7canary", "credentials": {"user": "ann-canary", "more": ["canary-1", 4711]}}
+    hit = {"id": "a", "score": 0.5, "data": "password=Zq7canary", "metadata": {"city": "Izmir", **hidden}}
+
+    def give(request) -> bytes:
+        index = {"dimension": 2, "vectorCount": 1, "namespaces": {}}
+        return json.dumps({"result": index if request.path == "/info" else [hit]}).encode()
+
+    server.answering(give)
+    environment = clean() | {"TOOLKIT_VECTOR_URL": server.url, "TOOLKIT_VECTOR_TOKEN": TOKEN}
+    for words in (("query", "text"), ("query", "text", "--json")):
+        ended = run(*words, environment=environment)
+        assert ended.returncode == 0, ended.stderr
+        assert "canary" not in ended.stdout
+        assert "4711" not in ended.stdout
+        assert "masked len=" in ended.stdout
+    assert json.loads(ended.stdout)["metadata"]["city"] == "Izmir"

@@ -508,3 +508,25 @@ def test_the_quick_tests_miss_nothing_in_mixtures(text):
         assert REDACT.text(text) == text
     if not re.search(SUSPICIOUS_URL, text):
         assert REDACT.url(text) == text
+
+
+def test_everything_under_a_secret_name_is_masked():
+    """Texts and numbers in lists and objects, however deep; names that look like secrets; the input stays."""
+    given = {
+        "credentials": {"user": "ann", "value": CANARY, "more": [{"pin": 1234}, [CANARY, 5.5, True, None]]},
+        f"Bearer {CANARY}": 1,
+        "headers": [{"name": "X-Api-Key", "value": CANARY}, {"key": "cookie", "values": [CANARY]}],
+        "n": 17,
+        "note": "plain",
+    }
+    before = json.dumps(given)
+    masked = REDACT.value(given)
+    written = json.dumps(masked)
+    assert CANARY not in written
+    assert "ann" not in written
+    assert "1234" not in written
+    assert "5.5" not in written
+    assert masked["credentials"]["more"][1][2:] == [True, None]
+    assert (masked["n"], masked["note"]) == (17, "plain")
+    assert json.dumps(given) == before
+    assert REDACT.value(masked) == masked

@@ -464,22 +464,12 @@ def _query(given: argparse.Namespace) -> int:
         data = mask(text) if isinstance(text, str) else None
         if given.json:
             parsed = json_value(metadata) if isinstance(metadata, str) else None
-            hit = {"rank": rank, "id": found, "score": score, "data": data, "metadata": _masked(parsed, mask)}
+            masked = service.redactor.value(parsed)
+            hit = {"rank": rank, "id": found, "score": score, "data": data, "metadata": masked}
             _say(json.dumps(hit))
         else:
             _say(f"{rank:>3}  {score:.4f}  {visible(found)}  {visible(' '.join((data or '').split()))}")
     return DONE
-
-
-def _masked(value: Any, mask: Callable[[str], str]) -> Any:
-    """JSON values with the secrets in their texts masked."""
-    if isinstance(value, str):
-        return mask(value)
-    if isinstance(value, list):
-        return [_masked(item, mask) for item in value]
-    if isinstance(value, dict):
-        return {mask(name): _masked(item, mask) for name, item in value.items()}
-    return value
 
 
 def _status(receipt: tk.Receipt) -> int:

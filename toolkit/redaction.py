@@ -22,13 +22,13 @@ import stat
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import platformdirs
 
 from toolkit.errors import SettingsError
-from toolkit.own_tokens import masked, watch
-from toolkit.secret_patterns import is_secret_name, normalise_header
+from toolkit.own_tokens import is_in, masked, watch
+from toolkit.secret_patterns import is_secret_name, normalise_header, secret_members
 from toolkit.secret_spans import Span, text_spans, url_spans
 from toolkit.spellings import MASK, MASKED, View
 
@@ -193,6 +193,34 @@ class Redactor:
     def headers(self, headers: Mapping[str, Iterable[str]]) -> dict[str, list[str]]:
         """A header map (name to list of values) as it may be kept."""
         return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
+
+    def value(self, value: Any, *, secret: bool = False) -> Any:
+        """A value of JSON, masked: texts and names by their looks, and all that is under a secret name.
+
+        Parameters
+        ----------
+        value
+            As `json.loads` makes it. It is not changed.
+        secret : bool
+            Whether it, or something around it, stands under a secret name. Then numbers are masked, too.
+
+        Examples
+        --------
+        >>> Redactor(key=b"example").value({"credentials": {"user": "ann"}, "n": 1})
+        {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
+        """
+        if isinstance(value, str):
+            return self.mask(value) if value and secret else self.text(value)
+        if isinstance(value, list):
+            return [self.value(item, secret=secret) for item in value]
+        if isinstance(value, dict):
+            hidden = secret_members(value)
+            return {
+                self.text(name): self.value(item, secret=secret or name in hidden)
+                for name, item in value.items()
+            }
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        return self.mask(str(value)) if number and (secret or is_in(str(value))) else value
 
     def displayed_header(self, name: str, value: str) -> str:
         """The value of a header as it may be shown in HTML and widgets: only an allow-list stays readable."""

@@ -7,7 +7,7 @@ what was matched is not looked at again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
@@ -246,6 +246,20 @@ def is_secret_name(name: str) -> bool:
     """
     plain = _folded(name)
     return bool(_SECRET_WORDS.search(plain)) and not _PLAIN_NAMES.search(plain)
+
+
+def secret_members(members: Mapping[str, object]) -> set[str]:
+    """Which members of a JSON object are secret: by their names, or by a name that stands beside the value.
+
+    >>> secret_members({"pin": 1, "n": 2}), "value" in secret_members({"name": "X-Api-Key", "value": "a"})
+    ({'pin'}, True)
+    """
+    found = {name for name in members if is_secret_name(name)}
+    if "value" in members or "values" in members:
+        named = (members.get(place) for place in ("name", "key", "header", "field"))
+        if any(isinstance(name, str) and is_secret_name(name) for name in named):
+            found |= {"value", "values"}
+    return found
 
 
 @lru_cache(4096)

@@ -132,7 +132,7 @@ def test_no_rows():
 
 
 def test_secrets_are_cleaned_before_and_after_reading():
-    """With a redactor, a secret is gone whether it is plain in the body or hidden by JSON escapes."""
+    """A secret is gone whether it is plain in the body or hidden by JSON escapes; ``clean=str`` shows it."""
     secret = "tok-canary-0123456789"
     hidden = "".join(f"\\u{ord(character):04x}" for character in secret)
     bodies = [
@@ -144,8 +144,11 @@ def test_secrets_are_cleaned_before_and_after_reading():
         [{"dlq_id": str(n), "response_body": body} for n, body in enumerate(bodies)], FAILURES
     )
     redactor = Redactor(key=b"k", own=[Secret(secret)])
-    assert "canary" in count_errors(rows)["example"].str.cat()
+    assert "canary" in count_errors(rows, clean=str)["example"].str.cat()
     assert "canary" not in count_errors(rows, clean=redactor.text)[["text", "example"]].to_csv()
+    assert "canary" not in count_errors(rows)[["text", "example"]].to_csv()
+    others = frame_from_rows([{"dlq_id": "a", "response_body": f"no: password={secret}"}], FAILURES)
+    assert "canary" not in count_errors(others)[["text", "example"]].to_csv()
 
 
 @pytest.mark.parametrize(

@@ -230,6 +230,7 @@ def test_the_shape_of_the_json(make, rows, options):
     }
     assert sorted(set(found) - set(names)) == [
         "callbacks",
+        "callbacks_left_out",
         "code",
         "generated_at",
         "numbers",
@@ -343,3 +344,16 @@ def test_the_json_twin_follows_its_schema(make, rows, options):
         assert [error.message for error in validator.iter_errors(made.to_dict())] == []
     broken = failure_report(make(rows), **options).to_dict() | {"verdict": 3, "surprise": 1}
     assert len(list(validator.iter_errors(broken))) == 2
+
+
+def test_states_beyond_the_cap_are_counted(make, rows, options):
+    """Of 400 states that nobody has documented the first 15 are told, and those without one always."""
+    many = rows + [{**rows[0], "failure_function_state": f"STATE_{number}"} for number in range(400)]
+    report = failure_report(make([*many, {**rows[0], "failure_function_state": None}]), **options)
+    found = report.to_dict()
+    assert len(found["callbacks"]) == 16
+    assert found["callbacks"][-1]["state"] is None
+    assert found["callbacks_left_out"] == 402 - 15
+    assert "387 more states" in report.to_html()
+    assert "and 387 more rows" in report.to_markdown()
+    assert report.to_html().count("STATE_") < 40

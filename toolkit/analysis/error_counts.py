@@ -13,7 +13,8 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.columns import collect, effective_time, select
 from toolkit.analysis.wording import shorten
 from toolkit.arguments import whole, wrong
-from toolkit.filters.error_text import ErrorText, binary_line, error_text, mask_text
+from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
+from toolkit.redaction import Redactor
 
 _LONGEST = 300  # characters of a text or example
 
@@ -52,8 +53,8 @@ def count_errors(
     top : int, optional
         How many texts, at least 1. Default: all.
     clean : callable, optional
-        Applied to each body, and again to the line found in it, such as ``service.redactor.text``: then
-        secrets reach neither texts nor examples.
+        Applied to each body, and again to the line found in it. Default: what looks like a secret is masked,
+        in texts and in examples. ``str`` shows them as they are.
 
     Returns
     -------
@@ -86,6 +87,7 @@ def count_errors(
         raise wrong("clean", clean, "a callable, or None")
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at", "response_body", "response_body_base64"]
     table = collect(select(failures, columns, doing=doing).with_columns(when_=effective_time()))
+    clean = Redactor().text if clean is None else clean
     groups: dict[str, _Group] = {}
     read: dict[Any, tuple[str, ErrorText]] = {}  # most bodies are equal to another
     rows = (
@@ -115,14 +117,14 @@ def count_errors(
     )
 
 
-def _read(body: str | None, raw: str | None, clean: Callable[[str], str] | None) -> tuple[str, ErrorText]:
+def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:
     if raw and not body:
         found = ErrorText("binary", binary_line(raw))
-    elif clean is None or not body:
+    elif not body:
         found = error_text(body)
     else:
         # twice: a secret can be whole in the body only, or readable only once JSON is decoded
-        found = error_text(clean(body))
+        found = error_text(clean(body[:LONGEST_READ]))
         found = ErrorText(found.kind, clean(found.text))
     pattern, text = mask_text(found.text), found.text
     return shorten(pattern, _LONGEST), ErrorText(found.kind, shorten(text, _LONGEST))

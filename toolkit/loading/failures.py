@@ -196,7 +196,7 @@ def iter_failures(
         found = False
         for table in load:
             found = True
-            yield to_frame(table)
+            yield to_frame(table, reveal=reveal)
         if not found:
             warn_of_nothing(service, wanted, kind, stacklevel=3)
 
@@ -238,7 +238,7 @@ def load_failure(
     with Transport.to(service, "queue") as transport:
         raw = get_entry(transport, dlq_id, kind=kind)
     decoder = FailureDecoder(None if reveal else service.redactor)
-    return to_frame(decoder.decode(b"[" + raw + b"]"))
+    return to_frame(decoder.decode(b"[" + raw + b"]"), reveal=reveal)
 
 
 def wanted_failures(

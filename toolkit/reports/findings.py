@@ -22,7 +22,7 @@ null::
     matrix          rows, columns (names: workflows, statuses), counts (one list a row)
     calendar        tz, counts (seven lists of 24: Monday first), undated
     by_label        rows ([{label, count, share}]), left_out
-    callbacks       [{state, count, share, meaning}]
+    callbacks       [{state, count, share, meaning}]; states beyond the cap: callbacks_left_out
     expiry          retention, summary ([{when, count}]), step_seconds, counts (per step from generated_at
                     on), due, unknown, next ([{dlq_id, workflow_url, expires_at,
                     hours_left, basis}])
@@ -66,6 +66,7 @@ SCHEMA: Final = "failure-report/2"
 CAPS: Final = {
     "workflows": 15,
     "labels": 25,
+    "states": 15,
     "texts": 15,
     "ids": 200,
     "expiring": 10,
@@ -169,7 +170,7 @@ def find(
             count_by(failures, ["workflow_url", "response_status"]), CAPS["workflows"], clean
         ),
         "by_label": _capped(count_labels(failures), CAPS["labels"], clean),
-        "callbacks": clean.rows(count_states(failures)),
+        **_states(failures, clean),
         "expiry": {
             "retention": retention_text,
             "summary": clean.rows(count_expiring(failures, retention, now)),
@@ -303,6 +304,14 @@ def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bo
 
 def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
     return {"rows": clean.rows(counts.head(cap)), "left_out": max(len(counts) - cap, 0)}
+
+
+def _states(failures: IntoFrame, clean: Cleaner) -> dict[str, Any]:
+    """States of failure functions; those that have none are told however many states there are."""
+    found = count_states(failures)
+    none = found["state"].isna()
+    kept = pd.concat([found[~none].head(CAPS["states"]), found[none]])
+    return {"callbacks": clean.rows(kept), "callbacks_left_out": len(found) - len(kept)}
 
 
 def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner) -> dict[str, Any]:

@@ -131,6 +131,7 @@ def _body(found: Mapping[str, Any]) -> list[str]:
         _table(
             ("state", "failures", "meaning"),
             ((row["state"] or "(none)", f"{row['count']:,}", row["meaning"]) for row in found["callbacks"]),
+            found["callbacks_left_out"],
         ),
         f"## What expires (kept {escape_markdown(expiry['retention'])})",
         _table(

@@ -18,18 +18,21 @@ from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
+from toolkit.tables.exact_text import mask_where_shown
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.schemas import ERROR, FAILURES
 from toolkit.tables.vector_dtype import VectorDtype
 
 
-def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
+def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
     """The table as a frame, with its receipt in ``attrs``.
 
     Parameters
     ----------
     table : pyarrow.Table
     receipt : Receipt, optional
+    reveal : bool
+        Whether bodies are shown as they are; also where the receipt says that secrets were revealed.
 
     Returns
     -------
@@ -42,6 +45,8 @@ def to_frame(table: pa.Table, receipt: Receipt | None = None) -> pd.DataFrame:
         found = error_column(table, Redactor())
         table = table.add_column(names.index("response_status") + 1, ERROR, found)
     frame: pd.DataFrame = table.to_pandas(types_mapper=_pandas_type)
+    if not (reveal or (receipt is not None and receipt.scope.get("revealed"))):
+        mask_where_shown(frame)
     if receipt is not None:
         frame.attrs["receipt"] = receipt.to_dict()
     return frame

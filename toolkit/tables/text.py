@@ -32,7 +32,7 @@ from toolkit.client.shapes import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, needles
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import is_secret_name
+from toolkit.secret_patterns import is_secret_name, secret_members
 from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
@@ -324,31 +324,30 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     """
     if not fields:
         return None
-    mask = redactor.own if redactor else str
-    kept = {mask(name): _masked(name, value, redactor, MOST_DEPTH) for name, value in fields.items()}
+    kept = _masked(dict(fields), redactor, MOST_DEPTH + 1)
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
 
 
-def _masked(name: str, value: Any, redactor: Redactor | None, deeper: int) -> Any:
-    if isinstance(value, str):
-        return redactor.header(name, value) if redactor else value
+def _masked(value: Any, redactor: Redactor | None, deeper: int, *, secret: bool = False) -> Any:
     if isinstance(value, list | dict) and not deeper:
         raise TooDeepError
     if isinstance(value, list):
-        return [_masked(name, item, redactor, deeper - 1) for item in value]
+        return [_masked(item, redactor, deeper - 1, secret=secret) for item in value]
     if isinstance(value, dict):
-        mask = redactor.own if redactor else str
-        return {mask(key): _masked(key, item, redactor, deeper - 1) for key, item in value.items()}
+        mask = redactor.text if redactor else str
+        hidden = secret_members(value) if redactor else ()
+        return {
+            mask(name): _masked(item, redactor, deeper - 1, secret=secret or name in hidden)
+            for name, item in value.items()
+        }
     if isinstance(value, Unread):
-        return _masked_raw(name, value.text, redactor) if redactor else value.text
-    if redactor and isinstance(value, int | float) and is_in(str(value)):
-        return redactor.mask(str(value))
-    return value
+        return _masked_raw(value.text, redactor, secret=secret) if redactor else value.text
+    return redactor.value(value, secret=secret) if redactor else value
 
 
-def _masked_raw(name: str, raw: str, redactor: Redactor) -> str:
+def _masked_raw(raw: str, redactor: Redactor, *, secret: bool) -> str:
     """JSON that nobody walks through: masked whole where any name in it is secret, else text by text."""
-    if is_secret_name(name):
+    if secret:
         return redactor.mask(raw)
     masked: dict[str, str] = {}  # of what is nested thousands of levels deep, nearly all texts are alike
     names = set[str]()

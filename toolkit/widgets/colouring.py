@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Any, Final
+from typing import Final
 
 from toolkit.redaction import Redactor, escape_html
-from toolkit.secret_patterns import is_secret_name
 
 LONGEST: Final = 20_000
 """Characters of a body that are shown."""
@@ -58,23 +57,6 @@ def coloured(body: object, redactor: Redactor) -> str:
     return _pre(_marked(shown, pattern)) + after
 
 
-def masked_value(value: Any, redactor: Redactor, name: str = "") -> Any:
-    """A value out of JSON, masked: texts that look like secrets, and whole texts under names that say so.
-
-    >>> masked_value({"password": "abc", "n": 1}, Redactor(key=b"k"))["n"]
-    1
-    """
-    if isinstance(value, str):
-        return redactor.mask(value) if value and is_secret_name(name) else redactor.text(value)
-    if isinstance(value, list):
-        return [masked_value(item, redactor, name) for item in value]
-    if isinstance(value, dict):
-        return {redactor.text(key): masked_value(item, redactor, key) for key, item in value.items()}
-    # a number under such a name is a secret as well
-    whole = isinstance(value, int | float) and not isinstance(value, bool)
-    return redactor.mask(str(value)) if whole and is_secret_name(name) else value
-
-
 def masked_text(text: str, redactor: Redactor) -> str:
     """A text, masked; where it is a JSON object or array, under names that say so as well.
 
@@ -86,7 +68,7 @@ def masked_text(text: str, redactor: Redactor) -> str:
     if text[:50].lstrip()[:1] in {"{", "["} and len(text) <= _PARSED:
         try:
             value = json.loads(text)
-            masked = masked_value(value, redactor)
+            masked = redactor.value(value)
             if masked != value:
                 return json.dumps(masked, ensure_ascii=False)
         except (ValueError, RecursionError):
@@ -98,7 +80,7 @@ def _laid_out(body: str, redactor: Redactor) -> tuple[str, re.Pattern[str] | Non
     start = body[:50].lstrip()
     if start[:1] in {"{", "["} and len(body) <= _PARSED:
         try:
-            value = masked_value(json.loads(body), redactor)
+            value = redactor.value(json.loads(body))
             return json.dumps(value, ensure_ascii=False, indent=2), _JSON
         except (ValueError, RecursionError):
             pass  # no JSON, or none that anybody could read: shown as it is

@@ -14,7 +14,8 @@ import traitlets
 
 from toolkit.analysis.wording import counted, shorten
 from toolkit.redaction import Redactor, visible
-from toolkit.widgets.colouring import masked_text, masked_value
+from toolkit.secret_patterns import is_secret_name
+from toolkit.widgets.colouring import masked_text
 from toolkit.widgets.controls import Hear
 from toolkit.widgets.javascript import Control, module, synced
 
@@ -117,7 +118,7 @@ def _telling(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
         if isinstance(text, str) and text:
             told.append(text)
         elif best is not None:
-            told.append(f"{best}: {masked_value(found[best], redactor, best)}")
+            told.append(f"{best}: {redactor.value(found[best], secret=is_secret_name(best))}")
         else:
             told.append(metadata if isinstance(metadata, str) else "")
     return told
