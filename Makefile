@@ -14,7 +14,7 @@ OUT ?= out
 # Tests that share a page stay together, in their order.
 PARALLEL := -n 2 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer lint format lab serve bench soak fuzz wheels pictures browser install clean
+.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz wheels pictures browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -35,6 +35,22 @@ ifneq ($(NEWER),)
 	@$(MAKE) install PYTHON=$(NEWER) VENV=$(VENV)-newer
 	@$(VENV)-newer/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider
 endif
+
+# What the reading tests need beside the core; the others need more, and what they test does not read.
+READING := tests/client tests/filters tests/loading tests/settings tests/tables \
+  tests/plots/test_what_is_drawn.py tests/snapshots/test_reading.py \
+  tests/widgets/test_failure_browser.py tests/widgets/test_metadata_filter_widget.py
+LOWEST := $(VENV)-lowest
+
+# Deprecations between others' packages are theirs; pandas' tests of column types are those of the pandas pinned.
+test-lowest: ## run the tests of reading with the lowest versions that pyproject.toml allows
+	@$(PYTHON) -m venv --clear $(LOWEST)
+	@$(PYTHON) tests/packaging/lowest.py > $(LOWEST)/constraints.txt
+	@$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: \
+	  --constraint $(LOWEST)/constraints.txt \
+	  --editable '.[excel,local]' cryptography hypothesis pytest pytest-timeout pytest-xdist
+	@$(LOWEST)/bin/python -m pytest $(PARALLEL) -m "not browser and not slow" -p no:cacheprovider \
+	  -W ignore::DeprecationWarning --ignore tests/tables/test_vector_dtype.py $(READING)
 
 lint: install ## check style, types, import order and spelling
 	@$(BIN)/ruff check .
@@ -89,4 +105,4 @@ $(VENV)/.ready: pyproject.toml constraints.txt
 	@touch $@
 
 clean: ## remove everything that was made
-	rm -rf $(VENV) $(VENV)-newer $(OUT) .*_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-newer $(LOWEST) $(OUT) .*_cache .hypothesis

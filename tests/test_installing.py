@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import runpy
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
 from toolkit.cli import LOCAL_PACKAGES
 
@@ -126,3 +129,19 @@ def test_messages_and_pages_name_packages_that_exist():
     for extra, packages in EXTRAS.items():
         if extra != "dev":
             assert rows[extra].split(", ") == [re.split(r"[^a-z0-9-]", package)[0] for package in packages]
+
+
+def test_each_core_dependency_has_a_lowest_version_that_can_be_tested():
+    """`make test-lowest` pins every one of them, each not above the version that all other tests run with."""
+    script = runpy.run_path(str(ROOT / "tests" / "packaging" / "lowest.py"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    names = [Requirement(line).name.lower() for line in project["dependencies"]]
+    lowest = script["lowest"]()
+    assert list(lowest) == names
+    pinned = dict(
+        line.lower().split("==") for line in (ROOT / "constraints.txt").read_text("utf-8").splitlines()[1:]
+    )
+    assert all(Version(lowest[name]) <= Version(pinned[name]) for name in names)
+    lines = script["constraints"]()
+    assert len({line.partition("==")[0].lower() for line in lines}) == len(lines)
+    assert set(lines) >= {f"{name}=={version}" for name, version in lowest.items()}

@@ -22,10 +22,9 @@ stack, of which a notebook has about 900 left, whenever somebody walks through i
 
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
-TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-"""Expression of a JSON text with its quotes."""
+_TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
 # a lone quote is a text without its end: going on behind it would take quadratic time
-_MARK: Final = re.compile(rf'{TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
+_MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,7 +17,6 @@ import msgspec
 
 from toolkit.client.members import (
     MOST_DEPTH,
-    TEXT,
     Unread,
     elements,
     is_deep,
@@ -32,14 +30,13 @@ from toolkit.client.shapes import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in, needles
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import is_secret_name, secret_members
+from toolkit.secret_patterns import secret_members
 from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 _INT64: Final = 1 << 63
-_RAW_TEXT: Final = re.compile(rf"({TEXT})(\s*:)?", re.DOTALL)
 
 
 class TooDeepError(Exception):
@@ -341,28 +338,5 @@ def _masked(value: Any, redactor: Redactor | None, deeper: int, *, secret: bool 
             for name, item in value.items()
         }
     if isinstance(value, Unread):
-        return _masked_raw(value.text, redactor, secret=secret) if redactor else value.text
+        value = value.text
     return redactor.value(value, secret=secret) if redactor else value
-
-
-def _masked_raw(raw: str, redactor: Redactor, *, secret: bool) -> str:
-    """JSON that nobody walks through: masked whole where any name in it is secret, else text by text."""
-    if secret:
-        return redactor.mask(raw)
-    masked: dict[str, str] = {}  # of what is nested thousands of levels deep, nearly all texts are alike
-    names = set[str]()
-    pieces, done = [], 0
-    for found in _RAW_TEXT.finditer(raw):
-        written, is_name = found[1], found[2] is not None
-        if written not in masked:
-            text = json.loads(written, strict=False)
-            kept = redactor.text(text)
-            masked[written] = written if kept == text else json.dumps(kept)
-        if is_name and written not in names:
-            names.add(written)
-            if is_secret_name(json.loads(written, strict=False)):
-                return redactor.mask(raw)
-        if masked[written] != written:
-            pieces += [raw[done : found.start(1)], masked[written]]
-            done = found.end(1)
-    return redactor.own("".join([*pieces, raw[done:]]))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Final
@@ -15,6 +14,7 @@ import traitlets
 from toolkit.analysis.wording import counted, shorten
 from toolkit.redaction import Redactor, visible
 from toolkit.secret_patterns import is_secret_name
+from toolkit.tables.text import json_value
 from toolkit.widgets.colouring import masked_text
 from toolkit.widgets.controls import Hear
 from toolkit.widgets.javascript import Control, module, synced
@@ -131,8 +131,8 @@ def _rank(name: str) -> int:
 def _texts(metadata: Any) -> dict[str, str]:
     """The fields of a metadata object that are text."""
     try:
-        value = json.loads(metadata) if isinstance(metadata, str) else None
-    except (ValueError, RecursionError):  # shown as it is
+        value = json_value(metadata) if isinstance(metadata, str) else None
+    except ValueError:  # shown as it is
         return {}
     found = value.items() if isinstance(value, dict) else ()
     return {name: text for name, text in found if isinstance(text, str) and text.strip()}
