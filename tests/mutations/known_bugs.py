@@ -472,4 +472,32 @@ BUGS: tuple[Bug, ...] = (
         " and not recognised.ids:\n",
         _RECOGNITION,
     ),
+    Bug(
+        "idle connections do not give way",
+        "serving.py",
+        "            oldest.drop()\n",
+        "            pass\n",
+        ("tests/local/test_idle_connections.py::test_idle_connections_give_way",),
+    ),
+    Bug(
+        "a filter goes on without its caller",
+        "local/vectors/budget.py",
+        "        if self._ended or not self._wanted():\n",
+        "        if False:\n",
+        ("tests/local/vectors/test_filter_budget.py",),
+    ),
+    Bug(
+        "a delivery that cannot be settled is no try",
+        "local/queue/scheduler.py",
+        "            await self._count_as_failed(message, sent, retried, type(error).__name__)\n",
+        "            await asyncio.sleep(1)\n",
+        ("tests/local/queue/test_hostile_destinations.py",),
+    ),
+    Bug(
+        "bodies are read before their signature is looked at",
+        "loading/receiver.py",
+        "            receiver._check_head(headers, moment)  # noqa: SLF001\n",
+        "            pass\n",
+        ("tests/loading/test_receiver_limits.py::test_unsigned_bodies_are_refused_unread",),
+    ),
 )

@@ -34,13 +34,8 @@ WAITS = [
 EMPTY = "Content-Length: 0\r\nConnection: close"
 ANSWERS = {
     **{
-        f"/{name}/{number}": f"HTTP/1.1 429 Wait\r\n{name}: {value}\r\nContent-Length: 0\r\n\r\n"
-        for name in (
-            "Retry-After",
-            "X-RateLimit-Reset",
-            "X-RateLimit-Reset-Requests",
-            "X-RateLimit-Reset-Tokens",
-        )
+        f"/{name}/{number}": f"HTTP/1.1 429 Wait\r\n{name}: {value}\r\n{EMPTY}\r\n\r\n"
+        for name in ["Retry-After", *(f"X-RateLimit-Reset{of}" for of in ("", "-Requests", "-Tokens"))]
         for number, value in enumerate(WAITS)
     },
     **{

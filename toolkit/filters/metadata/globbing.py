@@ -67,23 +67,25 @@ class GlobPattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
             raise _refusal(f"{len(pattern)} characters", f"at most {MAX_PATTERN}")
-        self._first, *self._others = [_Piece(characters) for characters in _cut(pattern)]
+        self._first, *others = [_Piece(characters) for characters in _cut(pattern)]
+        self._between, self._last = others[:-1], others[-1] if others else None
 
     def matches(self, text: str) -> bool:
         """Whether the whole text matches."""
-        first = self._first
+        first, last = self._first, self._last
         if not first.compiled.match(text):
             return False
-        if not self._others:
+        if last is None:
             return len(text) == first.length
-        *between, tail = self._others
-        places, position, end = _Places(text), first.length, len(text) - tail.length
-        for piece in between:
-            found = piece.find(places, position, end)
-            if found < 0:
-                return False
-            position = found + piece.length
-        return position <= end and tail.compiled.match(text, end) is not None
+        position, end = first.length, len(text) - last.length
+        if self._between:
+            places = _Places(text)
+            for piece in self._between:
+                found = piece.find(places, position, end)
+                if found < 0:
+                    return False
+                position = found + piece.length
+        return position <= end and last.compiled.match(text, end) is not None
 
 
 class _Piece:
