@@ -182,6 +182,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "count_workflows": lambda w: [{"failures": w.failures, "now": None, "span": "24h"}],
     "expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
     "flatten": lambda w: [{"frame": w.vectors, "vectors": "text"}],
+    "to_csv": lambda w: [{"frame": w.failures, "path": "failures.csv"}],
     "to_excel": lambda w: [{"frame": w.failures, "path": "failures.xlsx"}],
     "connect": lambda _: [CONNECT, CONNECT | {"vector_url": "http://127.0.0.1:1", "vector_token": "t0ken"}],
     "delete_failures": lambda w: [

@@ -94,6 +94,7 @@ NAMES = [
     "start_run",
     "summary",
     "sync_failures",
+    "to_csv",
     "to_excel",
     "upsert_vectors",
     "verify_signature",

@@ -79,7 +79,7 @@ if TYPE_CHECKING:
     )
     from toolkit.tables.explode import explode_headers, explode_labels, explode_metadata
     from toolkit.tables.matching import match_metadata
-    from toolkit.tables.spreadsheets import flatten, to_excel
+    from toolkit.tables.spreadsheets import flatten, to_csv, to_excel
     from toolkit.tables.vectors import as_matrix
     from toolkit.widgets import (
         FailureBrowser,
@@ -166,6 +166,7 @@ __all__ = [
     "start_run",
     "summary",
     "sync_failures",
+    "to_csv",
     "to_excel",
     "upsert_vectors",
     "verify_signature",
@@ -246,6 +247,7 @@ _HOMES = {
     "start_run": "toolkit.client.messages",
     "summary": "toolkit.analysis",
     "sync_failures": "toolkit.snapshots",
+    "to_csv": "toolkit.tables.spreadsheets",
     "to_excel": "toolkit.tables.spreadsheets",
     "upsert_vectors": "toolkit.client.vectors",
     "verify_signature": "toolkit.client.signatures",

@@ -12,6 +12,8 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import InputError, SettingsError, UnexpectedResultWarning
+from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.schemas import FAILURES
 
 
 def cells(path, sheet="data"):
@@ -94,3 +96,70 @@ def test_vectors_become_columns_or_text():
         tk.flatten(frame.assign(v_0=1), vectors="columns")
     with pytest.raises(InputError, match="'text' or 'columns'"):
         tk.flatten(frame, vectors="lists")
+
+
+FORMULAS = [
+    *(
+        "=1+1",
+        "+1",
+        "-1+2",
+        "@SUM(A1)",
+        "\t=1",
+        "\r=1",
+        "\n=1",
+        *(f"{sign}1" for sign in "\uff1d\uff0b\uff0d\uff20"),  # the full-width forms
+        "  =1",
+        "\u200b=1",
+        "\ufeff=1",
+    ),
+    *("=cmd|' /C calc'!A0", '=HYPERLINK("https://evil.example","x")', "-", "\xa0=1"),
+]
+PLAIN = [
+    "a",
+    "a=b",
+    "1-2",
+    "",
+    'say "x", y',
+    "two\nlines",
+    "'quoted",
+    "Zürich 漢字",
+    "https://a.example/?a=b",
+]
+
+
+def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
+    """Read back, each text that a spreadsheet would take for one has a sign in front, and no other."""
+    frame = pd.DataFrame({"=name": FORMULAS, "n": range(len(FORMULAS)), "x": [-1.5] * len(FORMULAS)})
+    before = frame.copy(deep=True)
+    tk.to_csv(frame, tmp_path / "a.csv")
+    pd.testing.assert_frame_equal(frame, before)
+    found = pd.read_csv(tmp_path / "a.csv", keep_default_na=False)
+    assert list(found.columns) == ["'=name", "n", "x"]
+    assert [text[0] for text in found["'=name"]] == ["'"] * len(FORMULAS)
+    assert found["'=name"].str.lstrip("'").tolist() == [text.replace("\r", "\n") for text in FORMULAS]
+    assert (found["n"].tolist(), found["x"][0]) == (list(range(len(FORMULAS))), -1.5)
+    tk.to_csv(pd.DataFrame({"a": PLAIN}), tmp_path / "b.csv")
+    assert pd.read_csv(tmp_path / "b.csv", keep_default_na=False)["a"].tolist() == PLAIN
+
+
+def test_a_csv_file_of_failures_reads_back(tmp_path):
+    """The same rows and columns, private, recognised as UTF-8; no folder is an error that says so."""
+    rows = [{"dlq_id": "a", "response_body": '{"error": "=1"}'}, {"dlq_id": "-b", "response_body": "@x"}]
+    frame = frame_from_rows(rows, FAILURES)
+    path = tmp_path / "a.csv"
+    tk.to_csv(frame, path)
+    found = pd.read_csv(path)
+    assert list(found.columns) == list(frame.columns)
+    assert found["dlq_id"].tolist() == ["a", "'-b"]
+    assert found["response_body"].tolist() == ['{"error": "=1"}', "'@x"]
+    assert path.read_bytes().startswith("\ufeff".encode())
+    assert path.stat().st_mode & 0o777 == 0o600
+    tk.to_csv(frame[:0], path)
+    assert list(pd.read_csv(path).columns) == list(frame.columns)
+    vectors = pd.DataFrame({"v": pd.array([[1, 2], None], dtype="vector[float32, 2]")})
+    tk.to_csv(vectors, path)
+    assert pd.read_csv(path)["v"].tolist()[0] == "[1.0,2.0]"
+    with pytest.raises(InputError, match="folder"):
+        tk.to_csv(frame, tmp_path / "missing" / "a.csv")
+    with pytest.raises(InputError, match="path"):
+        tk.to_csv(frame, "")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -28,6 +29,7 @@ _FIRST: Final = pd.Timestamp("1900-03-01")  # before it, Excel counts a day that
 _LAST: Final = pd.Timestamp("9999-12-31 23:59:59")
 _UNWRITABLE: Final = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ud800-\udfff\ufffe\uffff]")
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\n", "＝", "＋", "－", "＠")  # noqa: RUF001 - full-width forms, too
+_LIKE_FORMULA: Final = re.compile(f"[\t\r\n]|[\\s\u200b-\u200f\u2060\ufeff]*[{re.escape(''.join(_FORMULA))}]")
 
 
 def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text") -> pd.DataFrame:
@@ -134,8 +136,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     0  a 2026-03-01 12:00:00
     """
     checked_frame("frame", frame)
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
-        raise wrong("path", path, "the path of a file")
+    place = _checked_path(path)
     try:
         openpyxl = importlib.import_module("openpyxl")
         new_cell = importlib.import_module("openpyxl.cell").WriteOnlyCell
@@ -156,11 +157,68 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     book = openpyxl.Workbook(write_only=True)
     try:
         _fill(book, frame, new_cell)
-        _save(book, Path(path))
+        _save(book.save, place)
     finally:
         for sheet in book.worksheets:  # rows of a workbook that was not saved wait for more of them
             if not sheet.closed:
                 sheet.close()
+
+
+def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
+    r"""Write a frame as a CSV file in which no text becomes a formula when a spreadsheet opens it.
+
+    Not for programs, which want the texts as they are: pandas' own ``frame.to_csv`` writes them so.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        Any frame of the toolkit, or one of your own. Its index is not written.
+    path : str or path
+        Where the file goes; one that is there is replaced. Only this user can read it.
+
+    Raises
+    ------
+    InputError
+        When the folder of `path` is not there or cannot be written to.
+
+    Notes
+    -----
+    Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width forms, a tab or a
+    line end, also behind spaces and invisible characters, get a ``'`` in front, which keeps them texts.
+    Numbers and times are written as pandas writes them, vectors as JSON text, control characters as
+    ``\x07``. The file is UTF-8 with a byte order mark, by which Excel recognises it.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> frame = pd.DataFrame({"text": ["=1+1", "a"], "number": [-1, 2]})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     to_csv(frame, f"{folder}/texts.csv")
+    ...     pd.read_csv(f"{folder}/texts.csv")
+        text  number
+    0  '=1+1      -1
+    1      a       2
+    """
+    checked_frame("frame", frame)
+    flat = flatten(frame)
+    for place in range(flat.shape[1]):
+        column = flat.iloc[:, place]
+        if isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype) or column.dtype == object:
+            flat.isetitem(place, [_text_only(value) for value in column.astype(object)])
+    flat.columns = pd.Index([_text_only(name) for name in flat.columns], dtype=object)
+    # quoted throughout, as a lone carriage return within a text would end its row
+    _save(
+        lambda draft: flat.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_NONNUMERIC),
+        _checked_path(path),
+    )
+
+
+def _text_only(value: Any) -> Any:
+    """The value; of a text, one that no spreadsheet takes for a formula."""
+    if not isinstance(value, str):
+        return value
+    text = _written(value)
+    return f"'{text}" if _LIKE_FORMULA.match(text) else text
 
 
 def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
@@ -200,15 +258,21 @@ def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
         )
 
 
-def _save(book: Any, path: Path) -> None:
-    """Write the workbook beside the path and put it in its place, so that no half of one is ever there."""
+def _checked_path(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
+        raise wrong("path", path, "the path of a file")
+    return Path(path)
+
+
+def _save(write: Callable[[str], Any], path: Path) -> None:
+    """Write the file beside the path and put it in its place, so that no half of one is ever there."""
     try:
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except (OSError, ValueError):  # also a path that no file system can encode
         raise wrong("path", str(path), "a file in a folder that is there and can be written to") from None
     os.close(handle)
     try:
-        book.save(draft)
+        write(draft)
         Path(draft).replace(path)
     except BaseException:
         Path(draft).unlink(missing_ok=True)
