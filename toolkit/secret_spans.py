@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Final
 
 from toolkit.secret_patterns import (
@@ -101,7 +102,7 @@ def text_spans(text: str) -> list[Span]:
 
 def url_spans(url: str) -> list[Span]:
     """The secret parts of a text that is one URL: every value of its query, and its whole fragment."""
-    return _apart((*_of_url(url, 0), *_anywhere(url)))
+    return _apart((*_of_url(url, 0), *_anywhere(url, one_url=_URL.fullmatch(url) is not None)))
 
 
 def _apart(spans: Iterable[Span]) -> list[Span]:
@@ -115,17 +116,18 @@ def _apart(spans: Iterable[Span]) -> list[Span]:
     return found
 
 
-def _anywhere(text: str) -> Iterator[Span]:
+def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
+    """All secret parts of a text; of one that is a URL, without what `_of_url` has found."""
     lowered = text.lower()
     if "@" in text:
         for found in _USER_INFO.finditer(text):
             yield (*found.span(), -1)
         for found in _ODD_USER_INFO.finditer(text):
             yield (*found.span(1), -1)
-    if "://" in text:
+    if "://" in text and not one_url:
         for found in _URL.finditer(text):
             yield from _of_url(found[0], found.start())
-    if "?" in text:
+    if "?" in text and not one_url:
         for found in _QUERY.finditer(text):
             yield from _of_url(found[0], found.start())
     for start, end in pattern_spans(text, lowered):
@@ -162,10 +164,16 @@ def _of_url(url: str, offset: int) -> Iterator[Span]:
             yield offset + begin + matrix.start(1), offset + begin + matrix.end(1), -1
     place, before = offset + begin, ""
     for segment in path.split("/"):
-        if is_random(segment) and (is_secret_name(before) or _GIVES_ACCESS.search(before)):
+        if _guards(before) and is_random(segment):
             yield place, place + len(segment), -1
         place += len(segment) + 1
         before = segment
+
+
+@lru_cache(4096)
+def _guards(segment: str) -> bool:
+    """Whether what follows this part of a path may be a secret: ``/reset/…``, ``/token/…``."""
+    return is_secret_name(segment) or _GIVES_ACCESS.search(segment) is not None
 
 
 def _pairs(text: str) -> Iterator[Span]:
