@@ -9,12 +9,14 @@ import re
 import time
 from urllib.parse import quote, unquote
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.tables.masking import plain_escapes_read
 
 CANARY = "Zq7canary9XtR4vLm2"
 REDACT = Redactor(key=b"the key of these tests")
@@ -181,6 +183,11 @@ MATRIX = [
 ]
 
 
+def is_likely(text):
+    """Whether the closer test lets a text through, as a column's masker asks it."""
+    return re.search(LIKELY, plain_escapes_read(pa.array([text])).to_pylist()[0]) is not None
+
+
 @pytest.mark.parametrize(("text", "write", "read"), MATRIX)
 def test_a_secret_is_masked_in_every_spelling(text, write, read):
     """What is left can still be read as before, without the secret in it; and masking again changes nothing."""
@@ -191,7 +198,7 @@ def test_a_secret_is_masked_in_every_spelling(text, write, read):
     assert CANARY not in read(masked)
     assert REDACT.text(masked) == masked
     assert re.search(SUSPICIOUS, written)
-    assert re.search(LIKELY, written)
+    assert is_likely(written)
 
 
 def test_the_matrix_is_whole(capsys):
@@ -504,7 +511,7 @@ def test_masking_twice_is_masking_once_for_mixtures(text):
 @given(st.lists(PIECES, max_size=10).map("".join).filter(lambda text: not MASK.search(text)))
 def test_the_quick_tests_miss_nothing_in_mixtures(text):
     """What they do not let through, the masker would not change."""
-    if not (re.search(SUSPICIOUS, text) and re.search(LIKELY, text)):
+    if not (re.search(SUSPICIOUS, text) and is_likely(text)):
         assert REDACT.text(text) == text
     if not re.search(SUSPICIOUS_URL, text):
         assert REDACT.url(text) == text

@@ -173,9 +173,9 @@ _PREFIXES: Final = (
     r"|ya29\.|gocspx-|npm_|pypi-|sg\.|hf_|sk-|dop_v1_|shp[a-z]{2}_|sq0|age-secret-key-|key-[0-9a-f]|dckr_pat_"
     r"|hv[sb]\.|nrak-|pmak-|lin_api_|atatt3|sbp_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
 )
-# Escapes of ASCII: others cannot be part of what is looked for.
+# Escapes of ASCII: others cannot be part of what is looked for, and a backslash begins one that is.
 _ESCAPES: Final = (
-    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\\\"])"
+    r"\\(?:u00[0-7][0-9a-f]|x[0-7][0-9a-f]|[/\"])"
     r"|&#0{0,4}[0-9]{1,3}(?:[^0-9]|$)|&#x0{0,4}[0-7]?[0-9a-f](?:[^0-9a-f]|$)"
     r"|&[a-z]{2,31};|%[0-7][0-9a-f]"
 )
@@ -198,11 +198,16 @@ _TOKENS: Final = r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|hook|/b|[Bb][Ee][A
 SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}"
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
-    r"(?i)^[/?]|[/\\][/\\]|:[/\\]|(?:https?|wss?|ftp):|\?[\w.\-~%\[\]]+=|(?:^|[?&])code=|-----BEGIN|bearer|basic|eyJ"
-    rf"|A[KS]IA|{_PREFIXES}|{_ESCAPES}|--[a-z\-]*{_NAMED}|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
+    r"(?i)^[/?]|//|[/\\]\\[^\s@]*@|\\/|:[/\\]|(?:https?|wss?|ftp):|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
+    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}|--[a-z\-]*{_NAMED}"
+    rf"|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
     r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
 )
-"""A closer one, for RE2 alone (others may take long), of text that passes the quick one."""
+"""A closer one, for RE2 alone (others may take long), of text that passes the quick one.
+
+For text whose escaped quotes and slashes were read before, those nested deeply excepted: they are common in
+JSON, and reading them is quick.
+"""
 SUSPICIOUS_URL: Final = (
     rf"[?#@;%&=\\]|\D:[^/]|:\s|--|//.*//|</|{_TOKENS}"
     rf"|(?i:auth|key|{_WORDS_OF_NAMES}|{_SHORT}|reset|verif|confirm|activat|invit|magic|unsubscribe|unlock|recover)"

@@ -27,6 +27,7 @@ from toolkit.tables.header_maps import HeaderColumn
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _REMEMBERED: Final = 10_000  # masks of each kind that are at hand for the next piece of a load
+_NESTED: Final = 3  # JSON in JSON in JSON
 _FEW: Final = 32  # values for which making Arrow's matcher costs more than it saves
 
 _JSON: Final = frozenset({"extra", "headers", "labels", "metadata", "response_headers", "source_headers"})
@@ -119,7 +120,7 @@ class ColumnMasker:
         distinct = self.own(encoded.dictionary)
         touched = _matching(distinct, likely)
         if closer is not None and touched.true_count > _FEW:
-            narrowed = pc.match_substring_regex(distinct.filter(touched), closer)
+            narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(touched)), closer)
             touched = pc.replace_with_mask(touched, touched, narrowed)
         if touched.true_count == 0:
             return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
@@ -185,6 +186,16 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     if len(column) < _FEW:
         return pa.array([pattern.search(text) is not None for text in column.to_pylist()], pa.bool_())
     return pc.match_substring_regex(column, pattern.pattern)
+
+
+def plain_escapes_read(column: pa.Array) -> pa.Array:
+    """A column of text with its quotes and slashes as they are without escapes; those nested deeply stay."""
+    for _ in range(_NESTED):
+        if not pc.match_substring(column, "\\").true_count:
+            break
+        for sign in '"/':
+            column = pc.replace_substring(column, f"\\{sign}", sign)
+    return column
 
 
 def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:
