@@ -318,6 +318,20 @@ BUGS: tuple[Bug, ...] = (
         _STOPPED,
     ),
     Bug(
+        "a sync does not miss a file that is gone",
+        "snapshots/damage.py",
+        '            found.append(Damage(file, "missing", present=False))\n',
+        "            continue\n",
+        ("tests/snapshots/test_repairing.py::test_a_sync_over_a_lost_file_raises_each_time",),
+    ),
+    Bug(
+        "a repair takes what was put in the place of a row",
+        "snapshots/repairing.py",
+        '                        picked &= wanted.entries["content"][places] == entries["content"]\n',
+        "",
+        ("tests/snapshots/test_repairing.py::test_rows_that_were_put_there_instead_are_not_taken",),
+    ),
+    Bug(
         "the lock is not taken",
         "snapshots/folder.py",
         "        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",

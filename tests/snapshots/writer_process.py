@@ -2,6 +2,7 @@
 
 ``crash BASE OUT``: for each step of a sync, copies BASE, which may be missing, and kills the writer there.
 ``kept-sync BASE OUT``, ``kept-export BASE OUT``: the same with a checkpoint after each page.
+``repair BASE OUT``: the same for a sync that repairs a snapshot which has lost files.
 ``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints how the writers ended.
 ``hold FOLDER``: takes the lock, says so, and keeps it until killed.
 ``race FOLDER COUNT``: syncs so many times, and prints how often it was refused.
@@ -43,6 +44,12 @@ def kept_sync(folder: Folder) -> None:
 def kept_export(folder: Folder) -> None:
     """An export that writes a checkpoint after each of its pages."""
     export_load(load_of(*VECTORS, **VECTORS_ARE), folder, clock=Clock(START + timedelta(hours=1)), every=0)
+
+
+def repair(folder: Folder) -> None:
+    """A sync that repairs, while the queue has c, d and f."""
+    load = load_of(entries("c", "d", "f"))
+    sync_load(load, folder, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True)
 
 
 def large_sync(folder: Folder) -> None:
@@ -118,7 +125,7 @@ def race(folder: Path, count: int) -> None:
     sys.stdout.write(f"{refused}\n")
 
 
-WRITERS = {"crash": second_sync, "kept-sync": kept_sync, "kept-export": kept_export}
+WRITERS = {"crash": second_sync, "kept-sync": kept_sync, "kept-export": kept_export, "repair": repair}
 
 if __name__ == "__main__":
     mode, first, *rest = sys.argv[1:]

@@ -15,6 +15,7 @@ except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
 _KIB: Final = 1024
+_HUNDRED_MB: Final = 100_000_000
 _NUMBER_BYTES: Final = 4
 _PLAIN_PAGE: Final = 16 << 20
 _PLAIN_DIMENSION: Final = 1 << 16
@@ -72,10 +73,14 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
     if limit is not None and needed > limit:
         raise NotEnoughMemoryError(
             what,
-            got=f"about {needed / 1e9:,.1f} GB to hold",
-            expected=f"at most the {limit / 1e9:,.1f} GB of memory there are, or that memory_limit= allows",
+            got=f"about {_size(needed)} to hold",
+            expected=f"at most the {_size(limit)} of memory there are, or that memory_limit= allows",
             next_step=next_step,
         )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= _HUNDRED_MB else f"{count / 1e6:,.1f} MB"
 
 
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:

@@ -19,6 +19,9 @@ from toolkit.loading.memory import available_memory, check_memory
 PIECE_BYTES: Final = 256 << 20
 """A row group that may be larger than this when it is decoded is read in pieces of about this size."""
 
+_FEW_PIECES: Final = 64
+"""A row group that becomes so many pieces at most is read in them without a look at its longest texts."""
+
 _WIDTHS: Final = {
     "BOOLEAN": 0.125,
     "INT32": 4,
@@ -63,17 +66,10 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             When a single row would not fit.
         """
         for number in range(self.num_row_groups):
-            rows, width = self.metadata.row_group(number).num_rows, self._most_a_row(number)
-            if rows * width <= PIECE_BYTES:
+            rows, size = self.metadata.row_group(number).num_rows, self._rows_at_once(number)
+            if rows <= size:
                 yield self.read_row_group(number).replace_schema_metadata(None)
                 continue
-            check_memory(
-                f"reading a row of a data file that may take {width / 1e6:,.0f} MB",
-                needed=width,
-                limit=available_memory(),
-                next_step="See that the file is one that the toolkit wrote.",
-            )
-            size = max(1, math.floor(PIECE_BYTES / width))
             for batch in self.iter_batches(size, row_groups=[number]):
                 yield pa.Table.from_batches([batch]).replace_schema_metadata(None)
 
@@ -81,23 +77,31 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
     def _fixed(self) -> float:
         return float(sum(_fixed(field.type) for field in self.schema_arrow))
 
-    def _most_a_row(self, number: int) -> float:
-        """Bytes that a row of a group may take: each text as many as the longest of its dictionary."""
+    def _rows_at_once(self, number: int) -> int:
+        """Rows of a group that are decoded at once: as many as fit, each text as long as it may be."""
         group = self.metadata.row_group(number)
         rows = max(1, group.num_rows)
         columns = [group.column(place) for place in range(group.num_columns)]
         texts = [column for column in columns if column.physical_type == "BYTE_ARRAY"]
         width: float = max(self._fixed, sum(map(_least, columns)) / rows)
-        stated: float = sum(column.total_uncompressed_size * column.num_values / rows for column in texts)
-        if rows * (width + stated) <= PIECE_BYTES:
-            return width + stated  # small, even if each text were as long as the whole column
-        plain = [column.path_in_schema for column in texts if "." not in column.path_in_schema]
-        width += sum(
-            min(_NESTED_TEXT, column.total_uncompressed_size) * column.num_values / rows
-            for column in texts
-            if "." in column.path_in_schema
+        # each text as long as all of its column: enough for small groups, without reading any dictionary
+        most: float = width + sum(
+            column.total_uncompressed_size * column.num_values / rows for column in texts
         )
-        return width + self._longest(number, plain)
+        if rows * most <= _FEW_PIECES * PIECE_BYTES:
+            return max(1, math.floor(PIECE_BYTES / most))
+        nested = [column for column in texts if "." in column.path_in_schema]
+        width += sum(
+            min(_NESTED_TEXT, column.total_uncompressed_size) * column.num_values / rows for column in nested
+        )
+        width += self._longest(number, [column.path_in_schema for column in texts if column not in nested])
+        check_memory(
+            "reading a row of a data file",
+            needed=width,
+            limit=available_memory(),
+            next_step="See that the file is one that the toolkit wrote.",
+        )
+        return max(1, math.floor(PIECE_BYTES / width))
 
     def _longest(self, number: int, names: list[str]) -> int:
         """Bytes of the longest texts in the dictionaries of some columns, read with a single row."""
