@@ -296,14 +296,37 @@ class Services:
             "TOOLKIT_VECTOR_TOKEN": VECTOR_TOKEN,
         }
 
+        self.columns: dict[str, dict[str, str]] = {}
+        calls = self._calls(Random(0))
+        for name in ("load_failures", "load_failure", "load_runs", "load_vectors", "fetch_vectors", "query"):
+            dtypes = calls[name][0]().dtypes
+            self.columns[name] = {
+                column: str(dtype) for column, dtype in dtypes.items() if column != "vector"
+            }
+
     def case(self, random: Random) -> tuple[str, str, str | None]:
         """One call: its name, what it came to, and what was wrong."""
-        name, (call, expected) = random.choice(list(self._calls(random).items()))
+        calls = self._calls(random)
+        often = [1 if name.endswith("Widget") or name == "toolkit" else 8 for name in calls]
+        name = random.choices(list(calls), often)[0]
+        call, expected = calls[name]
         self.responding.begin(random, share=random.choice([1.0, 1.0, 0.5, 0.2]))
-        word, wrong = outcome(call, expected, look=random.random() < 0.5)
+        word, wrong = outcome(lambda: self._documented(name, call()), expected, look=random.random() < 0.1)
         if wrong is None:
             self.responding.begin(random, share=0.0)
         return name, word, wrong
+
+    def _documented(self, name: str, value: Any) -> Any:
+        """What a loader returned, when it has the columns and types it always has, and each id once."""
+        if name in self.columns:
+            wanted = self.columns[name]
+            found = {column: str(dtype) for column, dtype in value.dtypes.items() if column != "vector"}
+            assert found == wanted, f"columns {set(found.items()) ^ set(wanted.items())}"
+            key = {"load_failures": "dlq_id", "load_runs": "workflow_run_id"}.get(name, ["namespace", "id"])
+            if name in {"load_failures", "load_runs", "load_vectors"}:
+                assert not value[key].duplicated().any(), "an id twice"
+                assert tk.receipt(value).rows == len(value), "a receipt that counts other rows"
+        return value
 
     def _calls(self, random: Random) -> dict[str, tuple[Callable[[], Any], type | tuple[type, ...]]]:
         service, frame = self.service, pd.DataFrame
@@ -331,7 +354,7 @@ class Services:
                     service,
                     namespace=random.choice(["", "all", "docs"]),
                     limit=limit,
-                    memory_limit=random.choice([None, 1.0]),
+                    memory_limit=random.choice([None, 1e9]),
                     **load,
                 ),
                 frame,

@@ -64,7 +64,7 @@ def outcome(
         ):
             warnings.simplefilter("ignore")
             value = call()
-            said = texts(value) if look else []
+            said = texts(value, shown=look)
     except ToolkitError as error:
         word, value, said = type(error).__name__, None, error_texts(error)
     except Hang:
@@ -97,14 +97,15 @@ def error_texts(error: BaseException | None) -> list[str]:
     return said
 
 
-def texts(value: Any) -> list[str]:
-    """A result as text: as it is printed and shown, and every value of a frame."""
+def texts(value: Any, *, shown: bool = True) -> list[str]:
+    """A result as text: every value of a frame, and, as an option, all as notebooks show it."""
     if isinstance(value, pd.DataFrame):
         cells = [
             "\n".join(map(str, value.iloc[:, place].tolist())) for place in range(min(60, value.shape[1]))
         ]
-        return [repr(value), value._repr_html_() or "", str(value.attrs), str(list(value.columns)), *cells]
+        cells += [str(value.attrs), str(list(value.columns))]
+        return [repr(value), value._repr_html_() or "", *cells] if shown else cells
     if isinstance(value, np.ndarray | str | int | float | None):
         return [str(value)]
-    shown = getattr(value, "_repr_html_", None)
-    return [repr(value), str(value), *([shown() or ""] if callable(shown) else [])]
+    html = getattr(value, "_repr_html_", None) if shown else None
+    return [repr(value), str(value), *([html() or ""] if callable(html) else [])]
