@@ -198,7 +198,7 @@ _TOKENS: Final = r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|hook|/b|[Bb][Ee][A
 SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}"
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
-    r"(?i)^[/?]|//|[/\\]\\[^\s@]*@|\\/|:[/\\]|(?:https?|wss?|ftp):|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
+    r"(?i)^[/?]|//|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
     rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}|--[a-z\-]*{_NAMED}"
     rf"|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
     r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
