@@ -2,8 +2,9 @@
 
     .venv/bin/python tests/benchmarks/bench_failure_browser.py [--rows 100000] [--rounds 5]
 
-Each round shows both, one after the other, in the same notebook. First paint is the time from Shift+Enter
-until rows are in the page; sort, search and selection are from the click or key until the page shows it.
+Each round shows both, one after the other, in the same notebook, and is printed when it is over: itables
+takes a minute for 100,000 rows on a busy machine. First paint is the time from Shift+Enter until rows are in
+the page; sort, search and selection are from the click or key until the page shows it.
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ flat = failures[["dlq_id", *names, "body", "response_body"]]
 OURS = "browser = tk.FailureBrowser(failures)\nbrowser"
 THEIRS = "itables.show(flat, maxBytes=0, maxRows=0, maxColumns=0, select=True)"
 
-# Resolves with the milliseconds from doing something until a condition on the page holds and was painted.
+# Resolves with the milliseconds from doing something until a condition on the page holds and was painted; a
+# condition that does not come to hold is an error, where it would be waited for without end.
 TIMED = """
-([act, done]) => new Promise((resolve) => {
+([act, done]) => new Promise((resolve, reject) => {
   const start = performance.now();
   (0, eval)(act);
   const look = () => {
     if ((0, eval)(done)) requestAnimationFrame(() => resolve(performance.now() - start));
+    else if (performance.now() - start > 60000) reject(new Error(`not within 60 s: ${done}`));
     else requestAnimationFrame(look);
   };
   look();
@@ -74,6 +77,8 @@ def main() -> None:
                 notebook.run_cell()
                 for name, value in (*ours(notebook), *theirs(notebook)):
                     taken.setdefault(name, []).append(value)
+            latest = ", ".join(f"{name} {values[-1]:.0f}" for name, values in taken.items())
+            print(f"round {number + 1} of {options.rounds}: {latest}", file=sys.stderr, flush=True)
         chromium.close()
     print(f"{options.rows:,} failures, medians of {options.rounds} rounds, in milliseconds")
     for name, values in taken.items():

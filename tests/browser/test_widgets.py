@@ -313,6 +313,27 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     notebook.page.set_viewport_size({"width": 1400, "height": 1000})
 
 
+def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
+    """A search is entered and a row marked at one moment: that row is selected, though not found any more."""
+    shown = notebook.panel(BROWSER)
+    search = shown.get_by_label("Search", exact=True)
+    shown.get_by_role("button", name="Clear selection").click()
+    notebook.until("browser.value.selected == ()")
+    seen = notebook.asked("browser.found()['dlq_id'].iloc[1]")
+    search.fill("nil pointer")
+    shown.evaluate("""(panel) => {
+        const enter = new KeyboardEvent("keydown", { key: "Enter", bubbles: true });
+        panel.querySelector("input[placeholder*=Enter]").dispatchEvent(enter);
+        panel.querySelectorAll(".tk-grid-body .tk-mark")[1].click();
+    }""")
+    expect(shown.get_by_text("1 selected, 1 of them not among those found")).to_be_visible()
+    assert notebook.asked("list(browser.value.selected)") == [seen]
+    search.fill("")
+    search.press("Enter")
+    notebook.until("browser.value.search == ''")
+    expect(shown.locator(".tk-grid-body [aria-selected=true]")).to_have_count(1)
+
+
 def test_ids_and_code_are_copied(notebook):
     """By button and by Ctrl+C the clipboard holds the exact ids; the code makes the same frame."""
     notebook.context.grant_permissions(["clipboard-read", "clipboard-write"])

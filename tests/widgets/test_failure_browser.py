@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import re
+import sys
+import threading
 import types
 
 import pandas as pd
@@ -381,3 +383,78 @@ def test_a_text_that_was_cut_is_coloured_as_one_to_its_end():
     markup = coloured(json.dumps({"a": '"' * 300_000}), REDACT)
     assert markup.count('class="tk-text"') == 1
     assert "more characters" in markup
+
+
+def message(widget, content):
+    """A message of the page, as it arrives."""
+    widget._handle_custom_msg(content, [])
+
+
+def test_a_selection_is_of_the_rows_that_were_seen(failures):
+    """Rows selected while a search or a sort was on its way to the page are those of the order before it."""
+    browser = FailureBrowser(failures, redactor=REDACT)
+    seen = browser.found()["dlq_id"].tolist()
+    before = browser.table.order
+    message(browser.search.text, {"seq": 1, "event": "submit", "text": "timeout", "head": ""})
+    message(browser.table, {"kind": "sort", "name": "workflow_url"})
+    assert browser.found()["dlq_id"].tolist() != seen
+    message(browser.table, {"kind": "select", "order": before, "from": 1, "to": 3, "on": True})
+    assert list(browser.value.selected) == seen[1:3]
+    assert browser.value.search == "timeout"
+    marked = {row[0] for row in browser.table.page["rows"] if seen[1] in row or seen[2] in row}
+    assert marked <= {True}  # also where they are found now, the page shows them selected
+    message(browser.table, {"kind": "select", "order": before, "from": 1, "to": 2, "on": False})
+    assert list(browser.value.selected) == seen[2:3]
+    message(browser.table, {"kind": "all", "order": before})
+    assert set(browser.value.selected) == set(seen)
+
+
+def test_an_order_that_is_long_gone_selects_nothing_and_says_so(failures):
+    """Nothing else is selected in its place, and the panel asks to select once more."""
+    browser = FailureBrowser(failures, redactor=REDACT)
+    before = browser.table.order
+    for _ in range(20):
+        message(browser.table, {"kind": "sort", "name": "workflow_url"})
+    message(browser.table, {"kind": "select", "order": before, "from": 0, "to": 1, "on": True})
+    assert browser.value.selected == ()
+    assert browser.message == "The table has changed since then. Select once more."
+
+
+def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
+    """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""
+    monkeypatch.setattr("toolkit.widgets.failure_browser._ORDERS", 1_000)  # the page hears of none of them
+    count = 120
+    browser = FailureBrowser(make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT)
+    order, ids = browser.table.order, browser.found()["dlq_id"].tolist()
+    begin = threading.Barrier(4)
+
+    def marks(first):
+        begin.wait()
+        for place in range(first, count, 2):
+            content = {"kind": "select", "from": place, "to": place + 1, "on": True}
+            message(browser.table, content | {"order": order})
+
+    def searches():
+        begin.wait()
+        for number in range(26):
+            text = f"id-{number % 7}" if number % 2 else ""
+            message(browser.search.text, {"seq": number + 1, "event": "submit", "text": text, "head": ""})
+
+    def sorts():
+        begin.wait()
+        for _ in range(26):
+            message(browser.table, {"kind": "sort", "name": "workflow_url"})
+
+    threads = [threading.Thread(target=marks, args=(first,)) for first in (0, 1)]
+    threads += [threading.Thread(target=searches), threading.Thread(target=sorts)]
+    switched = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switched)
+    assert set(browser.value.selected) == set(ids)
+    assert browser.value.search == "id-4"

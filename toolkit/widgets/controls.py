@@ -16,7 +16,7 @@ import traitlets
 from toolkit.errors import InputError
 from toolkit.redaction import escape_html, visible
 from toolkit.times import parse_time
-from toolkit.widgets.javascript import Control, module, synced
+from toolkit.widgets.javascript import Control, hearing, module, synced
 from toolkit.widgets.texts import short_names
 
 _SHOWN: Final = 6  # values of a multi-select that are seen at once
@@ -426,7 +426,7 @@ class Buttons(Control):
     def hear(self, content: object) -> None:
         """Take a press, after the values it was made on."""
         if isinstance(content, dict) and content.get("press") in list(self.names):
-            with self.hearing:
+            with hearing:
                 self._hear(content.get("fields"))
                 self._pressed(content["press"])
 

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 import numpy as np
 import pandas as pd
 import traitlets
+from numpy.typing import NDArray
 
 from toolkit.analysis.wording import counted
 from toolkit.errors import InputError
@@ -19,13 +20,14 @@ from toolkit.widgets.controls import Actions, TextField, note
 from toolkit.widgets.failure_detail import detail_markup
 from toolkit.widgets.failure_rows import COLUMNS, FailureRows
 from toolkit.widgets.failure_view import SORTABLE, FailureView
-from toolkit.widgets.javascript import is_count, module, synced
+from toolkit.widgets.javascript import hearing, is_count, module, synced
 from toolkit.widgets.panel import Panel, must_be
 from toolkit.widgets.work import Job
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows sent at once
 _CODE: Final = 10_000  # characters of code that are shown; what is copied is whole
+_ORDERS: Final = 16  # that are kept: what was pressed on an earlier one arrives after at most a few
 
 
 class Table(anywidget.AnyWidget):
@@ -99,6 +101,7 @@ class FailureBrowser(Panel):
         redactor = Redactor() if redactor is None else must_be(redactor, Redactor, doing, "redactor")
         self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor)
         self._order = np.arange(0, dtype=np.int64)
+        self._orders: dict[int, NDArray[np.int64]] = {}
         self._arranged: tuple[str, str, bool] | None = None
         self._active: int | None = None
         super().__init__("Failures", value=given, key=key, redactor=redactor)
@@ -156,11 +159,13 @@ class FailureBrowser(Panel):
 
     def select_found(self) -> None:
         """Select all that the search finds, beside what is selected already."""
-        self.value = self.value.but(selected=(*self.value.selected, *self._rows.ids(self._order.tolist())))
+        with hearing:
+            self._arrange(self._mark(self._order, on=True))
 
     def clear_selection(self) -> None:
         """Select nothing."""
-        self.value = self.value.but(selected=())
+        with hearing:
+            self._taken(selected=())
 
     def selection_code(self) -> str:
         """Python that makes the selected rows again of the same frame, named ``failures``: with exact ids.
@@ -220,13 +225,15 @@ class FailureBrowser(Panel):
             )
             self._arranged = wanted
             self._show_found()
-        self._count()
         with self.table.hold_sync():
             self.table.total, self.table.shown = len(self._order), self._shown_place()
             self.table.sort_by, self.table.ascending = value.sort_by, value.ascending
             self.table.order += renewed
             self.table.page = self._page(0, _PAGE, self.table.version + 1)
             self.table.version += 1
+        self._orders[self.table.order] = self._order
+        self._orders.pop(self.table.order - _ORDERS, None)
+        self._count()  # after the rows, so that whoever has read it sees them
 
     def _show_found(self) -> None:
         """Show a failure that is found: the one shown already, else the first; none, where none is."""
@@ -277,29 +284,43 @@ class FailureBrowser(Panel):
     # what is done with the table
 
     def _searched(self) -> None:
-        self._taken(self.value.but(search=self.search.value))
+        self._taken(search=self.search.value)
 
     def _asked(self, content: Any) -> None:
-        """A message of the table in the page: it is checked before it is used."""
+        """A message of the table in the page: it is checked before it is used.
+
+        Its places are those of the order that the page had when it was sent. The next one may have been on
+        its way to the page by then; what was selected is what was seen.
+        """
         if not isinstance(content, dict):
             return
-        kind, total = content.get("kind"), len(self._order)
-        place, start, stop = (content.get(name, 0) for name in ("place", "from", "to"))
-        if not all(is_count(number) and number <= total for number in (place, start, stop)):
-            return
-        # places in an order that is no more are other rows
-        if content.get("order", self.table.order) != self.table.order:
-            return
-        if kind == "rows":
-            self.table.send(self._page(start, stop, self.table.version))
-        elif kind == "active" and place < total:
+        with hearing:
+            kind, number = content.get("kind"), content.get("order", self.table.order)
+            order = self._orders.get(number) if is_count(number) else None
+            place, start, stop = (content.get(name, 0) for name in ("place", "from", "to"))
+            if order is None:
+                if kind in ("select", "all"):
+                    self.say("The table has changed since then. Select once more.", "problem")
+                return
+            if not all(is_count(found) and found <= len(order) for found in (place, start, stop)):
+                return
+            self._do(content, order, place, slice(start, stop))
+
+    def _do(self, content: dict[str, Any], order: NDArray[np.int64], place: int, part: slice) -> None:
+        kind, now = content.get("kind"), order is self._order
+        if kind == "rows" and now:
+            self.table.send(self._page(part.start, part.stop, self.table.version))
+        elif kind == "active" and now and place < len(order):
             self.show_failure(self._id_at(place))
-        elif kind == "select":
-            self._mark(start, stop, on=content.get("on") is True)
+        elif kind in ("select", "all"):
+            on = kind == "all" or content.get("on") is True
+            value = self._mark(order if kind == "all" else order[part], on=on)
+            if now and kind == "select":
+                self._count()  # the page has drawn it
+            else:
+                self._arrange(value)
         elif kind == "sort" and content.get("name") in list(SORTABLE):
             self._sort(content["name"])
-        elif kind == "all":
-            self.select_found()
         elif kind == "copy":
             self._copy("ids")
         elif kind == "copied" and isinstance(content.get("said"), str):
@@ -308,24 +329,25 @@ class FailureBrowser(Panel):
     def _sort(self, name: str) -> None:
         """Sort by a column; by the same one again, the other way round."""
         again = self.value.sort_by == name
-        self._taken(self.value.but(sort_by=name, ascending=not self.value.ascending if again else True))
+        self._taken(sort_by=name, ascending=not self.value.ascending if again else True)
 
-    def _mark(self, start: int, stop: int, *, on: bool) -> None:
-        """Select the rows from a place of the table to another, or take them out of the selection."""
-        ids = self._rows.ids(self._order[start:stop].tolist())
+    def _mark(self, rows: NDArray[np.int64], *, on: bool) -> FailureView:
+        """Select rows of the frame, or take them out of the selection; not drawn yet."""
+        ids = self._rows.ids(rows.tolist())
         selected = self.value.selected
         if on:
             selected = (*selected, *ids)
         else:
             out = set(ids)
             selected = tuple(found for found in selected if found not in out)
-        self._changed_to(self.value.but(selected=selected))
-        self._count()
+        value: FailureView = self.value.but(selected=selected)
+        self._changed_to(value)
+        return value
 
     def _copy(self, what: str) -> None:
         """Give the page ids or code of the selection for the clipboard; without one, select what is shown."""
         if not self.value.selected and self._active is not None:
-            self.value = self.value.but(selected=self._rows.ids([self._active]))
+            self._taken(selected=self._rows.ids([self._active]))
         selected = self.value.selected
         if not selected:
             self.say("There is nothing to copy.", "problem")
@@ -343,9 +365,11 @@ class FailureBrowser(Panel):
             self._code.value = _shown_code(self.selection_code())
             self.say("This page may not write to the clipboard: copy from the code above.", "problem")
 
-    def _taken(self, value: FailureView) -> None:
-        self._changed_to(value)
-        self._arrange(value)
+    def _taken(self, **parts: Any) -> None:
+        """Change some parts of the value, and draw it; all others are what they are at this moment."""
+        with hearing:
+            self._changed_to(self.value.but(**parts))
+            self._arrange(self.value)
 
 
 def _shown_code(code: str) -> str:

@@ -12,11 +12,18 @@ from __future__ import annotations
 from functools import cache
 from importlib import resources
 from threading import RLock
-from typing import Any, ClassVar
+from typing import Any, Final
 from uuid import uuid4
 
 import anywidget
 import traitlets
+
+hearing: Final = RLock()
+"""Held while a message of a page is taken, and while a panel's value is changed by one.
+
+JupyterLab brings messages of several controls on several threads: a press must not pass a message whose
+consequences are still being drawn, and what is written must follow from what was read.
+"""
 
 
 @cache
@@ -61,10 +68,6 @@ class Control(anywidget.AnyWidget):
         Number of the last message that was taken. Older ones are ignored: they have come with a press.
     """
 
-    # JupyterLab brings messages of several controls on several threads: a press must not pass a message whose
-    # consequences are still being drawn
-    hearing: ClassVar = RLock()
-
     key = synced(traitlets.Unicode())
     seq = synced(traitlets.Int())
 
@@ -77,7 +80,7 @@ class Control(anywidget.AnyWidget):
         if not isinstance(content, dict) or not is_count(content.get("seq")):
             return
         # the number goes with what it brings about: the page passes over what is older than its own
-        with self.hearing, self.hold_sync():
+        with hearing, self.hold_sync():
             if content["seq"] > self.seq and self._take(content):
                 self.seq = content["seq"]
 

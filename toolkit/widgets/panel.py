@@ -17,7 +17,7 @@ from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.widgets.colouring import masked_text
 from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import Guard, hear_all, script
+from toolkit.widgets.javascript import Guard, hear_all, hearing, script
 from toolkit.widgets.work import Job, Progress, Stopped, on_loop, start
 
 _ROWS: Final = 10
@@ -201,19 +201,21 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.say(self._redactor.text(text), "problem")
 
     def _value_set(self, change: dict[str, Any]) -> None:
-        self._kept.value = change["new"]
-        if not self._reading:
-            self._show(change["new"])
+        with hearing:  # so that `_reading` is this thread's
+            self._kept.value = change["new"]
+            if not self._reading:
+                self._show(change["new"])
 
     _reading = False
 
     def _changed_to(self, value: Any) -> None:
         """Take the value that a person made with the controls, which show it already."""
-        self._reading = True
-        try:
-            self.value = value
-        finally:
-            self._reading = False
+        with hearing:
+            self._reading = True
+            try:
+                self.value = value
+            finally:
+                self._reading = False
 
     # forms without a browser
 

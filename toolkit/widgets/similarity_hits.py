@@ -17,7 +17,7 @@ from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.text import json_value
 from toolkit.widgets.colouring import masked_text
 from toolkit.widgets.controls import Hear
-from toolkit.widgets.javascript import Control, module, synced
+from toolkit.widgets.javascript import hearing, module, synced
 
 SHOWN: Final = 200
 """Hits of a result that are in the table; the frame has all."""
@@ -184,6 +184,6 @@ class HitTable:
             return
         place = content.get("place")
         if content.get("kind") == "ask" and type(place) is int and 0 <= place < len(self.rows):
-            with Control.hearing:
+            with hearing:
                 self._hear(content.get("fields"))
                 self._asked(place)

@@ -153,7 +153,7 @@ export default {
         if (event.shiftKey && event.key.startsWith("Arrow")) select(active, active, true);
       } else if (event.key === " " && active >= 0) toggle(active);
       else if (event.key === "Enter" && !event.shiftKey && active >= 0) activate(active);
-      else if (event.key === "a" && (event.ctrlKey || event.metaKey)) model.send({ kind: "all" });
+      else if (event.key === "a" && (event.ctrlKey || event.metaKey)) model.send({ kind: "all", order });
       else if (event.key === "c" && (event.ctrlKey || event.metaKey) && getSelection().isCollapsed) model.send({ kind: "copy" });
       else return;
       event.preventDefault();
