@@ -173,6 +173,8 @@ class BoundedHttp(H11Protocol):
         *headers : str
             Further lines of the head.
         """
+        if self._leaving:
+            return  # it has its response, or somebody else makes it
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         body = self.refusal_body(status, message)
         self.take_over()

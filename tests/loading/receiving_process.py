@@ -26,6 +26,7 @@ def main(*keys: str) -> None:
                 "peak": int(status.partition("VmHWM:")[2].split()[0]) * 1024,
                 "received": len(receiver),
                 "refused": receiver.refused,
+                "turned away": receiver.turned_away,
             }
             print(json.dumps(used), flush=True)  # noqa: T201
 

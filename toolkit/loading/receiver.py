@@ -44,7 +44,7 @@ _SMALL: Final = 256 * 1024  # what one connection may hold in any case: half of 
 _MOST_WAITING: Final = 64
 _MOST_ODD: Final = 1024 * 1024  # reading what is no strict JSON takes many times its size
 _MOST_CONNECTIONS: Final = 128
-_PATIENCE: Final = 15.0  # seconds for a whole request
+_PATIENCE: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
 
 
 class _Object(msgspec.Struct):
@@ -98,7 +98,7 @@ class CallbackReceiver:
 
     Notes
     -----
-    A request must have arrived within 15 s, its head within 10 s. Of callers that have shown no signature,
+    A request must have arrived within 30 s, its head within 10 s. Of callers that have shown no signature,
     128 connections are kept; beyond that the oldest is closed.
 
     Examples
@@ -266,11 +266,15 @@ class CallbackReceiver:
     def _reserve(self, length: int) -> bool:
         """Whether there is room for a body of this length; then it is taken."""
         with self._changed:
-            if len(self._kept) >= self._keep or self._size + length > _MOST_BYTES_KEPT:
-                self.turned_away += 1
-                return False
-            self._size += length
-            return True
+            fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
+            self._size += length if fits else 0
+            return fits
+
+    def _turn_away(self) -> tuple[int, str]:
+        """The response where there is no room."""
+        with self._changed:
+            self.turned_away += 1
+        return 503, "there is no more room"
 
     def _release(self, length: int) -> None:
         """Give back room that was taken for a body that is not kept."""
@@ -288,14 +292,13 @@ class CallbackReceiver:
             return self._refused(error)
         whole_ms = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
         with self._changed:
-            if len(self._kept) >= self._keep:  # others came first
-                self.turned_away += 1
-                return 503, "there is no more room"
-            self._kept.append(
-                ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._half else None)
-            )
-            self._changed.notify_all()
-        return 200, None
+            if len(self._kept) < self._keep:  # unless others came first
+                self._kept.append(
+                    ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._half else None)
+                )
+                self._changed.notify_all()
+                return 200, None
+        return self._turn_away()
 
     def _refused(self, error: ToolkitError) -> tuple[int, str]:
         with self._changed:
@@ -340,7 +343,7 @@ class _Application:
             caller.admit()
         async with self._room(length) as granted:
             if not granted or not receiver._reserve(length):  # noqa: SLF001
-                caller.refuse(503, "there is no more room")
+                caller.refuse(*receiver._turn_away())  # noqa: SLF001
                 return
             status, problem = 0, None
             try:
