@@ -132,6 +132,8 @@ def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
             yield from _of_url(found[0], found.start())
     for start, end in pattern_spans(text, lowered):
         yield start, end, -1
+    if one_url:  # every value of its query is masked
+        text, lowered = text.partition("?")[0], lowered.partition("?")[0]
     if speaks_of_secrets(lowered):
         yield from _pairs(text)
         yield from _fields(text, lowered)
