@@ -37,7 +37,7 @@ ifneq ($(NEWER),)
 endif
 
 # What the reading tests need beside the core; the others need more, and what they test does not read.
-READING := tests/client tests/filters tests/loading tests/settings tests/tables \
+READING := tests/client tests/filters tests/loading tests/tables \
   tests/plots/test_what_is_drawn.py tests/snapshots/test_reading.py \
   tests/widgets/test_failure_browser.py tests/widgets/test_metadata_filter_widget.py
 LOWEST := $(VENV)-lowest

@@ -120,6 +120,10 @@ TWICE = {
     "a page of vectors": (
         b'{"result": {"nextCursor": "", "vectors": [{"id": "a", "vector": [1, 2]}], "vectors": []}}',
         b'{"result": {"nextCursor": "7", "vectors": [], "nextCursor": ""}}',
+        b'{"result":{"vectors":[],"vectors":[{"id":"a"}]}}',
+        b'{"result":{"vectors":[],"vectors":[{"id":"a"}],"nextCursor":"7"}}',
+        b'{"result":{"vectors":[],"nextCursor":"7","nextCursor":""}}',
+        b'{"result":{"nextCursor":"7","vectors":[]},"result":{"nextCursor":"8","vectors":[]}}',
         b'{"result":{"nextCursor":"","vectors":[{"id":"a"}]},"result":{"nextCursor":"","vectors":[]}}',
     ),
     "vectors by ids": (b'{"result": [{"id": "a"}], "result": []}', b'{"result":[],"result":[{"id":"a"}]}'),
@@ -181,7 +185,7 @@ def test_a_cursor_has_a_bounded_length(server, cursor):
         with (
             opened(server.service(), half, 2) as transport,
             pytest.raises(
-                MalformedResponseError, match=r"ursor' of \d+,\d+.* characters; expected at most 4,096"
+                MalformedResponseError, match=r"a cursor of \d+,\d+.* characters; expected at most 4,096"
             ),
         ):
             read(transport)

@@ -17,7 +17,7 @@ import msgspec
 from toolkit.client.dense import CUT, cut_vectors
 from toolkit.client.members import elements, members, read
 from toolkit.client.request import Answer, Request, not_as_specified
-from toolkit.client.shapes import MOST_CURSOR, envelope, kind_of, names, not_json
+from toolkit.client.shapes import MOST_CURSOR, SHORTEST, envelope, kind_of, names, not_json
 from toolkit.errors import MalformedResponseError
 
 
@@ -51,11 +51,24 @@ class Page:
         return _EMPTY.match(self.rows) is not None
 
 
+class _Range(msgspec.Struct):
+    vectors: msgspec.Raw
+    nextCursor: str | None = None  # noqa: N815 - the wire's name
+
+
+class _RangeResult(msgspec.Struct):
+    result: _Range
+
+
 _BEGINNING: Final = re.compile(rb'\s*\{\s*"messages"\s*:\s*\[')
 _END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s*\}\s*\Z')
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
+_RANGE_ALONE: Final = len('{"result":{"nextCursor":"","vectors":}}')
+
+# made here, because the first look at a struct is not safe when several threads take it at once
+_RANGE: Final = msgspec.json.Decoder(_RangeResult)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
@@ -71,7 +84,7 @@ def failures_page(request: Request, answer: Answer) -> Page:
     if end is not None and _BEGINNING.match(answer.body):
         cursor = None if end[1] is None else end[1].decode()
         return Page(rows=answer.body, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
-    return _page(request, answer, envelope(request, answer.body), "messages", "cursor")
+    return _checked(request, answer, envelope(request, answer.body), "messages", "cursor")
 
 
 def listed(rows: bytes) -> bytes | memoryview:
@@ -87,7 +100,7 @@ def listed(rows: bytes) -> bytes | memoryview:
 
 def runs_page(request: Request, answer: Answer) -> Page:
     """The page of a run log."""
-    return _page(request, answer, envelope(request, answer.body), "runs", "cursor")
+    return _checked(request, answer, envelope(request, answer.body), "runs", "cursor")
 
 
 def range_page(request: Request, answer: Answer) -> Page:
@@ -105,10 +118,19 @@ def range_page(request: Request, answer: Answer) -> Page:
 
 
 def _range(request: Request, answer: Answer, body: bytes) -> Page:
+    try:
+        found = _RANGE.decode(body).result
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        pass
+    else:
+        cursor, rows = found.nextCursor, bytes(found.vectors)
+        # as in `envelope`: what else there is, is too short to hold a name a second time
+        if cursor is not None and len(body) - len(rows) - len(cursor.encode()) < _RANGE_ALONE + SHORTEST:
+            return _page(request, answer, {"vectors": rows}, "vectors", cursor)
     whole = envelope(request, body)
     if "result" not in whole:
         not_as_specified(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
-    return _page(request, answer, envelope(request, whole["result"]), "vectors", "nextCursor")
+    return _checked(request, answer, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
 def entry_bytes(request: Request, answer: Answer) -> bytes:
@@ -149,23 +171,29 @@ def result_arrays(request: Request, answer: Answer, count: int | None = None) ->
     return found
 
 
-def _page(request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
-    found = whole.get(rows)
-    if found is None or not found.startswith(b"["):
-        got = f"an object of {names(whole)}" if found is None else f"{rows!r} of {found[:40]!r}"
-        not_as_specified(request, got=got, expected=f"an array under {rows!r}")
+def _checked(request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
     try:
         after = read(whole.get(cursor, b"null"))
     except ValueError:
         not_as_specified(request, got=f"{cursor!r} of something that is not JSON", expected="text or nothing")
     if not isinstance(after, str | None):
         not_as_specified(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
-    if after and len(after) > MOST_CURSOR:
-        expected = f"at most {MOST_CURSOR:,}"
-        not_as_specified(request, got=f"{cursor!r} of {len(after):,} characters", expected=expected)
     if after and not _is_utf8(after):
         not_as_specified(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
-    return Page(rows=found, cursor=after or None, size=len(answer.body), tries=answer.tries)
+    return _page(request, answer, whole, rows, after)
+
+
+def _page(
+    request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str | None
+) -> Page:
+    found = whole.get(rows)
+    if found is None or not found.startswith(b"["):
+        got = f"an object of {names(whole)}" if found is None else f"{rows!r} of {found[:40]!r}"
+        not_as_specified(request, got=got, expected=f"an array under {rows!r}")
+    if cursor and len(cursor) > MOST_CURSOR:
+        expected = f"at most {MOST_CURSOR:,}"
+        not_as_specified(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
+    return Page(rows=found, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
 
 
 def _is_utf8(text: str) -> bool:

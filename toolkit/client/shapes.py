@@ -21,7 +21,7 @@ MOST_CURSOR: Final = 4_096
 """Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
-_SHORTEST: Final = len(',"runs":0')
+SHORTEST: Final = len(',"runs":0')
 """Bytes of the shortest member that an envelope may have twice."""
 _SHOWN: Final = 60
 
@@ -40,7 +40,7 @@ def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
         return _exactly(request, raw)
     known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in found.items())
     # what is no member is punctuation, and mostly too short to hide one that came before another of its name
-    return found if len(raw) - known < _SHORTEST else _exactly(request, raw)
+    return found if len(raw) - known < SHORTEST else _exactly(request, raw)
 
 
 def _exactly(request: Request, raw: bytes) -> dict[str, bytes]:

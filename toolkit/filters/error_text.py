@@ -139,7 +139,7 @@ def _first_line(text: str) -> str:
 def _from_json(text: str) -> str | None:
     try:
         value = msgspec.json.decode(text)
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         try:
             value = json.loads(text)  # which also takes NaN and lone surrogates
         except (ValueError, RecursionError):
