@@ -47,7 +47,7 @@ class _Revealing(Protocol):
 class _Forms:
     """What a set of tokens looks like; it has no `__dict__`, as vars() would show them."""
 
-    __slots__ = ("_pattern", "exact", "folded")
+    __slots__ = ("_pattern", "exact", "folded", "likely")
 
     def __init__(self, tokens: Iterable[str]) -> None:
         known = [token for token in tokens if len(token) >= SHORTEST]
@@ -60,6 +60,11 @@ class _Forms:
             for forms in (folded, exact)
         )
         self._pattern = re.compile(f"(?i:{either})" + f"|(?:{one})=*" * bool(one))
+        after = "".join(
+            re.escape(sign) for sign in "\"'/\\" if any(sign in form for form in (*folded, *exact))
+        )
+        escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
+        self.likely = re.compile(f"(?i:{either})|{one}|{escape}" if one else f"(?i:{either})|{escape}")
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where tokens stand, in order, none overlapping another."""
@@ -193,15 +198,19 @@ def is_in(text: str) -> bool:
     return forms is not None and bool(text) and bool(forms.spans(text))
 
 
-def needles() -> tuple[tuple[bytes, ...], tuple[bytes, ...]] | None:
-    """The forms of live tokens that bytes without escapes may hold, in lower case and as they are, or None.
+def is_in_cut(text: str) -> bool:
+    """Whether a live token is in the text, perhaps without its last two characters."""
+    forms = _LIVE.forms()
+    return forms is not None and (is_in(text) or any(form[:-2] in text.lower() for form in forms.folded))
 
-    Together with a look for escapes, this tells quickly which of many texts are worth `masked`.
+
+def likely() -> re.Pattern[str] | None:
+    """A cheap test (also in RE2's syntax): text without a match holds no live token. None when there is none.
+
+    It looks for the forms of the tokens, and for escapes that may stand for a character of one.
     """
     forms = _LIVE.forms()
-    if forms is None:
-        return None
-    return tuple(map(str.encode, forms.folded)), tuple(map(str.encode, forms.exact))
+    return None if forms is None else forms.likely
 
 
 def mask_handled() -> None:

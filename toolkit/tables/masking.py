@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import re
-import string
 from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
@@ -19,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from toolkit.own_tokens import needles
+from toolkit.own_tokens import likely
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
@@ -114,11 +113,11 @@ class ColumnMasker:
         return column.texts(values)
 
     def _where_likely(
-        self, column: pa.Array, likely: re.Pattern[str], mask: Callable[[str], str], closer: str | None = None
+        self, column: pa.Array, suspicious: re.Pattern[str], mask: Callable[[str], str], closer: str | None = None
     ) -> pa.Array:
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)
-        touched = _matching(distinct, likely)
+        touched = _matching(distinct, suspicious)
         if closer is not None and touched.true_count > _FEW:
             narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(touched)), closer)
             touched = pc.replace_with_mask(touched, touched, narrowed)
@@ -131,46 +130,13 @@ class ColumnMasker:
 def holding_own(column: pa.Array) -> Places:
     """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens.
 
-    None that holds one is left out. The bytes are searched for the forms of the tokens, and for escapes that
-    may stand for a character of one.
+    None that holds one is left out.
     """
-    forms = needles()
-    _, offsets, data = column.buffers()
-    if forms is None or data is None or not len(column):
+    pattern = likely()
+    if pattern is None or not len(column):
         return np.empty(0, np.int64)
-    ends = np.frombuffer(offsets, np.int32)[column.offset : column.offset + len(column) + 1]
-    raw = data.slice(ends[0], ends[-1] - ends[0]).to_pybytes()
-    lower = raw.lower()
-    folded, exact = forms
-    found = [_all(form, lower) for form in folded if form in lower]
-    found += [_all(form, raw) for form in exact if form in raw]
-    found += _escapes(raw, b"".join((*folded, *exact)))
-    rows: Places = np.unique(np.searchsorted(ends - ends[0], np.concatenate(found), side="right") - 1)
+    rows: Places = np.flatnonzero(_matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False))
     return rows
-
-
-def _all(form: bytes, raw: bytes) -> Places:
-    return np.array([found.start() for found in re.finditer(re.escape(form), raw)], np.int64)
-
-
-def _escapes(raw: bytes, needed: bytes) -> list[Places]:
-    """Where escapes may begin that stand for printable ASCII; quotes and slashes only where needed."""
-    data = np.frombuffer(raw + bytes(4), np.uint8)
-    found = [np.empty(0, np.int64)]
-    for mark, follow in (
-        (b"%", b"234567uU"),
-        (b"\\", b"uUxX" + bytes({*needed} & {*b"\"'/\\"})),
-        (b"&", b"#" + string.ascii_letters.encode()),
-    ):
-        if mark in raw:
-            at = np.flatnonzero(data == ord(mark))
-            at = at[np.isin(data[at + 1], np.frombuffer(follow, np.uint8))]
-            if mark == b"\\":  # not \u00e9, and nothing of another alphabet
-                wide = np.isin(data[at + 1], np.frombuffer(b"uU", np.uint8))
-                low = (data[at + 2] == ord("0")) & (data[at + 3] == ord("0")) & (data[at + 4] < ord("8"))
-                at = at[~wide | (data[at + 2] == ord("{")) | low & (data[at + 4] > ord("1"))]
-            found.append(at)
-    return found
 
 
 def _as_json(text: str | None) -> str | None:
@@ -182,9 +148,10 @@ def _as_json(text: str | None) -> str | None:
 
 
 def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
-    """Which values match, without nulls among them."""
+    """Which values match; null for those that are null."""
     if len(column) < _FEW:
-        return pa.array([pattern.search(text) is not None for text in column.to_pylist()], pa.bool_())
+        texts = (text.decode("latin-1") if isinstance(text, bytes) else text for text in column.to_pylist())
+        return pa.array([None if text is None else bool(pattern.search(text)) for text in texts], pa.bool_())
     return pc.match_substring_regex(column, pattern.pattern)
 
 

@@ -28,7 +28,7 @@ from toolkit.client.members import (
 from toolkit.client.pages import listed
 from toolkit.client.shapes import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.own_tokens import is_in, needles
+from toolkit.own_tokens import is_in, is_in_cut
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import secret_members
 from toolkit.times import http_date_ms
@@ -261,15 +261,11 @@ def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
     text = base64.b64encode(raw).decode()
-    if redactor is not None and _is_own(text):
+    if redactor is not None and is_in_cut(
+        text
+    ):  # what a token stands for as base64, without a part of a byte
         return base64.b64encode(redactor.mask(text).encode()).decode()
     return text
-
-
-def _is_own(encoded: str) -> bool:
-    """Whether base64 is a token of ours itself, perhaps without the characters that make no whole byte."""
-    folded, _ = needles() or ((), ())
-    return is_in(encoded) or any(form[:-2].decode() in encoded.lower() for form in folded)
 
 
 def labels_json(labels: Sequence[str] | None, redactor: Redactor | None) -> str | None:
