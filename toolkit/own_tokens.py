@@ -37,6 +37,7 @@ _ESCAPE: Final = re.compile(
     rf"|({'|'.join(sorted(_NAMED, key=len, reverse=True))});))"
 )
 _BEGINNINGS: Final = ("\\", "%", "&")
+_BEGUN: Final = 8  # characters of a token that are too much of it
 _MOST_LAYERS: Final = 8  # of escapes within escapes, each kind's own nesting not counted
 
 
@@ -66,12 +67,25 @@ class _Forms:
         escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
         self.likely = re.compile(f"(?i:{either})|{one}|{escape}" if one else f"(?i:{either})|{escape}")
 
-    def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where tokens stand, in order, none overlapping another."""
-        found = list(self._plain(text))
+    def spans(self, text: str, *, cut: bool = False) -> list[tuple[int, int]]:
+        """Where tokens stand, in order, none overlapping another; with `cut`, also where one begins."""
+        plain = self._begun if cut else self._plain
+        found = list(plain(text))
         if any(character in text for character in _BEGINNINGS):
-            found += self._escaped(text)
+            found += self._escaped(text, plain)
         return _merged(text, found) if found else found
+
+    def _begun(self, text: str) -> Iterator[tuple[int, int]]:
+        yield from self._plain(text)
+        lower = text.lower()
+        for whole, several in ((lower, self.folded), (text, self.exact)):
+            for form in several:
+                start = whole.find(form[:_BEGUN])
+                while start >= 0:
+                    part = whole[start : start + len(form)]
+                    other = (place for place, letter in enumerate(part) if letter != form[place])
+                    yield start, start + next(other, len(part))
+                    start = whole.find(form[:_BEGUN], start + 1)
 
     def _plain(self, text: str) -> Iterator[tuple[int, int]]:
         lower = text.lower()
@@ -79,14 +93,16 @@ class _Forms:
             for match in self._pattern.finditer(text):
                 yield match.span()
 
-    def _escaped(self, text: str) -> Iterator[tuple[int, int]]:
+    def _escaped(
+        self, text: str, plain: Callable[[str], Iterator[tuple[int, int]]]
+    ) -> Iterator[tuple[int, int]]:
         layers: list[_Layer] = []
         while len(layers) < _MOST_LAYERS and any(character in text for character in _BEGINNINGS):
             layers.append(_Layer(text))
             if layers[-1].text == text:
                 return
             text = layers[-1].text
-            for start, end in self._plain(text):
+            for start, end in plain(text):
                 for each in reversed(layers):
                     start, end = each.before(start)[0], each.before(end - 1)[1]  # noqa: PLW2901 - traced back
                 yield start, end
@@ -167,10 +183,11 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     ----------
     text : str
     mask : callable, optional
-        Makes the mask of what stands in the text. Default: `PLAIN_MASK`.
+        Makes the mask of what stands in the text. Default: `PLAIN_MASK`, for messages, in which texts are
+        truncated: there the beginning of a token is masked too.
     """
     forms = _LIVE.forms()
-    spans = forms.spans(text) if forms is not None and text else None
+    spans = forms.spans(text, cut=mask is None) if forms is not None and text else None
     if not spans:
         return text
     pieces: list[str] = []

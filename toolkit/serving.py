@@ -153,7 +153,8 @@ class BoundedHttp(H11Protocol):
             wanted = f"expected at most {MAX_HEAD} bytes"
             self.refuse(_TOO_LARGE, f"request line and headers too large; got more; {wanted}")
         else:
-            self.refuse(400, f"request cannot be read; got {str(error or msg)[:80]!r}; expected HTTP/1.1")
+            reason = str(error or msg).partition(":")[0]  # behind it stands what was sent: a token, perhaps
+            self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
 
     def take_over(self) -> None:
         """From here on the answer is not uvicorn's business."""

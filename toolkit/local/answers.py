@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from toolkit.own_tokens import masked
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -29,13 +31,13 @@ class Refusal(Exception):  # noqa: N818 - an answer to the caller, not an error 
     status : int
         HTTP status of the answer.
     message : str
-        What is wrong; what was got; what was expected.
+        What is wrong; what was got; what was expected. Our token is masked in it.
     """
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
-        self.message = message
-        super().__init__(message)
+        self.message = masked(message)
+        super().__init__(self.message)
 
 
 async def read_json(request: Request) -> Any:
@@ -54,9 +56,9 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
 
 
 def refusal_body(status: int, message: str, path: str) -> bytes:
-    """The JSON of an answer that says no; on the vector half it repeats the status."""
+    """The JSON of a refusal, without our token in it; on the vector half it repeats the status."""
     on_vectors = path == "/vector" or path.startswith("/vector/")
-    return json.dumps({"error": message} | ({"status": status} if on_vectors else {})).encode()
+    return json.dumps({"error": masked(message)} | ({"status": status} if on_vectors else {})).encode()
 
 
 def parse_json(body: bytes) -> Any:

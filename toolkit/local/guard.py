@@ -32,6 +32,7 @@ FAILED: Final = "the service failed; got an error of its own; expected an answer
 """What callers are told of a failure of ours: nothing about its insides."""
 
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,7 @@ class Guard:
 
     def __init__(self, app: ASGIApp, token: Secret) -> None:
         self._app = app
+        self._secret = token  # which keeps it known as ours, so that no answer shows it
         self._token = token.reveal().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -87,7 +89,9 @@ class Guard:
             raise Refusal(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
         headers = Headers(scope=scope)
         if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
-            got = repr(headers.get("host", ""))[:80]
+            # a folded line after it is a part of its value: what is no host name is not quoted
+            host = headers.get("host", "")
+            got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"
             raise Refusal(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
         origin = headers.get("origin")
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
