@@ -75,8 +75,8 @@ def test_no_row_with_a_token_of_ours_is_passed_over(values, start):
 
 
 def test_ordinary_escapes_are_not_looked_at_twice():
-    """Line ends, letters of other alphabets and quotes in JSON are no escapes of a token without quotes."""
-    usual = [r'{"at": "\u00e9\u4e2d", "stack": "a\n\tb \"c\""}', "100 % of it & more", "a & b 50%"]
+    """Line ends and letters of other alphabets are no escapes that a token of ASCII could be written with."""
+    usual = [r'{"at": "\u00e9\u4e2d", "stack": "a\n\tb"}', "100 % of it & more", "a & b 50%"]
     assert holding_own(pa.array(usual)).tolist() == []
 
 

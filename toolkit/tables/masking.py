@@ -113,7 +113,11 @@ class ColumnMasker:
         return column.texts(values)
 
     def _where_likely(
-        self, column: pa.Array, suspicious: re.Pattern[str], mask: Callable[[str], str], closer: str | None = None
+        self,
+        column: pa.Array,
+        suspicious: re.Pattern[str],
+        mask: Callable[[str], str],
+        closer: str | None = None,
     ) -> pa.Array:
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)

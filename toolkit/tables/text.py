@@ -28,7 +28,7 @@ from toolkit.client.members import (
 from toolkit.client.pages import listed
 from toolkit.client.shapes import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.own_tokens import is_in, is_in_cut
+from toolkit.own_tokens import is_in_cut
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import secret_members
 from toolkit.times import http_date_ms
