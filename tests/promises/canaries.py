@@ -8,6 +8,7 @@ it everywhere.
 from __future__ import annotations
 
 import base64
+import hashlib
 import html
 import json
 import re
@@ -252,6 +253,40 @@ class Kind:
     kept: Callable[[str, str, str], bool] = lambda *_: False
 
 
+_FILES = (
+    "cells",
+    "as csv",
+    "as json",
+    "pickle",
+    "workbook",
+    "as parquet",
+    "snapshot",
+    "taken apart",
+    "metadata taken apart",
+)
+_EXACT = {
+    "failures": ("body", "responseBody"),
+    "callbacks": ("body", "sourceBody"),
+    "vectors": ("data", "metadata"),
+    "hits": ("data", "metadata"),
+}
+
+
+def _drawn(kind: str, number: int) -> str:
+    """A secret that no two canaries share twelve characters of."""
+    return hashlib.sha256(f"{kind} {number}".encode()).hexdigest()[:24]
+
+
+def _exact(what: str, field: str, sink: str) -> bool:
+    """Ids and names are told apart by what they are; what applications sent is exact where it is data.
+
+    A row taken out of a frame, and what pandas makes of values (``describe``), is data, too.
+    """
+    if field in {"dlqId", "workflowRunId", "sourceMessageId", "id", "namespace"} or " name" in field:
+        return True
+    return field.startswith(_EXACT.get(what, ())) and sink in (*_FILES, "repr")
+
+
 _OPEN = 400  # rows that may get another canary
 _FEWER = tuple(
     name for name in SPELLINGS if not name.endswith(("every other", "last but one", "URL, padded"))
@@ -261,6 +296,19 @@ KINDS = (
     Kind("the index's token", lambda _: VECTOR_TOKEN, spellings=_FEWER),
     Kind("a signing key", lambda _: SIGNING_KEY, spellings=_FEWER),
 )
+LOOKS = tuple(
+    Kind(name, partial(_drawn, name), form, ("plain", "JSON string"), _exact)
+    for name, form in {
+        "a scheme": "Bearer {}",
+        "a setting": "password={}",
+        "a cookie": "Cookie: sid={}",
+        "a connection string": "Server=db;Password={};Database=x",
+        "a well-known token": "ghp_{}",
+        "a query value": "https://app.example/?token={}",
+        "a user of an address": "amqps://ann:{}@app.example/x",
+    }.items()
+)
+"""Kinds that are known by their looks and by the names beside them."""
 
 
 @dataclass(frozen=True)

@@ -60,6 +60,7 @@ def _row(run: dict[str, Any], place: int, redactor: Redactor | None) -> dict[str
         row["labels"] = labels_json(labels, redactor)
     elif labels is not None:
         extra["labels"] = labels
-    if redactor is not None and row["workflow_url"]:
-        row["workflow_url"] = redactor.url(row["workflow_url"])
+    if redactor is not None:
+        row["workflow_url"] = row["workflow_url"] and redactor.url(row["workflow_url"])
+        row["state"] = row["state"] and redactor.text(row["state"])
     return row | {"extra": masked_json(extra, redactor)}
