@@ -51,9 +51,10 @@ class _Forms:
     __slots__ = ("_pattern", "exact", "folded", "likely")
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        known = [token for token in tokens if len(token) >= SHORTEST]
-        folded = {form.lower() for token in known for form in (token, token.encode().hex())}
-        exact = {form for token in known for form in _base64_forms(token.encode())}
+        # a token that is no Unicode is refused later; until then errors are made that must not show it
+        known = {token: token.encode("utf-8", "surrogatepass") for token in tokens if len(token) >= SHORTEST}
+        folded = {form.lower() for token, raw in known.items() for form in (token, raw.hex())}
+        exact = {form for raw in known.values() for form in _base64_forms(raw)}
         self.folded, self.exact = tuple(folded), tuple(exact)
         # longest first, so that an encoded form is masked whole
         either, one = (
