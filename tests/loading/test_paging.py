@@ -139,19 +139,20 @@ def test_endless_pages_with_nothing_new_end_every_load(server, monkeypatch, tmp_
 
 
 def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
-    """Hundreds in a row before, between and behind pages with rows: all rows, and complete."""
-    monkeypatch.setattr(paging, "MOST_IDLE", 300)
+    """Nearly as many in a row before, between and behind pages with rows: all rows, and complete."""
+    monkeypatch.setattr(paging, "MOST_IDLE", 200)
 
     def page(asked: Any) -> bytes:
         number = int(dict(asked.query).get("cursor", "0"))
-        rows = f'{{"dlqId": "d{number}"}}' if number % 200 == 150 else ""
-        cursor = "" if number == 900 else str(number + 1)
-        return f'{{"messages": [{rows}], "cursor": "{cursor}"}}'.encode()
+        rows = f'{{"workflowRunId": "r{number}"}}' if number % 200 == 150 else ""
+        cursor = "" if number == 940 else str(number + 1)
+        return f'{{"runs": [{rows}], "cursor": "{cursor}"}}'.encode()
 
     server.answering(page)
-    frame = tk.load_failures(server.service(), progress=False, connections=1)
-    assert sorted(frame["dlq_id"]) == ["d150", "d350", "d550", "d750"]
+    frame = tk.load_runs(server.service(), progress=False)
+    assert sorted(frame["workflow_run_id"]) == ["r150", "r350", "r550", "r750"]
     assert tk.receipt(frame).complete
+    assert tk.receipt(frame).pages == 941
 
 
 def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
