@@ -19,8 +19,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -31,7 +30,7 @@ sys.path[:0] = [str(HERE), str(HERE.parent / "faults")]
 SHARES = {"services": 0.1, "frames": 0.45, "snapshots": 0.4, "arguments": 0.05}
 """How many of the cases are of a class."""
 
-CHUNK = 2_500
+CHUNK = 1_000
 """Cases of one process, which starts anew for the next ones."""
 
 SLOW = 5.0
@@ -106,12 +105,18 @@ def _part(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], l
     return counts, wrong
 
 
-def _parts(options: argparse.Namespace) -> Iterator[tuple[str, int, int]]:
+def _parts(options: argparse.Namespace) -> list[tuple[str, int, int]]:
+    """Parts of all classes by turns, so that a run that its time ends has tried each."""
+    parts = []
     for name, share in SHARES.items():
         if options.only in {None, name}:
-            last = options.first + (options.cases if options.only else round(options.cases * share))
-            for first in range(options.first, last, CHUNK):
-                yield name, first, min(CHUNK, last - first)
+            count = options.cases if options.only else round(options.cases * share)
+            starts = range(0, count, CHUNK)
+            parts += [
+                ((place + 0.5) / len(starts), name, options.first + start, min(CHUNK, count - start))
+                for place, start in enumerate(starts)
+            ]
+    return [part[1:] for part in sorted(parts)]
 
 
 def main() -> int:
@@ -124,6 +129,9 @@ def main() -> int:
     parser.add_argument("--only", choices=SHARES)
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument(
+        "--minutes", type=float, default=60.0, help="after which no further cases are begun (60)"
+    )
     parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
@@ -140,16 +148,22 @@ def main() -> int:
         os._exit(0)  # threads that still wait for a service do not keep it
     begun = time.monotonic()
     tried, broken, words = Counter[str](), Counter[str](), Counter[str]()
+
+    def part(name: str, first: int, count: int) -> tuple[str, int, Counter[str], list[str]]:
+        if time.monotonic() - begun > options.minutes * 60:
+            return name, 0, Counter(), []
+        return name, count, *_part(name, options.seed, first, count)
+
     with ThreadPoolExecutor(options.jobs) as pool:
-        parts = list(_parts(options))
-        for (name, _, count), (counts, wrong) in zip(
-            parts, pool.map(lambda part: _part(part[0], options.seed, *part[1:]), parts), strict=True
-        ):
+        waiting = [pool.submit(part, *one) for one in _parts(options)]
+        for done in as_completed(waiting):
+            name, count, counts, wrong = done.result()
             tried[name] += count
             broken[name] += len(wrong)
             words.update({f"{name}: {word}": number for word, number in counts.items()})
             for problem in wrong:
                 sys.stdout.write(f"WRONG: {problem}\n")
+            sys.stdout.write(f"so far {tried.total():,} cases, {broken.total()} broken\n")
             sys.stdout.flush()
     lines = [f"{number:8,}  {word}" for word, number in sorted(words.items())]
     lines += [f"{name}: {tried[name]:,} cases, {broken[name]} broken" for name in tried]

@@ -21,13 +21,12 @@ def test_whatever_comes_is_a_result_or_an_error_of_ours(name):
     assert f"{CASES[name]} cases, 0 broken" in done.stdout
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_a_case_is_the_same_each_time(name):
+def test_a_case_is_the_same_each_time():
     """The line that is printed of a case makes it again: the same call, with the same outcome."""
-    program = Path(__file__).with_name("fuzz.py")
     said = []
     for _ in range(2):
-        words = ["--only", name, "--first", "7", "--cases", "1", "--seed", "22", "--jobs", "1"]
+        words = ["--only", "snapshots", "--first", "7", "--cases", "1", "--seed", "22", "--jobs", "1"]
+        program = Path(__file__).with_name("fuzz.py")
         done = subprocess.run([sys.executable, program, *words], capture_output=True, text=True, check=True)
         said.append([line for line in done.stdout.splitlines() if "seed" not in line])
     assert said[0] == said[1]
