@@ -127,10 +127,10 @@ class Snapshots:
     def _edit_manifest(self, random: Random, path: Path) -> None:
         """Other values, with the hash that fits them."""
         try:
-            content = json.loads(path.read_bytes())["manifest"]
-        except (ValueError, KeyError, TypeError):
-            return
-        _write_manifest(path, text(spoilt(random, tree(content), random.choice([1, 1, 2, 3]))))
+            content = tree(json.loads(path.read_bytes())["manifest"])
+            _write_manifest(path, text(spoilt(random, content, random.choice([1, 1, 2, 3]))))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return  # what the change before this one made can no longer be read
 
     def _other_columns(self, random: Random, path: Path) -> None:
         """A data file with the rows of another frame."""
@@ -150,7 +150,7 @@ class Snapshots:
             listed = [*content["files"], *([content["index"]] if content.get("index") else [])]
             name = path.relative_to(manifest.parent).as_posix()
             entry = next(file for file in listed if file["path"] == name)
-        except (ValueError, KeyError, TypeError, StopIteration, AttributeError):
+        except (ValueError, KeyError, TypeError, StopIteration, AttributeError, RecursionError):
             return
         data = path.read_bytes()
         entry["bytes"], entry["sha256"] = len(data), hashlib.sha256(data).hexdigest()

@@ -7,16 +7,19 @@ import json
 import os
 import shutil
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
 from toolkit.snapshots.folder import Folder
@@ -259,3 +262,31 @@ def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
         with pytest.raises(SnapshotError) as caught:
             read_snapshot(path)
         assert type(caught.value) is SnapshotError
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"a": [1, 2]}).select([]),
+        pa.table({"labels": [{"a": 1}], "body_base64": [True]}),
+        pa.table({"dlq_id": [[1]], "labels": [["x"]], "response_body": [1.5], "extra": [b"x"]}),
+    ],
+)
+def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
+    """Whoever edits a file and its hash gets the rows there are, or an error that says what is damaged."""
+    folder = tmp_path / "snapshot"
+    tk.write_snapshot(pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), folder)
+    (path,) = folder.glob("part-*")
+    pq.write_table(table, path)
+    listed = json.loads((folder / "_manifest.json").read_text())["manifest"]
+    data = path.read_bytes()
+    entry: dict[str, Any] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
+    entry["rows"] = pq.read_metadata(path).num_rows  # none where there are no columns
+    for version in (1, listed["schema_version"]):
+        listed |= {"files": [listed["files"][0] | entry], "schema_version": version}
+        body = json.dumps(listed)
+        digest = hashlib.sha256(body.encode()).hexdigest()
+        (folder / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}')
+        for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
+            with suppress(SnapshotDamagedError):
+                read(folder)

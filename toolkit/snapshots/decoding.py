@@ -83,7 +83,7 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         rows = max(1, group.num_rows)
         columns = [group.column(place) for place in range(group.num_columns)]
         texts = [column for column in columns if column.physical_type == "BYTE_ARRAY"]
-        width: float = max(self._fixed, sum(map(_least, columns)) / rows)
+        width: float = max(1.0, self._fixed, sum(map(_least, columns)) / rows)  # 1: there may be no columns
         # each text as long as all of its column: enough for small groups, without reading any dictionary
         most: float = width + sum(
             column.total_uncompressed_size * column.num_values / rows for column in texts
@@ -108,7 +108,9 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         if not names:
             return 0
         again = pq.ParquetFile(self._file, metadata=self.metadata, read_dictionary=names)
-        row = next(again.iter_batches(1, row_groups=[number], columns=names))
+        row = next(again.iter_batches(1, row_groups=[number], columns=names), None)
+        if row is None:
+            return 0
         found = (column.dictionary for column in row.columns if pa.types.is_dictionary(column.type))
         return sum(pc.max(pc.binary_length(texts)).as_py() or 0 for texts in found)
 

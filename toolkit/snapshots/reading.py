@@ -318,7 +318,7 @@ def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
                     raise missing(folder, error) from None
             except ToolkitError:
                 raise
-            except (*UNFIT, KeyError, AttributeError) as error:
+            except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
                 # whoever edits a file and lists it again can put anything into it
                 raise SnapshotDamagedError(
                     f"reading the snapshot {folder}",
