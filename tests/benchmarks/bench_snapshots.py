@@ -12,6 +12,7 @@ import json
 import tempfile
 import urllib.request
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from listings import DAY, END, TOKEN, listing
@@ -20,9 +21,11 @@ from replay import Listing, Parts, Respond, replaying
 
 import toolkit as tk
 from toolkit.demo.history import wire_entries
+from toolkit.loading.failures import open_failures
 from toolkit.snapshots.damage import damages
 from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import read_manifest
+from toolkit.snapshots.syncing import sync_load
 
 SYNCS = 365
 A_DAY = 40
@@ -110,7 +113,9 @@ def year(days: int, rounds: int) -> None:
         for day in range(days):
             with urllib.request.urlopen(f"{server.url}/day?n={day}", timeout=30):  # noqa: S310 - our own address
                 pass
-            tk.sync_failures(service, path, progress=False)
+            now = datetime.fromtimestamp((END + day * DAY) / 1000, UTC)
+            # by the clock of that day, so that there is a file for each
+            sync_load(open_failures(service, progress=False), Folder(path), clock=lambda now=now: now)
         files = [file for file in Path(path).rglob("*") if file.is_file()]
         print(f"after {days} syncs of {A_DAY} new entries each: {len(files)} files, {rounds} rounds")
         medians = in_turns(

@@ -172,15 +172,22 @@ class Folder:
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""
         found: dict[str, FileState] = {}
-        for name in names:
-            with suppress(FileNotFoundError):
+        with self._inside([]) as inside:
+            for name in names:
                 try:
-                    with self.open(name) as file:
-                        state = os.fstat(file.fileno())
-                except SnapshotDamagedError as error:
-                    found[name] = FileState(0, 0, error.got or "no file")
-                else:
-                    found[name] = FileState(state.st_size, max(state.st_mtime_ns, state.st_ctime_ns))
+                    if isinstance(inside, int):
+                        state = os.stat(name, dir_fd=inside, follow_symlinks=False)
+                    else:
+                        state = (inside / name).lstat()
+                except FileNotFoundError:
+                    continue
+                except NotADirectoryError:
+                    found[name] = FileState(0, 0, "in what is no folder")
+                    continue
+                regular = stat.S_ISREG(state.st_mode)
+                problem = "" if regular else "a link" if stat.S_ISLNK(state.st_mode) else "no regular file"
+                changed = max(state.st_mtime_ns, state.st_ctime_ns)
+                found[name] = FileState(state.st_size if regular else 0, changed, problem)
         return found
 
     def copy(self, old: str, new: str) -> None:
