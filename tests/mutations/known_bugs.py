@@ -468,7 +468,7 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "entries are recognised whatever is masked by now",
         "redaction.py",
-        "parts = (purpose.encode(), *sorted(self._needles))",
+        "parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))",
         "parts = (purpose.encode(),)",
         _RECOGNITION,
     ),

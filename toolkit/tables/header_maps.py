@@ -197,8 +197,9 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     missing = np.zeros(len(raws), bool)
     for kind, gap in enumerate(distinct):
         # what lies between the ends of two rows in a gap is a row without any text: null, or empty
-        for place, between in enumerate(gap.split(_ROW)[1:-1]):
-            missing[row[kinds == kind] - gap.count(_ROW) + 1 + place] = b"null" in between
+        between = gap.split(_ROW)[1:-1]
+        for place, text in enumerate(between):
+            missing[row[kinds == kind] - len(between) + place] = b"null" in text
     inner = slice(1, -2)  # without the texts of the fences; the text behind gap 1 is piece 4
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
