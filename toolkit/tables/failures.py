@@ -273,7 +273,8 @@ class FailureDecoder:
             columns[f"{column}_base64"] = pa.array(coded, pa.string())
         columns["labels"] = _labels(wires["labels"], wires["label"], self._redactor)
         unknown = {wire: raws for wire, raws in wires.items() if wire not in KNOWN}
-        columns["extra"] = unknown_json(unknown, self._redactor, rows=len(wires["dlqId"]))
+        # as JSON, too: a token of digits may stand in a number
+        columns["extra"] = masker.own_json(unknown_json(unknown, self._redactor, rows=len(wires["dlqId"])))
         return columns
 
     def _named(self, names: pa.Array) -> pa.Array:
