@@ -102,7 +102,9 @@ class FailureRows:
         self._ends: list[int] | None = None  # where each row's text ends; None until it was put together
         self._lock = threading.Lock()
         self._places: dict[str, int] | None = None
-        addresses = frame["workflow_url"].dropna().unique() if "workflow_url" in frame.columns else ()
+        addresses = (
+            frame["workflow_url"].dropna().astype("str").unique() if "workflow_url" in frame.columns else ()
+        )
         self._shared = shared_start(map(str, addresses))
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
         preparing = threading.Timer(_SOON, self._prepared)
@@ -160,7 +162,7 @@ class FailureRows:
         return [self._shown(name, value) for value in rows[name].tolist()]
 
     def _shown(self, name: str, value: Any) -> str:
-        if value is None or value is pd.NA or value is pd.NaT or value != value:  # noqa: PLR0124 - NaN
+        if pd.api.types.is_scalar(value) and pd.isna(value):
             return ""
         if isinstance(value, pd.Timestamp):
             return f"{value:%Y-%m-%d %H:%M:%S}"

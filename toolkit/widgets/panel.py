@@ -306,9 +306,10 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
     """
     if not len(frame):
         return ""
-    names = [name for name in _PLAIN if name in frame.columns] or list(frame.columns[:_COLUMNS])
-    head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
-    rows = frame[names].head(_ROWS).itertuples(index=False, name=None)
+    plain = [name for name in _PLAIN if name in frame.columns]
+    chosen = frame[plain] if plain else frame.iloc[:, :_COLUMNS]
+    head = "".join(f"<th>{escape_html(name)}</th>" for name in chosen.columns)
+    rows = chosen.head(_ROWS).itertuples(index=False, name=None)
     body = "".join(
         f"<tr>{''.join(f'<td>{escape_html(shown(value, redactor))}</td>' for value in row)}</tr>"
         for row in rows
