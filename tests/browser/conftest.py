@@ -164,6 +164,7 @@ class Notebook:
     def picture(self, part: Locator, name: str) -> None:
         """Keep a picture of a part of the page, where the variable PICTURES names a folder for them."""
         if folder := os.environ.get("PICTURES"):
+            self.page.evaluate("getSelection().removeAllRanges()")  # what a drag or Ctrl+A of a test has left
             part.screenshot(path=Path(folder) / f"{name}.png")
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import matplotlib as mpl
 import pytest
@@ -13,6 +14,7 @@ from matplotlib.figure import Figure
 
 from toolkit.errors import InputError
 from toolkit.plots.style import THEMES
+from toolkit.plots.texts import drawable, width
 
 PIECES = [
     "$\\frac{1}{0}$", "$", "$x$ and $y", "_hidden", "a" * 500, "\u202egnp.exe", "fire \U0001f525", "日本語",
@@ -113,3 +115,38 @@ def test_hostile_texts_are_drawn_as_text(plot):
 def test_there_are_a_hundred_payloads():
     """The list is as long as it is said to be."""
     assert len(set(PAYLOADS)) >= 100
+
+
+LONG = {
+    "Chinese": "".join(chr(0x4E00 + 37 * number) for number in range(200)),
+    "Arabic": "مرحبا بالعالم هذا نص طويل جدا " * 8,
+    "emoji": "\U0001f525\U0001f468\u200d\U0001f469\u200d\U0001f467" * 30,
+    "marks": "z" + "\u0301\u0316\u0489" * 60,
+    "wide": "W\u01c4" * 100,
+    "controls": "\u202e\x00中" * 40,
+}
+
+
+@pytest.mark.parametrize("size", [(3, 2), (9, 3.6)])
+def test_long_labels_of_any_script_leave_the_axes_their_size(plot, size):
+    """Seven long names in letters that are wide, missing or stacked: laid out without a warning."""
+    for text in LONG.values():
+        names = [f"{text}{number}" if number % 2 else f"{number}{text}" for number in range(7)]
+        ax = plot.draw(40, texts=names, ax=axes(*size))
+        ax.figure.draw_without_rendering()  # constrained layout warns where nothing is left for the Axes
+        assert ax.get_position().width > 0.3
+        assert ax.get_position().height > 0.25
+        right, legend = size[0] * ax.figure.dpi, ax.get_legend()
+        for label in (*ax.get_yticklabels(), *ax.texts, *(legend.get_texts() if legend else ())):
+            box = label.get_window_extent()
+            assert -20 < box.x0 <= box.x1 < right + 20, label.get_text()
+
+
+def test_what_is_written_out_is_whole():
+    """However short a text becomes, no escape is cut in half, and the width is kept to."""
+    text = "中文W\u202eé" * 30
+    for longest in range(1, 60):
+        shown = drawable(text, longest=longest)
+        rest = re.sub(r"\\u[0-9a-f]{4}", "", shown)
+        assert not {"\\", "u"} & {*rest}
+        assert width(shown) <= max(longest, 1.5)

@@ -93,4 +93,4 @@ def test_texts_are_made_drawable():
     assert drawable("\U0001f525") == "\\U0001f525"
     assert drawable("a\n\t b") == "a b"
     assert drawable("") == "(empty)"
-    assert drawable("x" * 30 + "END", longest=11) == "xxxxx…xxEND"
+    assert drawable("x" * 30 + "END", longest=11) == "xxxx…xxEND"  # the dots are wider than an x

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import math
 import re
-import textwrap
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
+from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from toolkit.analysis.wording import short_number, shorten
+from toolkit.analysis.wording import short_number
 from toolkit.plots.style import FONT, Theme
-from toolkit.plots.texts import as_written, drawable, without_prefix
+from toolkit.plots.texts import COLUMN, as_written, drawable, width, without_prefix, wrapped
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
@@ -33,7 +33,6 @@ _TICK_STEPS: Final = tuple(
     )
 )
 _TICK_WIDTH: Final = 0.75  # inches that a tick label and the gap beside it take
-CHARACTER: Final = 0.085  # inches, of a text of 9 points
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
 _WIDE: Final = 4.6  # inches from which a legend has room beside the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
@@ -53,7 +52,7 @@ def inches_high(ax: Axes) -> float:
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
     """A title, and what all names begin with, above the Axes and so many inches of other things."""
-    room = max(16, int(inches(ax) / CHARACTER))
+    room = max(16, int(inches(ax) / COLUMN))
     height = above * 72 + 5
     small = inches_high(ax) < _LOW
     if prefix and not small and not prefix.endswith("://"):  # a scheme alone tells nothing
@@ -66,11 +65,9 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
     if title:
         size = 9 if small else 11
         fits = max(14, room * 9 // size)
-        lines = (
-            [shorten(drawable(re.split("[,:]", title)[0]), fits)]
-            if small
-            else textwrap.wrap(drawable(title, longest=120), fits)
-        )
+        lines = wrapped(drawable(re.split("[,:]", title)[0] if small else title, longest=120), fits)
+        if small and len(lines) > 1:
+            lines = [f"{lines[0]}…"]
         ax.set_title(
             "\n".join(lines), loc="left", y=1.0, pad=height, color=theme.ink, fontsize=size, parse_math=False
         )
@@ -79,11 +76,17 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
     """A legend beside the Axes where they are wide, above them where not; the inches it takes of each.
 
+    Above low Axes it names as many as leave them half of their height, and says how many more there are.
     Handles are given: a label that matplotlib finds by itself vanishes when it begins with "_".
     """
-    width = max(map(len, names)) * CHARACTER + 0.45
+    taken = max(map(width, names)) * COLUMN + 0.45
     beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
-    columns = 1 if beside else max(1, min(4, int(inches(ax) / width)))
+    columns = 1 if beside else max(1, min(4, int(inches(ax) / taken)))
+    rows = max(1, int(inches_high(ax) * _SHARE_OF_NAMES / _LINE))
+    if not beside and len(names) > rows * columns:
+        kept = rows * columns - 1
+        names = [*names[:kept], f"… {len(names) - kept} more"]
+        handles = [*handles[:kept], Patch(visible=False)]
     drawn = ax.legend(
         handles, names, loc="upper left" if beside else "lower left", ncols=columns, frameon=False,
         bbox_to_anchor=(1.0, 1.0) if beside else (0.0, 1.0), prop={"family": FONT, "size": 9},
@@ -92,7 +95,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
         shadow=False, fancybox=False, mode=None, alignment="left",
     )  # fmt: skip
     as_written(drawn.get_texts())
-    return (width, 0.0) if beside else (0.0, -(-len(names) // columns) * _LINE + 0.06)
+    return (taken, 0.0) if beside else (0.0, -(-len(names) // columns) * _LINE + 0.06)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
@@ -157,9 +160,9 @@ def number_axis(ax: Axes, axis: Axis) -> None:
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
-def whole_axis(ax: Axes, width: float) -> None:
+def whole_axis(ax: Axes, apart: float) -> None:
     """A horizontal axis of whole numbers, each at least so many inches from the next."""
-    nbins = max(1, int(inches(ax) / width))
+    nbins = max(1, int(inches(ax) / apart))
     ax.xaxis.set_major_locator(MaxNLocator(nbins=nbins, integer=True, min_n_ticks=1))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.0f}"))
 
@@ -167,8 +170,8 @@ def whole_axis(ax: Axes, width: float) -> None:
 def label_axis(axis: Axis, label: str, theme: Theme) -> None:
     """The label of an axis, taken literally, on as many lines as it needs."""
     length = inches(axis.axes) if axis is axis.axes.xaxis else inches_high(axis.axes)
-    room = max(16, int(length / CHARACTER * 1.1))
-    lines = [part for line in label.split("\n") for part in textwrap.wrap(line, room)]
+    room = max(16, int(length / COLUMN * 1.1))
+    lines = [part for line in label.split("\n") for part in wrapped(line, room)]
     axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
 
 
@@ -184,7 +187,7 @@ def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes:
     """
     names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
-    room = int(inches(ax) * _SHARE_OF_NAMES / CHARACTER) - max(map(len, behind), default=0)
+    room = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)
     texts = [
         f"{drawable(name, longest=max(8, min(40, room)))}{note}"
         for name, note in zip(names, behind, strict=True)

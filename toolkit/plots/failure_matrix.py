@@ -8,10 +8,10 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.matrix import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, fitting_numbers
 from toolkit.arguments import whole
-from toolkit.plots.axis import CHARACTER, heading, inches, label_axis, name_rows, rows_that_fit
+from toolkit.plots.axis import heading, inches, label_axis, name_rows, rows_that_fit
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import Theme, ThemeName, drawing, theme_named
-from toolkit.plots.texts import as_written, drawable, say
+from toolkit.plots.texts import COLUMN, as_written, drawable, say
 
 _COLUMN = 0.6  # inches that a column's name takes at least
 
@@ -84,8 +84,8 @@ def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str, tit
 
 def _name_columns(ax: Axes, found: CountMatrix) -> None:
     room = inches(ax) / len(found.columns)
-    names = [drawable(name, longest=max(5, int(room / CHARACTER) - 1)) for name in found.columns]
-    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(room / CHARACTER))
+    names = [drawable(name, longest=max(5, int(room / COLUMN) - 1)) for name in found.columns]
+    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(room / COLUMN))
     texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
     ax.set_xticks(range(len(texts)), texts)
     as_written(ax.get_xticklabels())

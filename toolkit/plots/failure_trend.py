@@ -16,7 +16,6 @@ from toolkit.analysis.trend import FailureTrend, failure_trend, readable_top
 from toolkit.analysis.wording import counted, moment, span
 from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (
-    CHARACTER,
     DAY,
     count_axis,
     cut,
@@ -31,7 +30,7 @@ from toolkit.plots.axis import (
 )
 from toolkit.plots.heat import draw_cells
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
-from toolkit.plots.texts import drawable, say, without_prefix
+from toolkit.plots.texts import COLUMN, drawable, say, without_prefix
 
 _NARROW: Final = 4.6  # inches up to which a legend stands above the Axes
 
@@ -146,7 +145,7 @@ def _stack(
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
-        longest = max(12, min(32, int(inches(ax) * 0.32 / CHARACTER) - 6))
+        longest = max(12, min(32, int(inches(ax) * 0.32 / COLUMN) - 6))
         totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
         texts = [
             f"{drawable(name, longest=longest)}  {total}" for name, total in zip(names, totals, strict=True)

@@ -12,8 +12,9 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.trend import readable_top
 from toolkit.analysis.wording import fitting_numbers, short_number
-from toolkit.plots.axis import CHARACTER, inches, inches_high
+from toolkit.plots.axis import inches, inches_high
 from toolkit.plots.style import FONT, Theme
+from toolkit.plots.texts import COLUMN
 
 _HIGH: Final = 0.15  # inches a number needs upwards
 _MANY: Final = 5  # the colour of the theme's from which on texts are those for many
@@ -60,7 +61,7 @@ def draw_cells(
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    room = int(inches(ax) / columns / (CHARACTER * 0.9)) - 1
+    room = int(inches(ax) / columns / (COLUMN * 0.9)) - 1
     written = fitting_numbers(counts.ravel().tolist(), room)
     if max(map(len, written), default=0) > room or inches_high(ax) / rows < _HIGH:
         return _key(ax, bounds, shown, theme)

@@ -9,9 +9,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from toolkit.plots.axis import CHARACTER, inches, inches_high
+from toolkit.plots.axis import inches, inches_high
 from toolkit.plots.style import Theme
-from toolkit.plots.texts import drawable
+from toolkit.plots.texts import COLUMN, drawable
 
 DASHES: Final = (
     "-", (0, (3.7, 1.6)), (0, (6.4, 1.6, 1, 1.6)), (0, (1, 1.65)),
@@ -35,7 +35,7 @@ def name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: The
     names : sequence of str
     theme : Theme
     """
-    longest = max(12, min(32, int(inches(ax) * 0.34 / CHARACTER)))
+    longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
     low, high = ax.get_ylim()
     gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
     for number, place in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):

@@ -10,9 +10,9 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.rankings import score_moves
 from toolkit.arguments import texts as checked_texts
 from toolkit.arguments import wrong
-from toolkit.plots.axis import heading, label_axis, legend, number_axis
+from toolkit.plots.axis import heading, inches, label_axis, legend, number_axis
 from toolkit.plots.style import ThemeName, drawing, theme_named
-from toolkit.plots.texts import drawable, say
+from toolkit.plots.texts import COLUMN, drawable, say
 
 
 def plot_score_comparison(
@@ -66,8 +66,10 @@ def plot_score_comparison(
     x, y = (
         moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
     )
-    first, second = (drawable(name, longest=24) for name in called)
     with drawing(ax, colours) as axes:
+        # the legend names them behind a mark and a count
+        room = max(6.0, min(24.0, inches(axes) / COLUMN - 15))
+        first, second = (drawable(name, longest=room) for name in called)
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both
         title = f"Scores: {first} and {second}"

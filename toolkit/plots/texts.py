@@ -1,40 +1,133 @@
-"""Text from data, made fit to be drawn: never maths, never invisible, never wider than the plot."""
+r"""Text from data, made fit to be drawn: never maths, never invisible, never wider than the plot.
+
+Widths are counted in columns: what an ordinary character of our font takes, and the unit in which room is
+measured. A wide one takes more, a combining mark none, one that is written out (``\u4e2d``) six.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
+from functools import cache
 from os.path import commonprefix
 from typing import Final
 
 from matplotlib.axes import Axes
 from matplotlib.font_manager import FontProperties, findfont, get_font
+from matplotlib.ft2font import LoadFlags
 from matplotlib.text import Text
 
 from toolkit.plots.style import FONT, Theme
 from toolkit.redaction import visible
 
+COLUMN: Final = 0.085
+"""Inches that a column of a text of 9 points takes."""
+
 _LONGEST: Final = 48
+_READ: Final = 4_000  # characters that are looked at
+_MARKS: Final = 2  # that may stand on one character: more would reach into the lines around it
+_EM: Final = COLUMN * 72 / 9  # of a column
+_PIECE: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 
-def drawable(value: object, *, longest: int = _LONGEST) -> str:
+def drawable(value: object, *, longest: float = _LONGEST) -> str:
     r"""A text from data as it can be drawn in our font, on one line.
 
     Long ones lose their middle, because URLs differ at both ends. Controls and characters that the font
-    does not have are written out. Draw it with ``parse_math=False`` (`as_written`), else ``$`` makes it
-    maths.
+    does not have are written out, whole or not at all. Draw it with ``parse_math=False`` (`as_written`), else
+    ``$`` makes it maths.
 
+    Parameters
+    ----------
+    value : object
+    longest : float
+        Columns.
+
+    Examples
+    --------
     >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
-    'https://exam…aaaaaaa/pay'
+    'https://exa…aaaaaaa/pay'
     >>> drawable("fire " + chr(0x1F525))
     'fire \\U0001f525'
+    >>> drawable(chr(0x65E5) * 9, longest=20)
+    '\\u65e5…\\u65e5\\u65e5'
     """
-    line = " ".join(visible(str(value)[:4_000]).split())
+    written, marks = "", 0
+    for character in str(value)[:_READ]:
+        marks = marks + 1 if columns(character) == 0 else 0
+        shown = visible(character)
+        if shown != character or character.isspace():
+            written += " " if shown == character else shown
+        elif marks > _MARKS or columns(character) is None:
+            written += _escaped(character)
+        else:
+            written += character
+    return _shortened(_pieces(" ".join(written.split())), longest) or "(empty)"
+
+
+@cache
+def columns(character: str) -> float | None:
+    """How wide one character is drawn, at least 1 or else 0; None where the font does not have it."""
     font = get_font(findfont(FontProperties(family=FONT)))
-    text = "".join(
-        character if font.get_char_index(ord(character)) else _escaped(character)
-        for character in _shortened(line, longest)
-    )
-    return text or "(empty)"
+    if not font.get_char_index(ord(character)):
+        return None
+    advance: float = font.load_char(ord(character), flags=LoadFlags.NO_SCALE).horiAdvance
+    return max(1.0, advance / font.units_per_EM / _EM) if advance else 0.0
+
+
+def width(text: str) -> float:
+    """How wide a drawable text is, in columns."""
+    return sum(columns(character) or 0.0 for character in text)
+
+
+def wrapped(text: str, room: float) -> list[str]:
+    r"""A drawable text on lines of at most so many columns; long words are broken, but no character in them.
+
+    >>> print(*wrapped(r"what the \u4e2d\u6587\u5b57 says", 13), sep=" / ")
+    what the / \u4e2d\u6587 / \u5b57 says
+    """
+    lines = [""]
+    for word in re.findall(r"[^ ]+", text):
+        if width(f"{lines[-1]} {word}") <= room:
+            lines[-1] = f"{lines[-1]} {word}".lstrip()
+            continue
+        lines.append("")
+        for piece in _pieces(word):
+            if lines[-1] and width(lines[-1] + piece) > room:
+                lines.append("")
+            lines[-1] += piece
+    return [line for line in lines if line]
+
+
+def _pieces(text: str) -> list[str]:
+    """What must not be parted: characters with the marks on them, and those that are written out."""
+    pieces: list[str] = []
+    for piece in _PIECE.findall(text):
+        if pieces and columns(piece[0]) == 0:
+            pieces[-1] += piece
+        else:
+            pieces.append(piece)
+    return pieces
+
+
+def _shortened(pieces: list[str], longest: float) -> str:
+    widths = [width(piece) for piece in pieces]
+    if sum(widths) <= longest:
+        return "".join(pieces)
+    room = longest - width("…")
+    head = _fitting(widths, room / 2)
+    tail = _fitting(widths[::-1], room - sum(widths[:head]))
+    head = _fitting(widths, room - sum(widths[len(widths) - tail :]))
+    return f"{''.join(pieces[:head])}…{''.join(pieces[len(pieces) - tail :])}"
+
+
+def _fitting(widths: Sequence[float], room: float) -> int:
+    """How many of the first pieces have room."""
+    number, taken = 0, 0.0
+    while number < len(widths) and taken + widths[number] <= room:
+        taken += widths[number]
+        number += 1
+    return number
 
 
 def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
@@ -49,13 +142,6 @@ def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
     prefix = commonprefix(sorted(addresses))  # noqa: RUF071 - cut at a slash below
     prefix = prefix[: prefix.rfind("/") + 1]
     return [(name.removeprefix(prefix) or "/") if name in addresses else name for name in names], prefix
-
-
-def _shortened(line: str, longest: int) -> str:
-    if len(line) <= longest:
-        return line
-    head = longest // 2
-    return f"{line[:head]}…{line[len(line) - (longest - head - 1) :]}"
 
 
 def _escaped(character: str) -> str:

@@ -168,12 +168,12 @@ class FailureRows:
             return f"{value:%Y-%m-%d %H:%M:%S}"
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
-            return STATES.get(text, shorten(visible(text), _LONGEST))
+            return STATES.get(text, visible(shorten(text, _LONGEST)))
         if name == "workflow_url":
             text = text.removeprefix(self._shared)
         if name == "error":  # where a package is named first, the exception's own name would be cut off
             text = _MODULES.sub("", text)
-        return shorten(visible(text), _LONGEST)
+        return visible(shorten(text, _LONGEST))
 
     def _ranked(self, name: str) -> NDArray[np.int64]:
         """The rank of each row's value in a column, -1 where there is none."""
