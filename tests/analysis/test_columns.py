@@ -6,9 +6,11 @@ from datetime import UTC, date, datetime
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import toolkit as tk
+from toolkit.analysis import norm_bins
 from toolkit.errors import InputError
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
@@ -33,6 +35,8 @@ FRAME = pd.DataFrame(
         lambda column: column.dt.tz_localize(None),
         lambda column: column.dt.tz_convert("Asia/Tokyo"),
         lambda column: column.astype("datetime64[ns, UTC]"),
+        lambda column: column.astype(pd.ArrowDtype(pa.timestamp("ns", "Europe/Berlin"))),
+        lambda column: column.dt.tz_localize(None).astype(pd.ArrowDtype(pa.timestamp("ms"))),
     ],
 )
 def test_times_are_the_same_in_any_zone_and_without_one(convert):
@@ -71,6 +75,12 @@ def test_values_of_another_kind_are_an_error_that_names_the_column(column, value
     other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
         tk.count_errors(other)
+
+
+def test_vectors_that_are_not_finite_are_left_out_of_the_norms():
+    """A length is only that of numbers; what is left out is counted."""
+    found = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [np.nan, 1.0], [np.inf, 1.0], None]}))
+    assert (found.counts.sum(), found.left_out) == (1, 3)
 
 
 def test_two_columns_of_one_name_are_an_error():

@@ -345,6 +345,18 @@ def test_a_secret_at_the_cut_is_masked_whole():
         assert "abcdef01" not in coloured(text, REDACT)
 
 
+def test_odd_ids_and_times_of_a_frame_are_shown(failures):
+    """An id that is a list, and times that are millennia apart: a frame may come from anywhere."""
+    odd = failures.head(2).assign(
+        dlq_id=[["a"], "b"],
+        created_at=pd.Series(pd.to_datetime(["1500-01-01", "9999-12-31"], utc=True).as_unit("ms")),
+    )
+    browser = FailureBrowser(odd)
+    for found in ("['a']", "b"):
+        browser.show_failure(found)
+        assert "UTC" in browser.detail.value
+
+
 def test_what_is_missing_is_said(make):
     """A row of nothing but an id has a detail; bytes that are no text are shown in hexadecimal."""
     markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value

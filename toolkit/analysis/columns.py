@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import narwhals as nw
+import pandas as pd
 import pyarrow as pa
 from narwhals.typing import IntoFrame
 
@@ -98,10 +99,24 @@ def select(
             expected=f"also {', '.join(map(str, missing))}",
             next_step="Use a frame made by a loader.",
         )
-    lazy = lazy.select(names)
+    lazy = _alike(lazy.select(names))
+    schema = lazy.collect_schema()
     read = [_read(lazy, column, schema[column], doing, name) for column in names if column in _KINDS]
     changed = [expression for expression in read if expression is not None]
     return lazy.with_columns(*changed) if changed else lazy
+
+
+def _alike(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """A pandas frame with all its times in pandas' own type: a column cannot have those and Arrow's."""
+    if not lazy.implementation.is_pandas():
+        return lazy
+    frame: pd.DataFrame = lazy.collect().to_native()
+    arrow = {
+        name: f"datetime64[ns{', UTC' * (dtype.pyarrow_dtype.tz is not None)}]"
+        for name, dtype in frame.dtypes.items()
+        if isinstance(dtype, pd.ArrowDtype) and pa.types.is_timestamp(dtype.pyarrow_dtype)
+    }
+    return nw.from_native(frame.astype(arrow)).lazy() if arrow else lazy
 
 
 def _read(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:

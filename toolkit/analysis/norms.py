@@ -91,6 +91,7 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
             [np.zeros(0), *(_squares(there.slice(start, _ROWS)) for start in range(0, len(there), _ROWS))]
         )
     )
+    lengths = lengths[np.isfinite(lengths)]
     if not len(lengths):
         edges, counts = np.zeros(0), np.zeros(0, dtype=np.int64)
     else:
@@ -102,7 +103,7 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
         edges=edges,
         counts=counts.astype(np.int64),
         zero=int((lengths == 0).sum()),
-        left_out=len(column) - len(there),
+        left_out=len(column) - len(lengths),
     )
 
 

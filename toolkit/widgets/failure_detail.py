@@ -113,11 +113,12 @@ def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
     return _list([*pairs, ("Failure function", escape_html(_state(row, redactor)))])
 
 
-def _moment(value: Any) -> pd.Timestamp | None:
+def _moment(value: Any) -> datetime | None:
     """A time in UTC, which one without a zone is in; None where there is none."""
     found = value if isinstance(value, datetime | str) else None
     when = pd.NaT if found is None else pd.to_datetime(found, utc=True, errors="coerce")
-    return when if isinstance(when, pd.Timestamp) else None
+    # Python's own, as pandas has no difference of times that are centuries apart
+    return when.to_pydatetime(warn=False) if isinstance(when, pd.Timestamp) else None
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:

@@ -139,7 +139,7 @@ class FailureRows:
     def places_of(self, ids: Sequence[str]) -> list[int]:
         """The rows of these ids, those that are there, in the order of the ids."""
         if self._places is None:
-            self._places = {found: place for place, found in enumerate(self.frame["dlq_id"].tolist())}
+            self._places = {str(found): place for place, found in enumerate(self.frame["dlq_id"].tolist())}
         known = self._places
         return [known[found] for found in ids if found in known]
 
