@@ -22,6 +22,7 @@ from toolkit import own_tokens
 from toolkit.errors import SettingsError, ToolkitError
 from toolkit.redaction import Redactor, Secret, escape_attribute, escape_html, masking_key, visible
 from toolkit.secret_patterns import SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.secret_spans import text_spans
 
 CANARY = "Zq7canary9XtR4vLm2"
 KEY = b"the key of these tests"
@@ -324,7 +325,7 @@ def test_urls_without_secrets_are_not_changed(url):
 def test_text_that_is_not_suspicious_is_not_changed(text):
     """The cheap test that decoders use misses nothing: without a match, the masker does nothing."""
     if not re.search(SUSPICIOUS, text):
-        assert REDACT.text(text) == text
+        assert not text_spans(text)
     if not re.search(SUSPICIOUS_URL, text):
         assert REDACT.url(text) == text
 

@@ -48,7 +48,7 @@ class _Revealing(Protocol):
 class _Forms:
     """What a set of tokens looks like; it has no `__dict__`, as vars() would show them."""
 
-    __slots__ = ("_pattern", "exact", "folded", "likely")
+    __slots__ = ("_escape", "_pattern", "exact", "folded", "likely")
 
     def __init__(self, tokens: Iterable[str]) -> None:
         # a token that is no Unicode is refused later; until then errors are made that must not show it
@@ -67,12 +67,15 @@ class _Forms:
         )
         escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
         self.likely = re.compile(f"(?i:{either})|{one}|{escape}" if one else f"(?i:{either})|{escape}")
+        self._escape = re.compile(escape)
 
     def spans(self, text: str, *, cut: bool = False) -> list[tuple[int, int]]:
         """Where tokens stand, in order, none overlapping another; with `cut`, also where one begins."""
+        if len(text) < SHORTEST:
+            return []
         plain = self._begun if cut else self._plain
         found = list(plain(text))
-        if any(character in text for character in _BEGINNINGS):
+        if self._escape.search(text):
             found += self._escaped(text, plain)
         return _merged(text, found) if found else found
 

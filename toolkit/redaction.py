@@ -28,10 +28,11 @@ import platformdirs
 
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import is_in, masked, watch
-from toolkit.secret_patterns import is_secret_name, normalise_header, secret_members
+from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_members
 from toolkit.secret_spans import Span, text_spans, url_spans
 from toolkit.spellings import MASK, MASKED, View
 
+_SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 DISPLAYED_HEADERS: Final = frozenset(
     {
         "accept",
@@ -171,7 +172,8 @@ class Redactor:
 
     def text(self, text: str) -> str:
         """The text with everything masked that looks like a secret, our own tokens first."""
-        return self._masked(self.own(text), text_spans)
+        text = self.own(text)
+        return self._masked(text, text_spans) if _SUSPICIOUS.search(text) else text
 
     def code(self, code: str) -> str:
         """Python code that `repr` made of values, with what looks like a secret in its texts masked.

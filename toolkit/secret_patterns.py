@@ -32,7 +32,7 @@ _CLEAR_NAMES: Final = re.compile(
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
-_WORDS: Final = (
+WORDS: Final = (
     *("auth", "token", "secret", "passw", "passcode", "passphrase", "pwd", "credential", "cookie", "session"),
     *("signature", "key", "jwt", "otp", "csrf", "xsrf", "bearer", "private", "hmac", "sessid", "mnemonic"),
     *(
@@ -52,7 +52,7 @@ _WORDS: Final = (
     ),
     *("dsn", "assertion", "code="),
 )
-_WORD: Final = re.compile("|".join(_WORDS))
+_WORD: Final = re.compile("|".join(WORDS))
 
 
 class _Pattern(NamedTuple):

@@ -12,13 +12,14 @@ from typing import Final
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from toolkit.client.members import read
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import SUSPICIOUS, is_secret_name
-from toolkit.tables.masking import holding_own
+from toolkit.secret_patterns import LIKELY, SUSPICIOUS, WORDS, is_secret_name
+from toolkit.tables.masking import holding_own, plain_escapes_read
 from toolkit.tables.text import masked_json
 
 # Text that JSON writes as it stands, and numbers whose digits Python would write again.
@@ -26,7 +27,10 @@ _PLAIN: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
 ABSENT: Final = msgspec.Raw(b"")
 """Stands where a row has a field not: no JSON is empty."""
 
-_LIKELY: Final = SUSPICIOUS.replace("|^/", '|^"/')
+_SUSPICIOUS: Final = SUSPICIOUS.replace("|^/", '|^"/')
+# also what may be masked for a name around it, however the name goes on
+_LIKELY: Final = f'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})'
+_FEW: Final = 32  # values for which the closer test costs more than it saves
 
 
 def unknown_json(
@@ -83,21 +87,28 @@ def _members(name: str, column: pa.Array, redactor: Redactor | None) -> pa.Array
     """The column's values as members of an object, a comma and the name before each; null stays null."""
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
-    plain = pc.match_substring_regex(distinct, _PLAIN)
-    if redactor is not None:
-        if is_secret_name(name):
-            plain = pc.equal(distinct, None).fill_null(False)
-        else:
-            likely = pc.match_substring_regex(distinct, _LIKELY).to_numpy(zero_copy_only=False)
-            likely[holding_own(distinct)] = True
-            plain = pc.and_not(plain, pa.array(likely))
-    odd = pc.invert(plain)
-    if odd.true_count:
-        values = map(read, distinct.filter(odd).to_pylist())
-        written = [_value(name, value, redactor) for value in values]
-        distinct = pc.replace_with_mask(distinct, odd, pa.array(written, pa.binary()))
+    hidden = np.full(len(distinct), redactor is not None)
+    if redactor is not None and not is_secret_name(name):
+        hidden = _likely_secret(distinct)
+    odd = hidden | ~pc.match_substring_regex(distinct, _PLAIN).to_numpy(zero_copy_only=False)
+    if odd.any():
+        values = map(read, distinct.filter(pa.array(odd)).to_pylist())
+        maskers = (redactor if one else None for one in hidden[odd])
+        written = [_value(name, value, masker) for value, masker in zip(values, maskers, strict=True)]
+        distinct = pc.replace_with_mask(distinct, pa.array(odd), pa.array(written, pa.binary()))
     named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
     return named.take(encoded.indices)
+
+
+def _likely_secret(distinct: pa.Array) -> npt.NDArray[np.bool_]:
+    """Which values may hold something to mask; none that does is left out."""
+    suspicious = pc.match_substring_regex(distinct, _SUSPICIOUS)
+    if suspicious.true_count > _FEW:
+        narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(suspicious)), _LIKELY)
+        suspicious = pc.replace_with_mask(suspicious, suspicious, narrowed)
+    likely: npt.NDArray[np.bool_] = np.array(suspicious)
+    likely[holding_own(distinct)] = True
+    return likely
 
 
 def _value(name: str, value: object, redactor: Redactor | None) -> bytes:
