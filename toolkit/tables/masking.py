@@ -89,9 +89,11 @@ class ColumnMasker:
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
+        pattern = likely()
         for place, field in enumerate(table.schema):
             # base64 that held one would be none any more: see `base64_text`
-            if pa.types.is_string(field.type) and not field.name.endswith("_base64"):
+            text = pa.types.is_string(field.type) and not field.name.endswith("_base64")
+            if pattern is not None and text and _matches_anywhere(table.column(place), pattern):
                 mask = self.own_json if field.name in _JSON else self.own
                 chunks = [mask(chunk) for chunk in table.column(place).chunks]
                 table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
@@ -159,17 +161,23 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     return pc.match_substring_regex(column, pattern.pattern)
 
 
-def _matches_anywhere(column: pa.Array, pattern: re.Pattern[str]) -> bool:
+def _matches_anywhere(column: pa.Array | pa.ChunkedArray, pattern: re.Pattern[str]) -> bool:
     """Whether all values, read as one text, have a match: looking at each costs more than at their text."""
     if len(column) < _FEW:
         return True
+    texts = map(_as_one_text, column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+    found = pc.match_substring_regex(pa.chunked_array(texts, pa.large_binary()), pattern.pattern)
+    return bool(pc.any(found).as_py())
+
+
+def _as_one_text(column: pa.Array) -> pa.Array:
+    """The bytes of all values, one behind the other, as a column of one value; nothing is copied."""
     _, offsets, data = column.buffers()
     if data is None:
-        return False
+        return pa.nulls(1, pa.large_binary())
     ends = np.frombuffer(offsets, np.int32, column.offset + len(column) + 1)
     around = ends[[column.offset, -1]].astype(np.int64)
-    whole = pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(around), data])
-    return bool(pc.match_substring_regex(whole, pattern.pattern)[0].as_py())
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(around), data])
 
 
 def plain_escapes_read(column: pa.Array) -> pa.Array:
