@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 CASES = {"frames": 120, "snapshots": 120, "services": 100, "arguments": 60}
 
 

@@ -20,6 +20,8 @@ import requests
 
 import toolkit as tk
 
+pytestmark = pytest.mark.slow
+
 KEYS = ("sig_current_" + "a" * 32, "sig_next_" + "b" * 32)
 MB = 1024 * 1024
 SOCKETS = 4000

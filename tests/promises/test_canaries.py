@@ -28,6 +28,8 @@ from tests.promises.conftest import Planted
 from toolkit.cli import main
 from toolkit.widgets.failure_detail import detail_markup
 
+pytestmark = pytest.mark.slow
+
 FRAMES = ("failures", "runs", "callbacks", "vectors", "namespaces", "hits")
 SINKS: dict[str, tuple[tuple[str, ...], Callable[[Planted, pd.DataFrame], str]]] = {}
 """From the name of a sink to what is given to it, and to the text that it makes of a frame."""

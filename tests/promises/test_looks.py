@@ -17,6 +17,8 @@ from toolkit.tables.frames import to_frame
 from toolkit.tables.runs import decode_runs
 from toolkit.widgets.failure_detail import detail_markup
 
+pytestmark = pytest.mark.slow
+
 REDACT = Redactor(key=b"k")
 IDS = {"failures": "dlqId", "runs": "workflowRunId", "callbacks": "sourceMessageId"}
 

@@ -20,6 +20,8 @@ from tests.promises.canaries import QUEUE_TOKEN, SIGNING_KEY, SPELLINGS, VECTOR_
 from toolkit.client.retry import RetryPolicy
 from toolkit.errors import ToolkitError
 
+pytestmark = pytest.mark.slow
+
 _APART = 12  # each place has another part of the spellings
 TOKENS = (QUEUE_TOKEN, VECTOR_TOKEN, SIGNING_KEY)
 CALLS: dict[str, Callable[[tk.Service, str], Any]] = {

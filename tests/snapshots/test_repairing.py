@@ -24,6 +24,8 @@ from toolkit.snapshots.folder import Folder
 from toolkit.snapshots.manifest import KEPT_RECEIPTS, MANIFEST
 from toolkit.snapshots.syncing import sync_load
 
+pytestmark = pytest.mark.slow
+
 Damage = Callable[[Path], object]
 
 

@@ -16,6 +16,8 @@ import pytest
 
 from toolkit.local.service import LocalService
 
+pytestmark = pytest.mark.slow
+
 Service = Any
 Server = Any
 

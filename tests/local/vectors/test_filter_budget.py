@@ -21,6 +21,8 @@ from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
+pytestmark = pytest.mark.slow
+
 TEXT = "ab" * 22_500
 FILTER = " OR ".join(f"text GLOB '*{'[ab]' * 220}{'c' * number}*'" for number in range(1, 61))
 QUERY = {"vector": [1.0, 0.0], "topK": 1, "filter": FILTER}

@@ -15,6 +15,8 @@ from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.object_store import open_folder
 from toolkit.snapshots.syncing import sync_load
 
+pytestmark = pytest.mark.slow
+
 Damage = Callable[[Any, str], object]
 
 
