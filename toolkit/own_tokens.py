@@ -65,8 +65,12 @@ class _Forms:
         after = "".join(
             re.escape(sign) for sign in "\"'/\\" if any(sign in form for form in (*folded, *exact))
         )
+        # what is no Unicode stands in no column
+        either, one = (
+            "|".join(map(re.escape, filter(_is_unicode, forms))) for forms in (self.folded, self.exact)
+        )
         escape = rf"%[2-7uU]|\\(?:[xX{after}]|[uU](?:00[2-7]|\{{))|&[#a-zA-Z]"
-        self.likely = re.compile(f"(?i:{either})|{one}|{escape}" if one else f"(?i:{either})|{escape}")
+        self.likely = re.compile("|".join(filter(None, (either and f"(?i:{either})", one, escape))))
         self._escape = re.compile(escape)
 
     def spans(self, text: str, *, cut: bool = False) -> list[tuple[int, int]]:
@@ -294,6 +298,10 @@ def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         else:
             found.append((first, end))
     return found
+
+
+def _is_unicode(text: str) -> bool:
+    return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def _base64_forms(raw: bytes) -> Iterator[str]:

@@ -291,6 +291,9 @@ def _labels(frame: pd.DataFrame) -> list[list[str]]:
 
 
 def _lower(column: pd.Series) -> pa.Array:
-    texts = pa.array(column, from_pandas=True)
+    try:
+        texts = pa.array(column, from_pandas=True)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        texts = pa.array(column.astype("str"), from_pandas=True)
     texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
     return pc.utf8_lower(texts.cast(pa.large_string()))

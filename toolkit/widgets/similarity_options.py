@@ -11,6 +11,7 @@ from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, VectorQuery, WeightingStrategy
 from toolkit.redaction import Redactor, visible
+from toolkit.spellings import MASK
 from toolkit.widgets.controls import Choices, Choosing, TextField, note
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.texts import whole_number
@@ -132,8 +133,9 @@ class Options:
         self.namespace.value = offered[0] if len(names) == 1 and offered else ""
 
     def _offer(self, names: Iterable[str]) -> list[str]:
-        """Offer these namespaces, but for those that would have to be masked; gives what is offered."""
-        found = sorted(name for name in names if name and self._redactor.text(name) == name)
+        """Offer these namespaces, without those that are masked or have to be; returns what is offered."""
+        shown = (name for name in names if name and not MASK.search(name))
+        found = sorted(name for name in shown if self._redactor.text(name) == name)
         self.namespace.suggest(found)
         return found
 

@@ -12,6 +12,7 @@ from toolkit.analysis.wording import shorten
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.spellings import MASK
 from toolkit.widgets.controls import Hear, TextField, note
 from toolkit.widgets.similarity_question import Question, vectors_of, vectors_typed, written
 from toolkit.widgets.texts import whole_number
@@ -59,7 +60,7 @@ class Source:
         ids = [] if frame is None else frame["id"].head(_OFFERED).astype(str).tolist()
         self.stored = TextField(
             "Stored id", self._stored_changed, hint="id of a vector",
-            suggestions=[name for name in ids if redactor.text(name) == name],
+            suggestions=[name for name in ids if not MASK.search(name) and redactor.text(name) == name],
         )  # fmt: skip
         self._fields = [self.text, self.vector, self.stored]
         self.row: TextField | None = None
