@@ -95,8 +95,11 @@ def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
     """Read a block with pysimdjson."""
     block = b"[" + b",".join(texts) + b"]"
     # an array within the array would be read as if its numbers stood in the outer one
-    if block.count(b"]") != len(texts) + 1:
-        raise ValueError("not flat")
+    end = 0
+    for text in texts:
+        end += 1 + len(text)
+        if block.find(b"]", end - len(text)) + 1 != end:
+            raise ValueError("not flat")
     try:
         # a parser each time: one that has failed keeps hold of what it failed at
         found: Any = Parser().parse(block)
