@@ -70,8 +70,7 @@ class ColumnMasker:
     def own(self, column: pa.Array) -> pa.Array:
         """A column of text with our own live tokens masked, and nothing else."""
         redactor = self._redactor
-        rows = holding_own(column)
-        if redactor is None or not len(rows):
+        if redactor is None or not len(rows := holding_own(column)):
             return column
         texts = column.take(pa.array(rows)).to_pylist()
         other = np.zeros(len(column), bool)
@@ -89,7 +88,7 @@ class ColumnMasker:
 
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
-        pattern = likely()
+        pattern = None if self._redactor is None else likely()
         for place, field in enumerate(table.schema):
             # base64 that held one would be none any more: see `base64_text`
             text = pa.types.is_string(field.type) and not field.name.endswith("_base64")
