@@ -37,8 +37,8 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "FailureReport", "FrameSummary", "Half", "IndexInfo", "MetadataFilter", "Published",
-    "Receipt", "ReplayGuard", "Service", "Verification",
+    "Changes", "Dialect", "Endpoint", "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter",
+    "Published", "Receipt", "ReplayGuard", "Service", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 

@@ -28,7 +28,7 @@ NAMES = [
     "FailureView",
     "FailureReport",
     "FrameSummary",
-    "Half",
+    "Endpoint",
     "IndexInfo",
     "MetadataFilter",
     "MetadataFilterWidget",

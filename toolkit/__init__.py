@@ -66,7 +66,7 @@ if TYPE_CHECKING:
         plot_vector_norms,
     )
     from toolkit.reports import FailureReport, failure_report
-    from toolkit.settings import Dialect, Half, Service, connect
+    from toolkit.settings import Dialect, Endpoint, Service, connect
     from toolkit.snapshots import (
         Changes,
         Verification,
@@ -94,13 +94,13 @@ __all__ = [
     "CallbackSettings",
     "Changes",
     "Dialect",
+    "Endpoint",
     "FailureBrowser",
     "FailureFilter",
     "FailureFilterWidget",
     "FailureReport",
     "FailureView",
     "FrameSummary",
-    "Half",
     "IndexInfo",
     "MetadataFilter",
     "MetadataFilterWidget",
@@ -187,7 +187,7 @@ _HOMES = {
     "FailureView": "toolkit.widgets",
     "FailureReport": "toolkit.reports",
     "FrameSummary": "toolkit.analysis",
-    "Half": "toolkit.settings",
+    "Endpoint": "toolkit.settings",
     "IndexInfo": "toolkit.client.vectors",
     "MetadataFilter": "toolkit.filters.metadata",
     "MetadataFilterWidget": "toolkit.widgets",

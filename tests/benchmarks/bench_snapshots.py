@@ -23,7 +23,7 @@ import toolkit as tk
 from toolkit.demo.history import wire_entries
 from toolkit.loading.failures import open_failures
 from toolkit.snapshots.damage import damages
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.syncing import sync_load
 
@@ -98,7 +98,7 @@ def main() -> None:
 
 def looked_at(path: str) -> int:
     """Rows of the files that a sync sees to be there."""
-    folder = Folder(path)
+    folder = SnapshotStore(path)
     manifest = read_manifest(folder)
     if manifest is None or damages(folder, manifest):
         raise SystemExit("the snapshot is not whole")
@@ -115,7 +115,7 @@ def year(days: int, rounds: int) -> None:
                 pass
             now = datetime.fromtimestamp((END + day * DAY) / 1000, UTC)
             # by the clock of that day, so that there is a file for each
-            sync_load(open_failures(service, progress=False), Folder(path), clock=lambda now=now: now)
+            sync_load(open_failures(service, progress=False), SnapshotStore(path), clock=lambda now=now: now)
         files = [file for file in Path(path).rglob("*") if file.is_file()]
         print(f"after {days} syncs of {A_DAY} new entries each: {len(files)} files, {rounds} rounds")
         medians = in_turns(

@@ -19,7 +19,7 @@ from toolkit import errors
 from toolkit.client.retry import RetryPolicy
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor, Secret
-from toolkit.settings.service import DIALECTS, Half
+from toolkit.settings.service import DIALECTS, Endpoint
 
 GET = Request(doing="reading a thing", method="GET", path="/thing", query=(("a", "b c"),))
 ONCE = RetryPolicy(tries=1)
@@ -36,8 +36,8 @@ def bare_environment(monkeypatch):
 
 def door(url: str, policy: RetryPolicy = ONCE) -> Transport:
     """A transport with a token of its own."""
-    half = Half("queue", url, Secret("the-token"), DIALECTS["service"], "arguments")
-    return Transport(url, redactor=Redactor(key=b"test"), half=half, policy=policy)
+    endpoint = Endpoint("queue", url, Secret("the-token"), DIALECTS["service"], "arguments")
+    return Transport(url, redactor=Redactor(key=b"test"), endpoint=endpoint, policy=policy)
 
 
 def test_a_proxy_is_asked_for_the_whole_address(server, monkeypatch):

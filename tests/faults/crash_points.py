@@ -47,7 +47,7 @@ from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.vectors import open_vectors
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.hashing import no_step
 from toolkit.snapshots.intake import EVERY
 from toolkit.snapshots.syncing import sync_load
@@ -260,10 +260,10 @@ class Crashes:
             warnings.simplefilter("error")
             try:
                 if table == "failures":
-                    sync_load(open_failures(service, progress=False), Folder(path), every=every)
+                    sync_load(open_failures(service, progress=False), SnapshotStore(path), every=every)
                 else:
                     load = open_vectors(service, namespace="all", progress=False)
-                    export_load(load, Folder(path), all_namespaces=True, every=every)
+                    export_load(load, SnapshotStore(path), all_namespaces=True, every=every)
             except ToolkitError as error:
                 if "401" in str(error) and token == "cut":
                     return STOPPED
@@ -344,7 +344,7 @@ def _chosen(name: str, times: int) -> list[int]:
 @contextmanager
 def _stepping(step: Callable[[str], None]) -> Iterator[None]:
     """Call before each operation on the disk, whoever opens the folder."""
-    defaults = Folder.__init__.__kwdefaults__
+    defaults = SnapshotStore.__init__.__kwdefaults__
     defaults["step"] = step
     try:
         yield

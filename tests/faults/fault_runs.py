@@ -51,7 +51,7 @@ from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import Receipt
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 MOST_BYTES = 8_000_000
@@ -289,7 +289,7 @@ class Run:
         ]
 
     def _sync(self) -> None:
-        folder = Folder(self.scratch / "snapshot")
+        folder = SnapshotStore(self.scratch / "snapshot")
         faults, self.service.faults = self.service.faults, []
         movement, self.service.movement = self.service.movement, 0.0
         sync_load(self._open(), folder)
@@ -336,7 +336,7 @@ class Run:
         if lost := before.keys() - after.keys():
             self.wrong.append(f"dropped: {len(lost)} rows of the snapshot")
 
-    def _at_rest(self, folder: Folder) -> dict[str, Any]:
+    def _at_rest(self, folder: SnapshotStore) -> dict[str, Any]:
         """The rows of the snapshot by id, and whether they are marked gone."""
         verify_snapshot(folder.path)
         frame = read_snapshot(folder.path)

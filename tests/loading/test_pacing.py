@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import DailyLimitError, RateLimitError, ServerError
-from toolkit.loading.pacing import Pacing, Rhythm, Stopped
+from toolkit.loading.pacing import AdaptiveRateLimiter, Pacing, Stopped
 
 
 class Service:
@@ -58,7 +58,7 @@ class Service:
 
 def test_it_begins_modestly_and_grows_while_latency_stays_flat():
     """Four at once at first, never more than allowed, and all of them after some seconds."""
-    service = Service(Rhythm(connections=16))
+    service = Service(AdaptiveRateLimiter(connections=16))
     took = service.answer(900)
     assert service.widths[0] == 4
     assert max(service.widths) == 16
@@ -67,14 +67,14 @@ def test_it_begins_modestly_and_grows_while_latency_stays_flat():
 
 def test_it_never_exceeds_the_connections():
     """One connection means one request at a time."""
-    service = Service(Rhythm(connections=1))
+    service = Service(AdaptiveRateLimiter(connections=1))
     assert service.answer(20) == pytest.approx(20 * service.latency)
     assert set(service.widths) == {1}
 
 
 def test_more_at_once_are_not_tried_where_latency_grows_with_them():
     """A service that works on one request at a time gets few."""
-    rhythm = Rhythm(connections=16)
+    rhythm = AdaptiveRateLimiter(connections=16)
     now, width = 0.0, []
     for _ in range(300):
         busy = 0
@@ -91,7 +91,7 @@ def test_more_at_once_are_not_tried_where_latency_grows_with_them():
 @pytest.mark.parametrize("named", [True, False])
 def test_a_limit_is_met_once_and_then_kept(named):
     """A hundred a second: few refusals, most of the rate used, whether the service names the limit or not."""
-    service = Service(Rhythm(connections=16), limit=100, named=named)
+    service = Service(AdaptiveRateLimiter(connections=16), limit=100, named=named)
     took = service.answer(570)
     assert service.refused < 0.02 * len(service.starts)
     assert took < 570 / 100 * 1.5
@@ -99,7 +99,7 @@ def test_a_limit_is_met_once_and_then_kept(named):
 
 def test_a_refusal_halves_and_holds_everyone():
     """Nobody starts before the time that the service named; those under way count as one refusal."""
-    rhythm = Rhythm(connections=16)
+    rhythm = AdaptiveRateLimiter(connections=16)
     for _ in range(4):
         rhythm.started(10.0)
     for _ in range(4):
@@ -111,7 +111,7 @@ def test_a_refusal_halves_and_holds_everyone():
 
 def test_one_early_refusal_does_not_make_it_crawl():
     """A refusal after two requests says little about the rate."""
-    rhythm = Rhythm(connections=16)
+    rhythm = AdaptiveRateLimiter(connections=16)
     rhythm.started(1.0)
     rhythm.ended(1.1, RateLimitError("x", status=429, message="", wait=0.0), 0.1)
     assert rhythm.rate is not None
@@ -120,7 +120,7 @@ def test_one_early_refusal_does_not_make_it_crawl():
 
 def test_a_rate_that_was_not_named_grows_again():
     """After some calm seconds the next rate is tried."""
-    service = Service(Rhythm(connections=16), limit=40, named=False)
+    service = Service(AdaptiveRateLimiter(connections=16), limit=40, named=False)
     service.answer(200)
     before = service.rhythm.rate
     service.limit = None
@@ -130,7 +130,7 @@ def test_a_rate_that_was_not_named_grows_again():
 
 def test_other_errors_do_not_change_the_pace():
     """A daily limit ends the load anyway, and a 500 is a matter of retries."""
-    rhythm = Rhythm(connections=16)
+    rhythm = AdaptiveRateLimiter(connections=16)
     for error in (DailyLimitError("x", status=429, message=""), ServerError("x", status=500, message="")):
         rhythm.started(1.0)
         rhythm.ended(1.1, error, 0.1)
@@ -140,7 +140,7 @@ def test_other_errors_do_not_change_the_pace():
 @given(st.floats(0.5, 200), st.integers(1, 32), st.floats(0.001, 0.5))
 def test_a_cap_by_the_user_holds_in_every_second(cap, connections, latency):
     """No span of a second sees more starts than asked for, and one at its edge."""
-    service = Service(Rhythm(connections=connections, requests_per_second=cap), latency=latency)
+    service = Service(AdaptiveRateLimiter(connections=connections, requests_per_second=cap), latency=latency)
     service.answer(60)
     for place, start in enumerate(service.starts):
         within = [other for other in service.starts[place:] if other < start + 0.999]

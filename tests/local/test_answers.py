@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.answers import Refusal, parse_json, refusal_body
+from toolkit.local.answers import ApiError, parse_json, refusal_body
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -43,7 +43,7 @@ def test_json_is_read_exactly(value: object) -> None:
 )
 def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
     """400, saying what and where."""
-    with pytest.raises(Refusal) as refusal:
+    with pytest.raises(ApiError) as refusal:
         parse_json(body)
     assert refusal.value.status == 400
     assert words in refusal.value.message

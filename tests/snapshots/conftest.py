@@ -14,7 +14,7 @@ import pytest
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.progress import Progress
 from toolkit.snapshots.changes import Changes
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import FAILURES, vectors
 
@@ -129,12 +129,12 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Folder:
-    return Folder(tmp_path / "snapshot")
+def folder(tmp_path: Path) -> SnapshotStore:
+    return SnapshotStore(tmp_path / "snapshot")
 
 
 @pytest.fixture
-def sync(folder: Folder, clock: Clock) -> Callable[..., Changes]:
+def sync(folder: SnapshotStore, clock: Clock) -> Callable[..., Changes]:
     """Syncs pages of rows into `folder` by the clock."""
 
     def run(*pages: Rows, **options: Any) -> Changes:

@@ -13,7 +13,7 @@ from datetime import timedelta
 from pyarrow.fs import AwsStandardS3RetryStrategy, S3FileSystem
 
 from conftest import START, Clock, entries, entry, load_of
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 
 
@@ -30,7 +30,7 @@ def sync(port: int, path: str) -> None:
     )
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
     clock = Clock(START + timedelta(days=1))
-    sync_load(load_of(*pages), open_folder(path, filesystem), clock=clock, batch_bytes=1)
+    sync_load(load_of(*pages), open_store(path, filesystem), clock=clock, batch_bytes=1)
 
 
 def attempt(port: int, path: str) -> int:

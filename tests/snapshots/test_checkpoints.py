@@ -26,10 +26,10 @@ from toolkit.loading.work import Piece
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.intake import EVERY, _Waiting
 from toolkit.snapshots.interrupts import Hold, holding
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import vectors
 
@@ -42,7 +42,7 @@ def _rows(path: Path) -> pd.DataFrame:
     return frame.sort_values(key, ignore_index=True)
 
 
-def _resting(folder: Folder) -> list[str]:
+def _resting(folder: SnapshotStore) -> list[str]:
     return sorted(name for name in folder.names() if "checkpoint" in name)
 
 
@@ -62,7 +62,7 @@ class Seconds:
     [_ERROR, KeyboardInterrupt(), SystemExit(), AuthenticationError("reading", status=401, message="no")],
 )
 def test_a_sync_goes_on_where_it_was_stopped(
-    folder: Folder, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
+    folder: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
 ) -> None:
     """After any orderly end, pages that were read are not read again, and the snapshot is as it would be."""
     sync(made.entries("a", "b"))
@@ -86,7 +86,7 @@ def test_a_sync_goes_on_where_it_was_stopped(
     assert verify_snapshot(folder.path).unlisted == ()
 
 
-def test_an_export_goes_on_where_it_was_stopped(folder: Folder, made: SimpleNamespace) -> None:
+def test_an_export_goes_on_where_it_was_stopped(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Finished files are kept, and the rows are those of an export that never stopped."""
     pages = [
         [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)] for page in range(6)
@@ -114,16 +114,16 @@ def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> N
     pages = [made.entries("a", "b"), made.entries("c"), [made.entry("a", body="later")]]
     for number, cut in enumerate((1, 2)):
         with pytest.raises(TransportError):
-            sync_load(made.load(*pages[:cut], error=_ERROR), open_folder("bucket/sync", store))
+            sync_load(made.load(*pages[:cut], error=_ERROR), open_store("bucket/sync", store))
         with pytest.raises(TransportError):
             export_load(
                 made.load(*made.vectors[:cut], error=_ERROR, **made.vectors_are),
-                open_folder("bucket/export", store),
+                open_store("bucket/export", store),
             )
-        assert len(_resting(open_folder("bucket/sync", store))) == 4 + 2 * number
-    changes = sync_load(made.load(*pages), open_folder("bucket/sync", store))
+        assert len(_resting(open_store("bucket/sync", store))) == 4 + 2 * number
+    changes = sync_load(made.load(*pages), open_store("bucket/sync", store))
     assert (changes.counts["added"], changes.receipt.resumed, changes.receipt.changed) == (3, 2, 1)
-    receipt = export_load(made.load(*made.vectors, **made.vectors_are), open_folder("bucket/export", store))
+    receipt = export_load(made.load(*made.vectors, **made.vectors_are), open_store("bucket/export", store))
     assert (receipt.rows, receipt.resumed) == (4, 2)
     for name in ("sync", "export"):
         assert verify_snapshot(f"bucket/{name}", filesystem=store).unlisted == ()
@@ -131,15 +131,17 @@ def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> N
     assert found == {"a": "later", "b": "body of b", "c": "body of c"}
 
 
-def test_a_short_load_writes_no_checkpoint(folder: Folder, made: SimpleNamespace) -> None:
+def test_a_short_load_writes_no_checkpoint(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Nothing rests while a load takes less than the time between checkpoints."""
     seen: list[str] = []
-    step = Folder(folder.path, step=lambda _: seen.extend(_resting(folder)))
+    step = SnapshotStore(folder.path, step=lambda _: seen.extend(_resting(folder)))
     sync_load(made.load(made.entries("a"), made.entries("b")), step)
     assert seen == []
 
 
-def test_a_long_load_writes_one_now_and_then(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+def test_a_long_load_writes_one_now_and_then(
+    folder: SnapshotStore, clock: Any, made: SimpleNamespace
+) -> None:
     """By the clock, a checkpoint holds everything read until then: what a kill at that moment leaves."""
     left: list[dict[str, Any]] = []
     pages = [made.entries(str(number)) for number in range(8)]
@@ -176,7 +178,7 @@ def test_a_long_load_writes_one_now_and_then(folder: Folder, clock: Any, made: S
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_cleared_away(
-    folder: Folder, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
+    folder: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
 ) -> None:
     """It is not gone on from, the receipt says why, and nothing of it is left."""
     with pytest.raises(TransportError):
@@ -212,7 +214,7 @@ def _edit(path: Path, **values: Any) -> None:
 
 
 def test_a_checkpoint_cannot_lead_elsewhere(
-    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
+    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Names outside the folder, and links in a file's place, are not followed or removed."""
     outside = tmp_path / "outside.arrow"
@@ -233,7 +235,7 @@ def test_a_checkpoint_cannot_lead_elsewhere(
 
 
 def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
-    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any]
+    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
 ) -> None:
     """A call that is refused takes nothing from the one that will be made again."""
     sync(made.entries("a"))
@@ -245,7 +247,7 @@ def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
 
 
 def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
-    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any]
+    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
 ) -> None:
     """What a writer left that was killed right after its commit is no news."""
     with pytest.raises(TransportError):
@@ -259,18 +261,18 @@ def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
     assert _resting(folder) == []
 
 
-def test_a_write_of_a_frame_clears_a_checkpoint_away(folder: Folder, made: SimpleNamespace) -> None:
+def test_a_write_of_a_frame_clears_a_checkpoint_away(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """A folder that an unfinished first load was begun in can be used for something else."""
     with pytest.raises(TransportError):
         sync_load(made.load(made.entries("a"), error=_ERROR), folder)
     other = folder.path.with_name("other")
-    sync_load(made.load(made.entries("a")), Folder(other))
+    sync_load(made.load(made.entries("a")), SnapshotStore(other))
     write_snapshot(read_snapshot(other), folder.path)
     assert _resting(folder) == []
 
 
 def test_a_checkpoint_lists_only_what_is_on_the_disk(
-    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files and the folder are brought to the disk before it gets its name, itself before and after."""
     on_disk: set[int] = set()
@@ -297,14 +299,16 @@ def test_a_checkpoint_lists_only_what_is_on_the_disk(
     assert folder.path.stat().st_ino in on_disk
 
 
-def test_files_of_a_checkpoint_are_for_this_user_only(folder: Folder, made: SimpleNamespace) -> None:
+def test_files_of_a_checkpoint_are_for_this_user_only(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Every one is 0600."""
     with pytest.raises(TransportError):
         sync_load(made.load(made.entries("a"), error=_ERROR), folder)
     assert {(folder.path / name).stat().st_mode & 0o777 for name in _resting(folder)} == {0o600}
 
 
-def test_the_later_version_of_an_entry_is_written(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+def test_the_later_version_of_an_entry_is_written(
+    folder: SnapshotStore, clock: Any, made: SimpleNamespace
+) -> None:
     """An entry that changed while it was read is kept as it was last, wherever its first version rests."""
     sync_load(made.load(made.entries("same", "old", "back")), folder, clock=clock)
     before = [*made.entries("same", "new"), made.entry("old", body="2"), made.entry("back", body="2")]
@@ -316,11 +320,11 @@ def test_the_later_version_of_an_entry_is_written(folder: Folder, clock: Any, ma
     ]
     for stop in (None, _ERROR):
         path = folder.path.with_name(f"copy-{stop}")
-        sync_load(made.load(made.entries("same", "old", "back")), Folder(path), clock=clock)
+        sync_load(made.load(made.entries("same", "old", "back")), SnapshotStore(path), clock=clock)
         if stop:
             with pytest.raises(TransportError):
-                sync_load(made.load(before, after, error=stop), Folder(path), clock=clock)
-        changes = sync_load(made.load(before, after), Folder(path), clock=clock)
+                sync_load(made.load(before, after, error=stop), SnapshotStore(path), clock=clock)
+        changes = sync_load(made.load(before, after), SnapshotStore(path), clock=clock)
         bodies = dict(zip(*(_rows(path)[name] for name in ("dlq_id", "body")), strict=True))
         assert bodies == {"same": "3", "new": "3", "old": "3", "back": "body of back"}
         assert changes.counts == {"added": 1, "changed": 2, "gone": 0}
@@ -328,7 +332,7 @@ def test_the_later_version_of_an_entry_is_written(folder: Folder, clock: Any, ma
         assert changes.receipt.duplicates == 0
 
 
-def test_the_later_version_of_a_vector_is_written(folder: Folder, made: SimpleNamespace) -> None:
+def test_the_later_version_of_a_vector_is_written(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """In its place, in whichever file it rests, after a stop as well."""
     schema, key = vectors(), ("namespace", "id")
     pages = [[{"namespace": "", "id": f"{page}-{row}", "data": "1"} for row in range(9)] for page in range(3)]
@@ -345,7 +349,7 @@ def test_the_later_version_of_a_vector_is_written(folder: Folder, made: SimpleNa
 
 @pytest.mark.parametrize("number", range(1, 6))
 def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
-    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
+    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
     """The load has given the piece out, and nobody has it: no checkpoint may say that it was taken."""
     pages = [made.entries("a", "b"), [made.entry("a", body="new")], [made.entry("b", body="new")]]
@@ -388,7 +392,7 @@ def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNam
 
 
 def test_what_comes_again_does_not_gather_in_memory(
-    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is taken in by the piece, like what is new, however often everything is read again."""
     taken: list[int] = []
@@ -398,23 +402,27 @@ def test_what_comes_again_does_not_gather_in_memory(
     assert taken == [2] * 19
 
 
-def test_a_second_pass_that_finds_the_same_changes_nothing(folder: Folder, made: SimpleNamespace) -> None:
+def test_a_second_pass_that_finds_the_same_changes_nothing(
+    folder: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Rows that come again as they were are neither kept nor counted as changed."""
     pages = [made.entries("a", "b"), made.entries("c")]
     changes = sync_load(made.load(*pages, *pages), folder, batch_bytes=1, waiting_bytes=1)
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     assert (changes.receipt.changed, changes.receipt.duplicates) == (0, 3)
     assert sync_load(made.load(*pages, *pages), folder).counts == {"added": 0, "changed": 0, "gone": 0}
-    export, rows = Folder(folder.path.with_name("export")), made.vectors[0]
+    export, rows = SnapshotStore(folder.path.with_name("export")), made.vectors[0]
     done: list[str] = []
-    watched = Folder(export.path, step=done.append)
+    watched = SnapshotStore(export.path, step=done.append)
     receipt = export_load(made.load(rows, rows, **made.vectors_are), watched)
     assert (receipt.changed, receipt.rows) == (0, 2)
     assert done.count("create file") == 3  # the first manifest, the data, the manifest
     assert read_snapshot(export.path)["id"].tolist() == [row["id"] for row in rows]
 
 
-def test_an_interrupt_waits_for_the_end_of_a_piece(folder: Folder, clock: Any, made: SimpleNamespace) -> None:
+def test_an_interrupt_waits_for_the_end_of_a_piece(
+    folder: SnapshotStore, clock: Any, made: SimpleNamespace
+) -> None:
     """Ctrl-C while rows are written loses none: the checkpoint holds the piece, the call goes on after it."""
     pages = [made.entries("a"), made.entries("b"), made.entries("c")]
     ids = []
@@ -426,7 +434,10 @@ def test_an_interrupt_waits_for_the_end_of_a_piece(folder: Folder, clock: Any, m
 
     with pytest.raises(KeyboardInterrupt):
         sync_load(
-            made.load(*pages), Folder(folder.path, step=interrupt), clock=clock, monotonic=Seconds(EVERY)
+            made.load(*pages),
+            SnapshotStore(folder.path, step=interrupt),
+            clock=clock,
+            monotonic=Seconds(EVERY),
         )
     # the first file is the first manifest's: the load had not begun
     assert ids
@@ -434,7 +445,10 @@ def test_an_interrupt_waits_for_the_end_of_a_piece(folder: Folder, clock: Any, m
     sync_load(made.load(), folder, clock=clock)
     with pytest.raises(KeyboardInterrupt):
         sync_load(
-            made.load(*pages), Folder(folder.path, step=interrupt), clock=clock, monotonic=Seconds(EVERY)
+            made.load(*pages),
+            SnapshotStore(folder.path, step=interrupt),
+            clock=clock,
+            monotonic=Seconds(EVERY),
         )
     changes = sync_load(made.load(*pages), folder, clock=clock)
     assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (1, ["a", "b", "c"])
@@ -499,7 +513,7 @@ def test_any_number_of_stops_ends_as_none(
     ends = []
     for number, cuts in enumerate(([], sorted(stops))):
         clock = made.clock(made.start)
-        folder = Folder(tmp_path_factory.mktemp(f"stops{number}"))
+        folder = SnapshotStore(tmp_path_factory.mktemp(f"stops{number}"))
         sync_load(made.load([made.entry(name, body="x") for name in base]), folder, clock=clock)
         for cut in cuts:
             load = made.load(*rows[:cut], error=_ERROR)
@@ -516,7 +530,7 @@ def test_any_number_of_stops_ends_as_none(
 
 
 def test_a_checkpoint_is_not_written_where_counts_differ(
-    folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load that says it gave more than was taken would lose rows: then there is no checkpoint."""
     original = Load.checkpoint
@@ -535,7 +549,7 @@ def test_a_checkpoint_is_not_written_where_counts_differ(
 
 @pytest.mark.parametrize("room", [0, 4, 5, 9])
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(
-    folder: Folder, made: SimpleNamespace, room: int
+    folder: SnapshotStore, made: SimpleNamespace, room: int
 ) -> None:
     """A checkpoint that could not be written as a whole is none; the one before it is gone on from."""
     sync_load(made.load(), folder)
@@ -547,7 +561,7 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(SnapshotError, match="No space"):
-        sync_load(made.load(*pages), Folder(folder.path, step=full), every=0)
+        sync_load(made.load(*pages), SnapshotStore(folder.path, step=full), every=0)
     assert verify_snapshot(folder.path).unlisted == ()
     changes = sync_load(made.load(*pages), folder)
     assert changes.receipt.resumed == (room >= 4)
@@ -556,11 +570,11 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
     assert _resting(folder) == []
 
 
-def test_rows_beyond_memory_rest_in_files(folder: Folder, made: SimpleNamespace) -> None:
+def test_rows_beyond_memory_rest_in_files(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Rows that do not fit wait on the disk, and end in the snapshot in their order."""
     pages = [[made.entry(f"{page}-{row}", body="x" * 1000) for row in range(50)] for page in range(8)]
     waiting: list[int] = []
-    watched = Folder(
+    watched = SnapshotStore(
         folder.path, step=lambda _: waiting.append(len(list(folder.path.glob("_checkpoint*.arrow"))))
     )
     sync_load(made.load(*pages), watched, batch_bytes=1, waiting_bytes=100_000)

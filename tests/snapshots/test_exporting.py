@@ -14,7 +14,7 @@ import pytest
 from toolkit.errors import SnapshotBindingError, TransportError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.tables.schemas import vectors
 
 _KEY = ("namespace", "id")
@@ -32,7 +32,7 @@ def _load(made: SimpleNamespace, *pages: list[dict[str, Any]], **options: Any) -
     return made.load(*pages, schema=vectors(8), key=_KEY, **options)
 
 
-def test_an_export_holds_every_vector_in_order(folder: Folder, made: SimpleNamespace) -> None:
+def test_an_export_holds_every_vector_in_order(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Rows of all pages come back with the dimension in the type, from us and from plain pyarrow."""
     pages = [_rows(100, start=start) for start in (0, 100, 200)]
     receipt = export_load(_load(made, *pages), folder)
@@ -45,7 +45,7 @@ def test_an_export_holds_every_vector_in_order(folder: Folder, made: SimpleNames
     assert verify_snapshot(folder.path).kind == "vectors"
 
 
-def test_an_export_streams_row_groups(folder: Folder, made: SimpleNamespace) -> None:
+def test_an_export_streams_row_groups(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """While pages still come, earlier ones are on the disk already: little is ever waiting."""
     sizes = []
 
@@ -62,7 +62,7 @@ def test_an_export_streams_row_groups(folder: Folder, made: SimpleNamespace) -> 
     assert pq.read_metadata(path).num_row_groups > 5
 
 
-def test_a_later_export_replaces_the_rows(folder: Folder, made: SimpleNamespace) -> None:
+def test_a_later_export_replaces_the_rows(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """There is no history: the index as it is now takes the place of what it was."""
     export_load(_load(made, _rows(5)), folder)
     export_load(_load(made, _rows(3, start=4)), folder)
@@ -70,7 +70,7 @@ def test_a_later_export_replaces_the_rows(folder: Folder, made: SimpleNamespace)
     assert len(list(folder.path.glob("*.parquet"))) == 1
 
 
-def test_a_failing_export_keeps_the_previous_one(folder: Folder, made: SimpleNamespace) -> None:
+def test_a_failing_export_keeps_the_previous_one(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Rows that came before the failure do not count, and no file of them is left."""
     export_load(_load(made, _rows(5)), folder)
     with pytest.raises(TransportError):
@@ -79,13 +79,13 @@ def test_a_failing_export_keeps_the_previous_one(folder: Folder, made: SimpleNam
     assert verify_snapshot(folder.path).unlisted == ()
 
 
-def test_an_empty_index_is_a_snapshot(folder: Folder, made: SimpleNamespace) -> None:
+def test_an_empty_index_is_a_snapshot(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """No vectors, but all columns."""
     export_load(_load(made), folder)
     assert pq.read_table(folder.path).schema.equals(vectors(8))
 
 
-def test_an_export_belongs_to_its_index_and_scope(folder: Folder, made: SimpleNamespace) -> None:
+def test_an_export_belongs_to_its_index_and_scope(folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Another index or namespace is refused; every namespace stays every namespace when one is added."""
     export_load(_load(made, _rows(1), scope={"namespaces": ["a"]}), folder, all_namespaces=True)
     export_load(_load(made, _rows(2), scope={"namespaces": ["a", "b"]}), folder, all_namespaces=True)

@@ -20,7 +20,7 @@ from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, Tran
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.snapshots.checkpoint import CHECKPOINT
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import MANIFEST
 from toolkit.snapshots.syncing import sync_load
 
@@ -73,7 +73,7 @@ def _wrong(field: str, kind: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def whole(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot of failures."""
-    folder = Folder(tmp_path_factory.mktemp("whole") / "snapshot")
+    folder = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
     sync_load(made.load(made.entries("a", "b")), folder, clock=made.clock(made.start))
     return folder.path
 
@@ -100,7 +100,7 @@ def _uses(path: Path, made: SimpleNamespace) -> list[Callable[[], object]]:
         lambda: tk.scan_snapshot(path),
         lambda: tk.verify_snapshot(path),
         lambda: tk.write_snapshot(frame, path),
-        lambda: sync_load(made.load(made.entries("a")), Folder(path)),
+        lambda: sync_load(made.load(made.entries("a")), SnapshotStore(path)),
     ]
 
 
@@ -258,7 +258,7 @@ def test_masks_in_code_end_where_their_text_ends() -> None:
     ],
 )
 def test_a_checkpoint_of_other_types_is_cleared_away(
-    folder: Folder, made: SimpleNamespace, clock: Any, change: Callable[[dict[str, Any]], object]
+    folder: SnapshotStore, made: SimpleNamespace, clock: Any, change: Callable[[dict[str, Any]], object]
 ) -> None:
     """It is damaged, whatever its hash says: the next sync reads everything, and says so."""
     with pytest.raises(TransportError):

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import FORMAT, MANIFEST, SCHEMA_VERSION, read_manifest
 from toolkit.snapshots.syncing import sync_load
 
@@ -177,7 +177,7 @@ def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
 
 def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: SimpleNamespace) -> None:
     """A sparse index of 100 million rows is refused by its size."""
-    folder = Folder(tmp_path / "snapshot")
+    folder = SnapshotStore(tmp_path / "snapshot")
     sync_load(made.load(made.entries("a")), folder)
     manifest = read_manifest(folder)
     assert manifest is not None

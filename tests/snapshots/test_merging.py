@@ -13,20 +13,20 @@ import pytest
 
 from toolkit.errors import SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.merging import MOST_FILES
 from toolkit.snapshots.syncing import sync_load
 
 Sync = Callable[..., Any]
 
 
-def _files(folder: Folder) -> dict[str, int]:
+def _files(folder: SnapshotStore) -> dict[str, int]:
     """Data files by day."""
     return dict(Counter(name.split("/")[1] for name in folder.names() if name.endswith(".parquet")))
 
 
 def test_a_day_under_way_has_few_files_and_ends_as_one(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Hourly syncs add a file each until they are merged; the first sync of the next day leaves one."""
     names = [f"e{number:02}" for number in range(30)]
@@ -50,7 +50,7 @@ def test_a_day_under_way_has_few_files_and_ends_as_one(
 
 
 def test_merged_files_keep_what_is_known_of_their_rows(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """After a merge, a sync still tells what changed, is gone and came back, and when it was seen."""
     for hour in range(MOST_FILES + 2):
@@ -69,7 +69,7 @@ def test_merged_files_keep_what_is_known_of_their_rows(
 
 
 def test_pieces_of_a_file_shared_by_all_kinds_are_told_apart(
-    sync: Sync, folder: Folder, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Rows added, changed, gone and left alone may end in one file; each frame has its own."""
     sync(made.entries("stays", "changes", "goes"))
@@ -80,7 +80,7 @@ def test_pieces_of_a_file_shared_by_all_kinds_are_told_apart(
 
 
 def test_large_files_are_not_merged(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large file is left alone until a row in it changes, and a full one is followed by another."""
     monkeypatch.setattr("toolkit.snapshots.merging.SMALL_BYTES", 1)
@@ -89,7 +89,7 @@ def test_large_files_are_not_merged(
         clock.forward(minutes=1)
     assert _files(folder) == {"2026-03-01": MOST_FILES + 3}
     monkeypatch.setattr("toolkit.snapshots.merging.PART_BYTES", 1)
-    other = Folder(folder.path.with_name("other"))
+    other = SnapshotStore(folder.path.with_name("other"))
     pages = [made.entries(f"{page}") for page in range(3)]
     sync_load(made.load(*pages), other, clock=clock, batch_bytes=1, group_bytes=1)
     assert _files(other) == {"2026-03-01": 3}
@@ -101,7 +101,7 @@ def test_a_year_of_daily_syncs_is_opened_file_by_file(
 ) -> None:
     """One file a day, whatever came and went; counting reads no rows."""
     monkeypatch.setattr("os.fsync", lambda _: None)  # a year of waiting for the disk shows nothing more
-    folder, clock = Folder(tmp_path / "year"), made.clock(made.start)
+    folder, clock = SnapshotStore(tmp_path / "year"), made.clock(made.start)
     days = 60
     for day in range(days):
         ids = [f"{earlier}-{number}" for earlier in range(max(0, day - 6), day + 1) for number in range(3)]
@@ -116,7 +116,7 @@ def test_a_year_of_daily_syncs_is_opened_file_by_file(
 
 
 def test_a_merge_that_stops_changes_nothing(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Readers see the small files until the manifest lists the merged one."""
     for hour in range(MOST_FILES):
@@ -128,7 +128,7 @@ def test_a_merge_that_stops_changes_nothing(
             raise OSError(28, "No space left on device")
 
     with pytest.raises(SnapshotError):
-        sync_load(made.load(made.entries(*"abcdefghi")), Folder(folder.path, step=full), clock=clock)
+        sync_load(made.load(made.entries(*"abcdefghi")), SnapshotStore(folder.path, step=full), clock=clock)
     assert len(read_snapshot(folder.path)) == 8
     assert before.items() <= {name: (folder.path / name).read_bytes() for name in folder.names()}.items()
     assert sync(made.entries(*"abcdefghi")).counts["added"] == 1

@@ -16,7 +16,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import SCHEMA_VERSION, read_manifest
 
 _PROGRAM = Path(__file__).with_name("writer_process.py")
@@ -121,7 +121,7 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
     source.failures = snapshots.NOW
     assert tk.sync_failures(service, path, progress=False).counts == {"added": 0, "changed": 0, "gone": 0}
     assert snapshots.meaning(tk.read_snapshot(path)) == _expected(version / "failures")
-    manifest = read_manifest(Folder(path))
+    manifest = read_manifest(SnapshotStore(path))
     assert manifest is not None
     assert manifest.schema_version == SCHEMA_VERSION
     assert tk.verify_snapshot(path).unlisted == ()
@@ -221,7 +221,7 @@ def test_an_upgrade_killed_at_any_step_leaves_old_or_new_whole(version: Path, tm
     old, seen = tk.read_snapshot(base), []
     for number in range(1, steps + 1):
         path = tmp_path / str(number)
-        manifest = read_manifest(Folder(path))
+        manifest = read_manifest(SnapshotStore(path))
         assert manifest is not None
         frame, new = tk.read_snapshot(path), manifest.schema_version == SCHEMA_VERSION
         seen.append(manifest.schema_version)

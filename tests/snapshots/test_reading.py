@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import MANIFEST
 from toolkit.snapshots.syncing import sync_load
 
@@ -30,7 +30,7 @@ from toolkit.snapshots.syncing import sync_load
 @pytest.fixture(scope="module")
 def whole(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot with two days of history."""
-    folder = Folder(tmp_path_factory.mktemp("whole") / "snapshot")
+    folder = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
     clock = made.clock(made.start)
     sync_load(made.load(made.entries("a", "b")), folder, clock=clock)
     clock.forward(days=1)
@@ -137,7 +137,7 @@ def test_the_next_writer_clears_leftovers_but_not_what_is_not_ours(copy: Path, m
     mine = [copy / "notes.txt", day / "mine.parquet"]
     for path in (*left, *mine):
         path.write_bytes(b"x")
-    sync_load(made.load(made.entries("b", "c")), Folder(copy))
+    sync_load(made.load(made.entries("b", "c")), SnapshotStore(copy))
     assert not [path for path in left if path.exists()]
     assert [path.read_bytes() for path in mine] == [b"x", b"x"]
 
@@ -149,7 +149,7 @@ def test_without_its_manifest_nothing_is_read_or_removed(copy: Path, made: Simpl
     with pytest.raises(SnapshotError, match="no manifest"):
         read_snapshot(copy)
     with pytest.raises(SnapshotDamagedError, match="Restore the manifest"):
-        sync_load(made.load(made.entries("b")), Folder(copy))
+        sync_load(made.load(made.entries("b")), SnapshotStore(copy))
     assert sorted(copy.rglob("*.parquet")) == files
 
 
@@ -161,11 +161,11 @@ def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace)
         file.write_bytes(content[:-9])
         before = set(copy.rglob("*"))
         with pytest.raises(SnapshotDamagedError, match=file.name):
-            sync_load(made.load([made.entry("b", body="new")]), Folder(copy))
+            sync_load(made.load([made.entry("b", body="new")]), SnapshotStore(copy))
         assert set(copy.rglob("*")) == before
         file.unlink()
         with pytest.raises(SnapshotDamagedError):
-            sync_load(made.load([made.entry("b", body="new")]), Folder(copy))
+            sync_load(made.load([made.entry("b", body="new")]), SnapshotStore(copy))
         file.write_bytes(content)
 
 
@@ -179,7 +179,7 @@ def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: P
     place.rename(target)
     place.symlink_to(target)
     with pytest.raises(SnapshotDamagedError, match="link"):
-        sync_load(made.load([made.entry("b", body="new")]), Folder(copy))
+        sync_load(made.load([made.entry("b", body="new")]), SnapshotStore(copy))
     if kind != ".lock":
         with pytest.raises(SnapshotDamagedError, match="link"):
             verify_snapshot(copy)

@@ -18,7 +18,7 @@ from toolkit.client.retry import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.failures import FailureDecoder
 
@@ -190,10 +190,10 @@ def test_a_stopped_sync_goes_on_and_ends_the_same(
         )
 
     with pytest.raises(ToolkitError, match="JSON"):
-        sync_load(load(), Folder(tmp_path / "kept"))
+        sync_load(load(), SnapshotStore(tmp_path / "kept"))
     dlq.spoilt = lambda number: None
     decoded.clear()
-    changes = sync_load(load(), Folder(tmp_path / "kept"))
+    changes = sync_load(load(), SnapshotStore(tmp_path / "kept"))
     assert (changes.counts, changes.receipt.resumed, changes.receipt.rows) == (counts(added=1), 1, 9)
     assert "new" not in decoded
     assert sync() == (counts(), ["new"])

@@ -20,7 +20,7 @@ import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError, TransportError
 from toolkit.snapshots import Changes, read_snapshot, verify_snapshot
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import KEPT_RECEIPTS, MANIFEST
 from toolkit.snapshots.syncing import sync_load
 
@@ -60,7 +60,7 @@ class History:
     """A snapshot of three days, of which a test damages a file; the DLQ has forgotten the first day."""
 
     def __init__(self, path: Path, made: SimpleNamespace) -> None:
-        self.folder = Folder(path)
+        self.folder = SnapshotStore(path)
         self.made = made
         self.clock = made.clock(made.start)
         self.sync("a", "b", "c")
@@ -188,7 +188,7 @@ def test_index_and_data_lost_together(history: History) -> None:
 
 def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespace) -> None:
     """Of a file with one bad page, the rows that still decode to what was stored are recovered."""
-    folder = Folder(tmp_path / "snapshot")
+    folder = SnapshotStore(tmp_path / "snapshot")
     rows = [made.entry(f"{number:05d}", body=os.urandom(600).hex()) for number in range(6_000)]
     sync_load(made.load(rows), folder, clock=made.clock(made.start))
     (file,) = folder.path.glob("first_seen/*/part-*.parquet")
@@ -260,7 +260,7 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
     last = int(done.stdout)
     repaired = 0
     for number in range(1, last + 1):
-        history.folder = Folder(tmp_path / "out" / str(number))
+        history.folder = SnapshotStore(tmp_path / "out" / str(number))
         try:
             repaired += verify_snapshot(history.folder.path).rows == 6
         except SnapshotDamagedError:
@@ -276,7 +276,7 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
 
 def test_an_export_over_a_lost_file_makes_the_snapshot_whole(tmp_path: Path, made: SimpleNamespace) -> None:
     """What replaces all rows, as an export and a written frame do, needs none of those before."""
-    folder = Folder(tmp_path / "vectors")
+    folder = SnapshotStore(tmp_path / "vectors")
     for _ in range(2):
         export_load(made.load(*made.vectors, **made.vectors_are), folder)
         assert verify_snapshot(folder.path).rows == 4
@@ -303,7 +303,7 @@ def test_a_file_lost_during_the_load_is_found_before_the_commit(
 def test_an_older_snapshot_is_repaired(tmp_path: Path, made: SimpleNamespace) -> None:
     """Rows of older versions that are left become current ones; those that are lost come from the queue."""
     older = Path(__file__).parents[1] / "data" / "snapshots" / "version-4" / "failures"
-    folder = Folder(shutil.copytree(older, tmp_path / "snapshot"))
+    folder = SnapshotStore(shutil.copytree(older, tmp_path / "snapshot"))
     before = read_snapshot(folder.path)
     files = sorted(folder.path.glob("first_seen/*/part-*.parquet"))
     files[0].unlink()

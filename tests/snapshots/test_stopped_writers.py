@@ -20,7 +20,7 @@ import pytest
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 _PROGRAM = Path(__file__).with_name("writer_process.py")
@@ -65,7 +65,7 @@ def _second(made: SimpleNamespace) -> Any:
 
 
 def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
 ) -> None:
     """After a kill at any operation the snapshot is whole, old or new, and the next sync ends the same."""
     sync(made.entries("a", "b", "c"))
@@ -75,7 +75,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
         path = tmp_path / "out" / str(number)
         verify_snapshot(path)
         states.append(_state(path))
-        sync_load(_second(made), Folder(path))
+        sync_load(_second(made), SnapshotStore(path))
         assert _state(path) == _NEW
         assert verify_snapshot(path).unlisted == ()
         assert sorted(pq.read_table(path)["dlq_id"].to_pylist()) == ["a", "b", "c", "d"]
@@ -98,7 +98,7 @@ def test_a_first_writer_killed_at_any_step_leaves_nothing_or_a_whole_snapshot(
             whole += sorted(_state(path)) == ["b", "c", "d"]
         except SnapshotError as error:
             assert type(error) is SnapshotError  # noqa: PT017 - both ways are checked
-        sync_load(_second(made), Folder(path))
+        sync_load(_second(made), SnapshotStore(path))
         assert sorted(_state(path)) == ["b", "c", "d"]
         assert verify_snapshot(path).unlisted == ()
     assert 1 < whole < last
@@ -128,7 +128,7 @@ def _kept_pages(path: Path) -> int:
 
 @pytest.mark.parametrize("resumes", [False, True])
 def test_a_sync_killed_at_any_step_goes_on_from_its_checkpoint(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder, *, resumes: bool
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, *, resumes: bool
 ) -> None:
     """The old snapshot stays readable, and the same call reads on, each page once, to the same end.
 
@@ -154,7 +154,7 @@ def test_a_sync_killed_at_any_step_goes_on_from_its_checkpoint(
         load = made.load(*made.pages)
         pages = _read_on(load)
         kept.append(_kept_pages(path) if state == _OLD else 0)
-        changes = sync_load(load, Folder(path), clock=made.clock(made.start + timedelta(hours=2)))
+        changes = sync_load(load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2)))
         assert pages == list(range(kept[-1] + 1, 3))
         assert bool(changes.receipt.resumed) == bool(kept[-1])
         assert (changes.receipt.complete, changes.receipt.notes) == (False, ())
@@ -166,7 +166,7 @@ def test_a_sync_killed_at_any_step_goes_on_from_its_checkpoint(
 
 
 def test_an_export_killed_at_any_step_goes_on_from_its_checkpoint(
-    tmp_path: Path, made: SimpleNamespace, folder: Folder
+    tmp_path: Path, made: SimpleNamespace, folder: SnapshotStore
 ) -> None:
     """The previous export stays readable, and the same call reads on, each page once, to the same end."""
     export_load(made.load(made.vectors[0][:1], **made.vectors_are), folder)
@@ -180,7 +180,7 @@ def test_an_export_killed_at_any_step_goes_on_from_its_checkpoint(
         load = made.load(*made.vectors, **made.vectors_are)
         pages = _read_on(load)
         kept.append(_kept_pages(path) if there != new else 0)
-        receipt = export_load(load, Folder(path), clock=made.clock(made.start + timedelta(hours=2)))
+        receipt = export_load(load, SnapshotStore(path), clock=made.clock(made.start + timedelta(hours=2)))
         assert pages == list(range(kept[-1] + 1, 3))
         assert (receipt.resumed, receipt.notes) == (bool(kept[-1]), ())
         assert read_snapshot(path)["id"].tolist() == new
@@ -190,7 +190,7 @@ def test_an_export_killed_at_any_step_goes_on_from_its_checkpoint(
 
 
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
 ) -> None:
     """With too little room a writer fails with a typed error and changes nothing."""
     sync(made.entries("a", "b", "c"))
@@ -210,9 +210,9 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
     states = []
     for number in range(1, 1000):
         path = tmp_path / str(number)
-        sync_load(made.load(made.entries("a", "b", "c")), Folder(path))
+        sync_load(made.load(made.entries("a", "b", "c")), SnapshotStore(path))
         try:
-            sync_load(_second(made), Folder(path, step=made.stop_at(number, _full)), batch_bytes=1)
+            sync_load(_second(made), SnapshotStore(path, step=made.stop_at(number, _full)), batch_bytes=1)
         except SnapshotError as error:
             assert "No space left" in str(error)  # noqa: PT017 - the last attempt raises nothing
             verify_snapshot(path)
@@ -225,7 +225,7 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
 
 
 def test_everything_is_on_the_disk_before_the_manifest_says_so(
-    folder: Folder, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are brought to the disk before they get their names, folders before the commit and after it."""
     sync(made.entries("a", "b", "c"))
@@ -266,7 +266,7 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
 
 @pytest.mark.parametrize("pattern", ["first_seen/*/_part*.tmp", "_index*.tmp"])
 def test_a_disk_that_gives_back_other_bytes_is_found_before_the_commit(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: Folder, pattern: str
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, pattern: str
 ) -> None:
     """What was written is read again: a byte that turned on the way is an error, and nothing is committed."""
     sync(made.entries("a", "b", "c"))
@@ -279,13 +279,13 @@ def test_a_disk_that_gives_back_other_bytes_is_found_before_the_commit(
                 path.write_bytes(content)
 
     with pytest.raises(SnapshotError, match="reads back different"):
-        sync_load(_second(made), Folder(folder.path, step=turn_a_byte))
+        sync_load(_second(made), SnapshotStore(folder.path, step=turn_a_byte))
     assert _state(folder.path) == _OLD
     assert verify_snapshot(folder.path).unlisted == ()
 
 
 def test_a_second_writer_is_refused_until_the_first_is_dead(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
 ) -> None:
     """The lock names its holder, and vanishes with a process that was killed."""
     sync(made.entries("a"))
@@ -299,7 +299,7 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
     assert sync(made.entries("a", "b")).counts["added"] == 1
 
 
-def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: Folder) -> None:
+def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: SnapshotStore) -> None:
     """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
     with _start("race", folder.path, 20) as first, _start("race", folder.path, 20) as second:
         refused = [int(process.communicate(timeout=100)[0]) for process in (first, second)]
@@ -309,25 +309,25 @@ def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: Folder)
 
 
 def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder, monkeypatch: pytest.MonkeyPatch
+    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit between reading the manifest and opening its files is no damage: the reader begins again."""
     sync(made.entries("a", "b", "c"))
-    opened, commits = Folder.open, []
+    opened, commits = SnapshotStore.open, []
 
-    def after_a_commit(self: Folder, name: str) -> Any:
+    def after_a_commit(self: SnapshotStore, name: str) -> Any:
         if name.endswith(".parquet") and not commits:
             commits.append(name)
-            sync_load(_second(made), Folder(folder.path))
+            sync_load(_second(made), SnapshotStore(folder.path))
         return opened(self, name)
 
-    monkeypatch.setattr(Folder, "open", after_a_commit)
+    monkeypatch.setattr(SnapshotStore, "open", after_a_commit)
     assert _state(folder.path) == _NEW
     assert commits
 
 
 def test_a_reader_beside_a_writer_sees_whole_generations(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: Folder
+    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
 ) -> None:
     """While every sync replaces the file, each read gives all rows of one sync."""
     rounds = 30

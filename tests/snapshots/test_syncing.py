@@ -24,7 +24,7 @@ from toolkit.loading.work import Piece
 from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.columns import FAILURES_AT_REST
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import to_frame
@@ -40,12 +40,12 @@ def _found(changes: Changes) -> tuple[list[str], list[str], list[str]]:
     return _ids(changes.added), _ids(changes.changed), _ids(changes.gone)
 
 
-def _row(folder: Folder, name: str) -> Any:
+def _row(folder: SnapshotStore, name: str) -> Any:
     frame = read_snapshot(folder.path)
     return frame[frame["dlq_id"] == name].iloc[0]
 
 
-def test_a_first_sync_adds_everything(sync: Sync, folder: Folder, made: SimpleNamespace) -> None:
+def test_a_first_sync_adds_everything(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
     """All rows come back as they were, with the time first seen and nothing gone."""
     rows = made.entries("a", "b", "c")
     changes = sync(rows[:2], rows[2:])
@@ -60,7 +60,7 @@ def test_a_first_sync_adds_everything(sync: Sync, folder: Folder, made: SimpleNa
 
 
 def test_a_sync_tells_added_changed_and_gone(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """New rows, rows with new content and rows that are missing are told apart; the rest is left alone."""
     sync(made.entries("a", "b", "c"))
@@ -92,7 +92,7 @@ def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNam
 
 
 def test_an_entry_that_comes_back_is_unmarked(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """A row marked gone loses the mark when the entry is seen again, and keeps when it was first seen."""
     sync(made.entries("a", "b"))
@@ -106,7 +106,9 @@ def test_an_entry_that_comes_back_is_unmarked(
     assert _row(folder, "a")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
 
 
-def test_an_incomplete_load_marks_nothing_gone(sync: Sync, folder: Folder, made: SimpleNamespace) -> None:
+def test_an_incomplete_load_marks_nothing_gone(
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+) -> None:
     """What is new is written, what is missing is not called gone, and the result says why."""
     sync(made.entries("a", "b"))
     moved = sync(made.entries("b", "c"), made.entries("b"))
@@ -118,7 +120,7 @@ def test_an_incomplete_load_marks_nothing_gone(sync: Sync, folder: Folder, made:
 
 
 def test_a_failing_load_leaves_the_snapshot_as_it_was(
-    sync: Sync, folder: Folder, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Rows that came before the failure are not in it: they rest in a checkpoint beside it."""
     sync(made.entries("a", "b"))
@@ -135,7 +137,7 @@ def test_a_failing_load_leaves_the_snapshot_as_it_was(
 
 
 def test_only_touched_files_are_rewritten(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Files of a day lie in its folder, and keep their names as long as no row in them changes."""
     sync(made.entries("a"))
@@ -150,7 +152,7 @@ def test_only_touched_files_are_rewritten(
     assert [old == new for old, new in zip(names, after, strict=True)] == [True, False, True]
 
 
-def test_an_unchanged_sync_writes_no_rows(sync: Sync, folder: Folder, made: SimpleNamespace) -> None:
+def test_an_unchanged_sync_writes_no_rows(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Only the manifest is new: with the receipt of the load, and a generation on."""
     sync(made.entries("a", "b"))
     before = set(folder.names())
@@ -161,7 +163,7 @@ def test_an_unchanged_sync_writes_no_rows(sync: Sync, folder: Folder, made: Simp
 
 
 def test_any_reader_gives_the_rows_of_the_frame(
-    sync: Sync, folder: Folder, clock: Any, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Plain pyarrow, DuckDB and the dataset see exactly the frame's rows and columns, after rewrites too."""
     sync(made.entries("a", "b"))
@@ -177,7 +179,7 @@ def test_any_reader_gives_the_rows_of_the_frame(
 
 
 def test_an_empty_queue_is_a_snapshot_with_all_columns(
-    sync: Sync, folder: Folder, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """A sync of nothing can be read by anything, and the first rows replace the empty file."""
     changes = sync()
@@ -192,7 +194,7 @@ def test_an_empty_queue_is_a_snapshot_with_all_columns(
 
 @pytest.mark.parametrize("other", [{"source": "http://127.0.0.1:2"}, {"scope": {"kind": "messages"}}])
 def test_a_snapshot_belongs_to_one_service_and_scope(
-    sync: Sync, folder: Folder, made: SimpleNamespace, other: dict[str, Any]
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace, other: dict[str, Any]
 ) -> None:
     """Another account or a narrower filter is refused before anything is read, and marks nothing gone."""
     sync(made.entries("a"))
@@ -204,7 +206,7 @@ def test_a_snapshot_belongs_to_one_service_and_scope(
     assert _ids(read_snapshot(folder.path)) == ["a"]
 
 
-def test_a_frame_does_not_replace_a_history(sync: Sync, folder: Folder, made: SimpleNamespace) -> None:
+def test_a_frame_does_not_replace_a_history(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
     """Writing a frame over a synced snapshot is refused."""
     sync(made.entries("a"))
     with pytest.raises(SnapshotBindingError, match="history"):
@@ -213,7 +215,7 @@ def test_a_frame_does_not_replace_a_history(sync: Sync, folder: Folder, made: Si
 
 def test_changes_show_themselves_escaped(sync: Sync, tmp_path: Path, made: SimpleNamespace) -> None:
     """Text and HTML say counts, place and completeness, without markup from names."""
-    folder = Folder(tmp_path / "<b>&")
+    folder = SnapshotStore(tmp_path / "<b>&")
     changes = sync_load(made.load(made.entries("a")), folder)
     assert "1 added, 0 changed, 0 gone" in repr(changes)
     html = changes._repr_html_()
@@ -230,7 +232,7 @@ def test_changes_of_an_earlier_sync_say_when_they_are_gone(sync: Sync, made: Sim
 
 
 def test_a_load_that_gives_an_entry_twice_is_refused(
-    sync: Sync, folder: Folder, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Ids are unique at rest even if a loader should fail to make them so."""
 
@@ -249,7 +251,9 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
     assert len(read_snapshot(folder.path)) == 1
 
 
-def test_files_and_folders_are_for_this_user_only(sync: Sync, folder: Folder, made: SimpleNamespace) -> None:
+def test_files_and_folders_are_for_this_user_only(
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+) -> None:
     """Every file is 0600 and every folder 0700."""
     sync(made.entries("a"))
     modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in folder.path.rglob("*")}
@@ -258,7 +262,7 @@ def test_files_and_folders_are_for_this_user_only(sync: Sync, folder: Folder, ma
 
 
 def test_the_metadata_says_receipt_and_schema_version(
-    sync: Sync, folder: Folder, made: SimpleNamespace
+    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Each data file carries our JSON beside Arrow's own schema, and zstd pages."""
     changes = sync(made.entries("a"))
@@ -285,7 +289,7 @@ def test_any_history_of_syncs_ends_as_a_model_says(
     states: list[dict[str, str]], made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """After each sync the counts, the rows and their marks are those of a dictionary kept beside it."""
-    folder = Folder(tmp_path_factory.mktemp("model"))
+    folder = SnapshotStore(tmp_path_factory.mktemp("model"))
     clock = made.clock(datetime(2026, 1, 1, tzinfo=UTC))
     model: dict[str, tuple[str, bool, datetime]] = {}
     for state in states:

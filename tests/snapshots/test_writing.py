@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
 from toolkit.receipt import Receipt, receipt
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.parts import Part
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES, HEADERS_EXPLODED, LABELS_EXPLODED, hits, vectors
@@ -202,7 +202,7 @@ def test_a_file_that_cannot_be_begun_is_closed(tmp_path: Path) -> None:
 
     before = open_files()
     with pytest.raises(OSError, match="no space") as caught:
-        Part(Folder(tmp_path, step=full), "part-000001-0.parquet", LABELS_EXPLODED, 1)
+        Part(SnapshotStore(tmp_path, step=full), "part-000001-0.parquet", LABELS_EXPLODED, 1)
     assert open_files() == before
     assert caught.tb is not None
 

@@ -26,39 +26,39 @@ from pathlib import Path
 from conftest import PAGES, START, VECTORS, VECTORS_ARE, Clock, entries, entry, load_of, stop_at
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 
-def second_sync(folder: Folder) -> None:
+def second_sync(folder: SnapshotStore) -> None:
     """A sync that adds d, changes b, misses a, and finds c as it was."""
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
     sync_load(load_of(*pages), folder, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
 
 
-def kept_sync(folder: Folder) -> None:
+def kept_sync(folder: SnapshotStore) -> None:
     """A sync that writes a checkpoint after each of its pages."""
     sync_load(load_of(*PAGES), folder, clock=Clock(START + timedelta(hours=1)), every=0)
 
 
-def kept_export(folder: Folder) -> None:
+def kept_export(folder: SnapshotStore) -> None:
     """An export that writes a checkpoint after each of its pages."""
     export_load(load_of(*VECTORS, **VECTORS_ARE), folder, clock=Clock(START + timedelta(hours=1)), every=0)
 
 
-def repair(folder: Folder) -> None:
+def repair(folder: SnapshotStore) -> None:
     """A sync that repairs, while the queue has c, d and f."""
     load = load_of(entries("c", "d", "f"))
     sync_load(load, folder, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True)
 
 
-def large_sync(folder: Folder) -> None:
+def large_sync(folder: SnapshotStore) -> None:
     """A sync that adds about 2 MB that do not compress."""
     rows = [entry(f"large-{number}", body=os.urandom(500).hex()) for number in range(2000)]
     sync_load(load_of(rows), folder, clock=Clock(START + timedelta(days=1)))
 
 
-def attempt(base: Path, copy: Path, run: Callable[[Folder], int], step: Callable[[str], None]) -> int:
+def attempt(base: Path, copy: Path, run: Callable[[SnapshotStore], int], step: Callable[[str], None]) -> int:
     """The exit status of a process of its own that runs on a copy of `base`; negative for a signal."""
     if base.exists():
         shutil.copytree(base, copy)
@@ -66,16 +66,16 @@ def attempt(base: Path, copy: Path, run: Callable[[Folder], int], step: Callable
     if child == 0:
         status = 70
         try:
-            status = run(Folder(copy, step=step))
+            status = run(SnapshotStore(copy, step=step))
         finally:
             os._exit(status)
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def crash(base: Path, out: Path, sync: Callable[[Folder], None] = second_sync) -> None:
+def crash(base: Path, out: Path, sync: Callable[[SnapshotStore], None] = second_sync) -> None:
     """Kill a writer at each of its steps, until one comes through."""
 
-    def run(folder: Folder) -> int:
+    def run(folder: SnapshotStore) -> int:
         sync(folder)
         return 0
 
@@ -91,7 +91,7 @@ def crash(base: Path, out: Path, sync: Callable[[Folder], None] = second_sync) -
 def limit(base: Path, out: Path) -> None:
     """Let a writer's files grow to ever more bytes, until one comes through."""
 
-    def run(size: int, folder: Folder) -> int:
+    def run(size: int, folder: SnapshotStore) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
             large_sync(folder)
@@ -107,7 +107,7 @@ def limit(base: Path, out: Path) -> None:
 
 def hold(folder: Path) -> None:
     """Take the lock and keep it."""
-    with Folder(folder).locked():
+    with SnapshotStore(folder).locked():
         sys.stdout.write("locked\n")
         sys.stdout.flush()
         time.sleep(60)
@@ -119,7 +119,7 @@ def race(folder: Path, count: int) -> None:
     for number in range(count):
         try:
             rows = [*entries("a", "b"), entry("shared", body=f"{os.getpid()} {number}")]
-            sync_load(load_of(rows), Folder(folder))
+            sync_load(load_of(rows), SnapshotStore(folder))
         except SnapshotLockedError:
             refused += 1
     sys.stdout.write(f"{refused}\n")

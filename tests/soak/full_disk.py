@@ -30,7 +30,7 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.progress import Progress
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import FAILURES
 
@@ -70,7 +70,7 @@ def forked(run: Callable[[], int]) -> int:
 
 def attempt(path: Path, size: int, seed: int) -> int:
     """Write 4 MB onto a snapshot when no file may be larger than `size`, and look at it."""
-    sync_load(load_of(small()), Folder(path))
+    sync_load(load_of(small()), SnapshotStore(path))
     random = Random(seed)
     large = [
         {"dlq_id": f"large-{number}", "body_base64": b64encode(random.randbytes(ROW_BYTES)).decode()}
@@ -80,7 +80,7 @@ def attempt(path: Path, size: int, seed: int) -> int:
     resource.setrlimit(resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
     refused = False
     try:
-        sync_load(load, Folder(path))
+        sync_load(load, SnapshotStore(path))
     except SnapshotError as error:
         refused = "File too large" in str(error)
         if not refused:
@@ -90,7 +90,7 @@ def attempt(path: Path, size: int, seed: int) -> int:
     if len(read_snapshot(path)) != (len(small()) if refused else len(small()) + ROWS):
         return BROKEN
     # with room again, the same call ends whole, and nothing is left beside it
-    sync_load(load_of([*small(), *large]), Folder(path))
+    sync_load(load_of([*small(), *large]), SnapshotStore(path))
     whole = len(read_snapshot(path)) == len(small()) + ROWS and not verify_snapshot(path).unlisted
     return BROKEN if not whole else HELD if refused else CAME_THROUGH
 

@@ -25,7 +25,7 @@ from full_disk import ROW_BYTES, ROWS, STEP, load_of, small
 
 from toolkit.errors import SnapshotError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 DISK = 64 << 20
@@ -45,11 +45,11 @@ def leave(disk: Path, room: int) -> None:
 def attempt(disk: Path, room: int, large: list[dict[str, object]]) -> str:
     """Write 4 MB onto a snapshot with so much room, and look at it."""
     path = disk / "snapshot"
-    sync_load(load_of(small()), Folder(path))
+    sync_load(load_of(small()), SnapshotStore(path))
     leave(disk, room)
     ended = "had room"
     try:
-        sync_load(load_of([*small(), *large]), Folder(path))
+        sync_load(load_of([*small(), *large]), SnapshotStore(path))
     except SnapshotError as error:
         ended = "refused" if "No space left" in str(error) else f"said {error}"
     rows = len(small()) + (ROWS if ended == "had room" else 0)
@@ -57,7 +57,7 @@ def attempt(disk: Path, room: int, large: list[dict[str, object]]) -> str:
         ended = "neither old nor new"
     (disk / "ballast").unlink()
     # with room again, the same call ends whole, and nothing is left beside it
-    sync_load(load_of([*small(), *large]), Folder(path))
+    sync_load(load_of([*small(), *large]), SnapshotStore(path))
     if len(read_snapshot(path)) != len(small()) + ROWS or verify_snapshot(path).unlisted:
         ended = "not whole with room again"
     shutil.rmtree(path)

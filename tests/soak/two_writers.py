@@ -22,7 +22,7 @@ from full_disk import forked, load_of
 
 from toolkit.errors import SnapshotLockedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 COMMITTED, REFUSED = 0, 3
@@ -37,7 +37,7 @@ def write(path: Path, race: int, writer: int, gate: int) -> int:
     load = load_of(rows)
     os.read(gate, 1)
     try:
-        sync_load(load, Folder(path))
+        sync_load(load, SnapshotStore(path))
     except SnapshotLockedError:
         return REFUSED
     return COMMITTED

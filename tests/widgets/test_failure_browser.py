@@ -185,14 +185,14 @@ def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(brows
     """What is selected stays, and is said to be out of sight; no failure is shown that was not found."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
     assert "2 selected, 1 of them not among those found" in browser._said.value
-    browser.value = browser.value.but(search="no such thing")
+    browser.value = browser.value.replace(search="no such thing")
     assert "2 selected, 2 of them not among those found" in browser._said.value
     assert browser.frame()["dlq_id"].tolist() == ["dlq_0", "dlq_1"]
     assert "dlq_" not in browser.detail.value
     assert browser.table.shown == -1
-    browser.value = browser.value.but(search="dlq_7")
+    browser.value = browser.value.replace(search="dlq_7")
     assert "dlq_7" in browser.detail.value
-    browser.value = browser.value.but(search="")
+    browser.value = browser.value.replace(search="")
     assert "dlq_7" in browser.detail.value  # it is found: it stays
     assert browser._id_at(browser.table.shown) == "dlq_7"
 

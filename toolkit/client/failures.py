@@ -14,7 +14,7 @@ from toolkit.client.shapes import a_count, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 
 Kind = Literal["workflows", "messages"]
 Ids = str | Iterable[str]
@@ -126,7 +126,7 @@ def delete_failures(
     ...
     toolkit.errors.InputError: deleting 1 DLQ entries: got no confirmation; expected confirm=True. Look ...
     """
-    half_of(service, "queue")
+    endpoint_of(service, "queue")
     doing, ids = _confirmed(dlq_ids, confirm=confirm, verb="deleting")
     path = _path(kind)
     deleted = unknown = 0
@@ -255,7 +255,7 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
     ...
     toolkit.errors.InputError: running the failure functions of 1 DLQ entries: got no confirmation; ...
     """
-    half_of(service, "queue")
+    endpoint_of(service, "queue")
     _, ids = _confirmed(dlq_id, confirm=confirm, verb="running the failure functions of", name="dlq_id")
 
     def run(transport: Transport, checked: str) -> str:
@@ -277,7 +277,7 @@ _NOUNS: Final = {"workflows": "workflow runs", "messages": "messages"}
 def _run_again(
     service: Service, dlq_ids: Ids, *, confirm: bool, how: Literal["resume", "restart"]
 ) -> dict[str, str]:
-    half_of(service, "queue")
+    endpoint_of(service, "queue")
     _, ids = _confirmed(dlq_ids, confirm=confirm, verb=f"{how.rstrip('e')}ing")
 
     def run(transport: Transport, dlq_id: str) -> str:

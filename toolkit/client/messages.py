@@ -30,7 +30,7 @@ from toolkit.client.request import Answer, Request
 from toolkit.client.shapes import a_text, small
 from toolkit.client.transport import Transport
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ def publish(
     Parameters
     ----------
     service : Service
-        From `connect`; needs its queue half.
+        From `connect`; needs its queue endpoint.
     url : str
         Destination, http or https, without user info and fragment.
     body : bytes, str or JSON-able, optional
@@ -209,7 +209,7 @@ def publish(
     ...
     toolkit.errors.InputError: publishing a message: got a destination of the scheme 'ftp'; expected ...
     """
-    half = half_of(service, "queue")
+    endpoint = endpoint_of(service, "queue")
     flag("content_based_deduplication", content_based_deduplication)
     if headers is not None:
         mapping("headers", headers)
@@ -244,7 +244,7 @@ def publish(
             )
             wire += settings.wire_headers(name)
     wire += forwarded("Forward-", headers or {})
-    named = [(f"{half.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]
+    named = [(f"{endpoint.dialect.prefix}{name}", header_value(name, value)) for name, value in wire]
     if content_type is not None or kind:
         value = kind if content_type is None else text("content_type", content_type, empty=False)
         named.append(("Content-Type", header_value("Content-Type", value)))

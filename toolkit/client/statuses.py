@@ -21,7 +21,7 @@ from toolkit.errors import (
     UnprocessableError,
 )
 from toolkit.redaction import Redactor
-from toolkit.settings.service import REGIONS, Half
+from toolkit.settings.service import REGIONS, Endpoint
 
 MOST_SHOWN: Final = 500
 """Characters of foreign text that an error shows at most."""
@@ -43,7 +43,7 @@ def status_error(
     doing: str,
     request: str,
     redactor: Redactor,
-    half: Half | None = None,
+    endpoint: Endpoint | None = None,
 ) -> ServiceError:
     """The error that an answer with this status is.
 
@@ -59,7 +59,7 @@ def status_error(
         What the error says about the request, secrets masked.
     redactor : Redactor
         Masks what the service said.
-    half : Half, optional
+    endpoint : Endpoint, optional
         Whose token was sent.
     """
     if 300 <= status < 400:  # noqa: PLR2004 - the redirects
@@ -74,10 +74,10 @@ def status_error(
     if status == 429:  # noqa: PLR2004 - the status for too many requests
         return _limit(doing, message, request, headers)
     kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004
-    if status == 401 and half is not None and half.region:  # noqa: PLR2004 - no valid token
-        (other,) = (region for region in REGIONS if region != half.region)
+    if status == 401 and endpoint is not None and endpoint.region:  # noqa: PLR2004 - no valid token
+        (other,) = (region for region in REGIONS if region != endpoint.region)
         next_step = (
-            f"This is the address of {half.region}, and each region has its own token: check the token, "
+            f"This is the address of {endpoint.region}, and each region has its own token: check the token, "
             f"or, if it is one of {other}, connect(region={other!r})."
         )
     wait = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable

@@ -48,7 +48,7 @@ from toolkit.errors import (
     TransportError,
 )
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Half, Service, half_of, is_loopback
+from toolkit.settings.service import Endpoint, Service, endpoint_of, is_loopback
 from toolkit.version import __version__
 
 __all__ = ["CONNECTIONS", "Answer", "Pace", "Request", "Transport", "Watch"]
@@ -102,7 +102,7 @@ class Transport:
     base_url : str
     redactor : Redactor
         Masks what goes into errors.
-    half : Half, optional
+    endpoint : Endpoint, optional
         Whose token is sent. Without it nothing of ours is (an application's own endpoint).
     policy : RetryPolicy
     pace : Pace, optional
@@ -125,7 +125,7 @@ class Transport:
         base_url: str,
         *,
         redactor: Redactor,
-        half: Half | None = None,
+        endpoint: Endpoint | None = None,
         policy: RetryPolicy | None = None,
         pace: Pace | None = None,
         connections: int = CONNECTIONS,
@@ -137,7 +137,7 @@ class Transport:
         self.policy = policy or RetryPolicy()
         self._pace = pace
         self._redactor = redactor
-        self._half = half
+        self._endpoint = endpoint
         self._closed = threading.Event()
         self._sleep = sleep or self._closed.wait
         self._monotonic = monotonic
@@ -155,7 +155,7 @@ class Transport:
     def to(
         cls,
         service: Service,
-        half: Literal["queue", "vector"],
+        endpoint: Literal["queue", "vector"],
         *,
         policy: RetryPolicy | None = None,
         pace: Pace | None = None,
@@ -163,12 +163,12 @@ class Transport:
         sleep: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Transport:
-        """A transport to one half of the service."""
-        found = half_of(service, half)
+        """A transport to one endpoint of the service."""
+        found = endpoint_of(service, endpoint)
         return cls(
             found.url,
             redactor=service.redactor,
-            half=found,
+            endpoint=found,
             policy=policy,
             pace=pace,
             connections=connections,
@@ -295,9 +295,15 @@ class Transport:
             return self._incomplete(request, f"status {status} and an answer without its end"), True
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return Answer(status=status, headers=headers, body=body, tries=number)
-        named, half = self._named(request), self._half
+        named, endpoint = self._named(request), self._endpoint
         told = status_error(
-            status, headers, body, doing=request.doing, request=named, redactor=self._redactor, half=half
+            status,
+            headers,
+            body,
+            doing=request.doing,
+            request=named,
+            redactor=self._redactor,
+            endpoint=endpoint,
         )
         return told, True
 
@@ -308,11 +314,11 @@ class Transport:
         query, headers = request.query, urllib3.HTTPHeaderDict(_ALWAYS)
         for name, value in request.headers:
             headers[name] = value
-        if self._half is not None:
-            if self._half.token_in == "query":  # noqa: S105 - a place, not a password
-                query = (*query, (self._half.dialect.query_token, self._half.token.reveal()))
+        if self._endpoint is not None:
+            if self._endpoint.token_in == "query":  # noqa: S105 - a place, not a password
+                query = (*query, (self._endpoint.dialect.query_token, self._endpoint.token.reveal()))
             else:
-                headers["Authorization"] = f"Bearer {self._half.token.reveal()}"
+                headers["Authorization"] = f"Bearer {self._endpoint.token.reveal()}"
         after = f"?{urlencode(query, quote_via=quote)}" if query else ""
         return self._pool.urlopen(
             request.method,

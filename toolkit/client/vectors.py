@@ -18,7 +18,7 @@ from toolkit.client.shapes import a_count, a_text, an_object, kind_of, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery, numbers, sparse_vector
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 
 UPSERT_BATCH: Final = 1000
 PREFIX_LIMIT: Final = 1000
@@ -294,7 +294,7 @@ def upsert_vectors(
     ...
     toolkit.errors.InputError: reading row 0 of rows: got the name 'vectr'; ... Did you mean 'vector'? ...
     """
-    half_of(service, "vector")
+    endpoint_of(service, "vector")
     if namespace is not None:
         unmasked("namespace", text("namespace", namespace))
     sent = 0

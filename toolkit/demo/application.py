@@ -26,22 +26,22 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from toolkit.client.signatures import region_in, signature_in, verify_signature
-from toolkit.demo.protocol import Endpoint
+from toolkit.demo.protocol import WorkflowEndpoint
 from toolkit.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 from toolkit.errors import SignatureError
-from toolkit.settings import Half, connect
+from toolkit.settings import Endpoint, connect
 
 LOOPBACK: Final = "127.0.0.1"
 _KEPT: Final = 5000
 _TIMEOUT: Final = 20.0
 
 
-def application(queue: Half) -> Starlette:
+def application(queue: Endpoint) -> Starlette:
     """The application as an ASGI object.
 
     Parameters
     ----------
-    queue : Half
+    queue : Endpoint
         The queue that its workflows run on. With signing keys, unsigned deliveries and callbacks are refused.
 
     Returns
@@ -91,7 +91,7 @@ def application(queue: Half) -> Starlette:
         async with http:
             yield
 
-    endpoints = {found.name: Endpoint(found, queue, http) for found in WORKFLOWS}
+    endpoints = {found.name: WorkflowEndpoint(found, queue, http) for found in WORKFLOWS}
     routes = [Route(f"/flows/{name}", workflow, methods=["POST"]) for name in endpoints]
     routes += [
         Route(f"/{FAILURE_FUNCTION}", failure_function, methods=["POST"]),
@@ -103,7 +103,7 @@ def application(queue: Half) -> Starlette:
     return Starlette(routes=routes, lifespan=lifespan)
 
 
-async def _refusal(request: Request, queue: Half) -> Response | None:
+async def _refusal(request: Request, queue: Endpoint) -> Response | None:
     """The answer to a request that the service did not sign; None when it did, or no keys are known."""
     keys = queue.keys_of(region_in(request.headers.items()))
     if not keys:
@@ -126,7 +126,7 @@ class _Announced(uvicorn.Server):
             print(json.dumps({"url": address, "pid": os.getpid()}), flush=True)  # noqa: T201 - the parent reads it
 
 
-async def serve(queue: Half, *, with_parent: bool) -> None:
+async def serve(queue: Endpoint, *, with_parent: bool) -> None:
     """Serve until told to end, by a signal or, `with_parent`, by the end of standard input."""
     listening = socket.create_server((LOOPBACK, 0), backlog=512)
     server = _Announced(

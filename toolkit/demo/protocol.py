@@ -28,7 +28,7 @@ from starlette.responses import JSONResponse, Response
 
 from toolkit.errors import ProtocolError
 from toolkit.secret_patterns import normalise_header
-from toolkit.settings import Half
+from toolkit.settings import Endpoint
 
 FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"
 
@@ -114,19 +114,19 @@ class Workflow:
     failure_function: str | None = None
 
 
-class Endpoint:
+class WorkflowEndpoint:
     """The endpoint of one workflow.
 
     Parameters
     ----------
     workflow : Workflow
-    queue : Half
+    queue : Endpoint
         Address, token and dialect of the queue.
     http : httpx.AsyncClient
         Sends to the queue.
     """
 
-    def __init__(self, workflow: Workflow, queue: Half, http: httpx.AsyncClient) -> None:
+    def __init__(self, workflow: Workflow, queue: Endpoint, http: httpx.AsyncClient) -> None:
         self.workflow = workflow
         self._queue = queue
         self._prefix = queue.dialect.prefix

@@ -32,7 +32,7 @@ from toolkit.demo.filling import INDEX
 from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.service import LocalService
-from toolkit.settings import Half, Service
+from toolkit.settings import Endpoint, Service
 
 MARKER: Final = ".toolkit-demo"
 """A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
@@ -279,7 +279,7 @@ def environment_for(service: Service) -> dict[str, str]:
     return environment
 
 
-def _variables(half: Half) -> dict[str, str]:
+def _variables(half: Endpoint) -> dict[str, str]:
     stem = f"TOOLKIT_{half.name.upper()}"
     names = (f"{stem}_CURRENT_SIGNING_KEY", f"{stem}_NEXT_SIGNING_KEY")
     keys = {name: key.reveal() for name, key in zip(names, half.signing_keys, strict=False)}

@@ -24,7 +24,7 @@ from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
 from toolkit.redaction import Redactor
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 from toolkit.spellings import MASK
 from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
@@ -317,7 +317,7 @@ def open_failures(
     -------
     Load
     """
-    half = half_of(service, "queue")
+    endpoint = endpoint_of(service, "queue")
     how = LoadOptions(**options)
     arguments.choice("kind", kind, get_args(Kind))
     arguments.flag("reveal", reveal)
@@ -382,7 +382,7 @@ def open_failures(
         )
     plan = Plan(
         what="failures",
-        source=service.redactor.url(half.url),
+        source=service.redactor.url(endpoint.url),
         scope={"kind": kind, "revealed": reveal, **_masked_scope(wanted, service)},
         schema=FAILURES,
         key=("dlq_id",),

@@ -34,7 +34,7 @@ _LATENCIES: Final = 9
 _SLACK: Final = 0.002  # seconds of difference that mean nothing
 
 
-class Rhythm:
+class AdaptiveRateLimiter:
     """When the next request may start: pure, told the time.
 
     Parameters
@@ -46,7 +46,7 @@ class Rhythm:
 
     Examples
     --------
-    >>> rhythm = Rhythm(connections=16, requests_per_second=10)
+    >>> rhythm = AdaptiveRateLimiter(connections=16, requests_per_second=10)
     >>> rhythm.delay(100.0)
     0.0
     >>> rhythm.started(100.0)
@@ -150,7 +150,7 @@ class Stopped(Exception):  # noqa: N818 - a sign to a thread that nobody waits f
 
 
 class Pacing:
-    """A `Rhythm` kept by many threads: what a `Transport` asks before each try.
+    """A `AdaptiveRateLimiter` kept by many threads: what a `Transport` asks before each try.
 
     Parameters
     ----------
@@ -167,7 +167,7 @@ class Pacing:
         requests_per_second: float | None = None,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._rhythm = Rhythm(connections=connections, requests_per_second=requests_per_second)
+        self._rhythm = AdaptiveRateLimiter(connections=connections, requests_per_second=requests_per_second)
         self._monotonic = monotonic
         lock = threading.Lock()
         self._changed = threading.Condition(lock)

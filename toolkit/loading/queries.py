@@ -20,7 +20,7 @@ from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
 from toolkit.loading.vectors import unknown_namespace
 from toolkit.own_tokens import masked_value
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.matching import metadata_values, unknown_fields
@@ -116,7 +116,7 @@ def query(
     >>> len(similar), vectors["id"][0] in set(similar["id"])
     (5, False)
     """
-    half_of(service, "vector")
+    endpoint_of(service, "vector")
     options = {
         "exclude_self": exclude_self,
         "top_k": top_k,
@@ -193,7 +193,7 @@ def query_text(
     >>> list(hits.columns), len(hits)
     (['query', 'rank', 'id', 'score'], 3)
     """
-    half_of(service, "vector")
+    endpoint_of(service, "vector")
     asked = [
         VectorQuery(
             data=one,

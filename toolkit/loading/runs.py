@@ -16,7 +16,7 @@ from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import walk
 from toolkit.loading.progress import Progress, ProgressOption
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.runs import decode_runs
 from toolkit.tables.schemas import RUNS
 
@@ -61,7 +61,7 @@ def load_runs(
     >>> load_runs(service, limit=50)["state"].isin(["RUN_FAILED", "RUN_SUCCESS", "RUN_STARTED"]).all()
     np.True_
     """
-    half = half_of(service, "queue")
+    endpoint = endpoint_of(service, "queue")
     how = LoadOptions(limit=limit, progress=progress)
     arguments.flag("reveal", reveal)
     redactor = None if reveal else service.redactor
@@ -79,7 +79,7 @@ def load_runs(
 
     plan = Plan(
         what="runs",
-        source=service.redactor.url(half.url),
+        source=service.redactor.url(endpoint.url),
         scope={"revealed": reveal},
         schema=RUNS,
         key=("workflow_run_id",),

@@ -24,7 +24,7 @@ from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.loading.ranges import KEY, Include, Range, RangeReader
 from toolkit.loading.work import Checkpoint, Piece, Work
 from toolkit.receipt import Receipt
-from toolkit.settings.service import Service, half_of
+from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
@@ -246,7 +246,7 @@ def fetch_vectors(
     >>> tk.receipt(fetched).notes
     ('1 of 3 ids is not there', '1 id was asked for more than once')
     """
-    half = half_of(service, "vector")
+    endpoint = endpoint_of(service, "vector")
     arguments.unmasked("namespace", arguments.text("namespace", namespace))
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
     include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
@@ -306,7 +306,7 @@ def fetch_vectors(
             notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} asked for more than once")
     receipt = Receipt(
         what="vectors",
-        source=service.redactor.url(half.url),
+        source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": [namespace],
             "prefix": prefix,
@@ -382,7 +382,7 @@ def open_vectors(
     -------
     Load
     """
-    half = half_of(service, "vector")
+    endpoint = endpoint_of(service, "vector")
     how = LoadOptions(**options)
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
     include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
@@ -438,7 +438,7 @@ def open_vectors(
 
     plan = Plan(
         what="vectors",
-        source=service.redactor.url(half.url),
+        source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": list(names),
             "prefix": prefix if isinstance(prefix, str | None) else list(prefix),

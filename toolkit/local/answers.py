@@ -23,7 +23,7 @@ _STRING: Final = r'"(?:[^"\\]|\\.)*+"'
 _TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
-class Refusal(Exception):  # noqa: N818 - an answer to the caller, not an error of this program
+class ApiError(Exception):
     """An answer that says no.
 
     Parameters
@@ -51,7 +51,7 @@ async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
     async for piece in request.stream():
         body += piece
         if len(body) > limit:
-            raise Refusal(413, f"body too large; got more than {limit} bytes; expected at most that")
+            raise ApiError(413, f"body too large; got more than {limit} bytes; expected at most that")
     return bytes(body)
 
 
@@ -67,16 +67,16 @@ def parse_json(body: bytes) -> Any:
         text = body.decode("utf-8")
     except UnicodeDecodeError as error:
         got = f"byte {body[error.start]:#04x} at offset {error.start}"
-        raise Refusal(400, f"body is not UTF-8; got {got}; expected JSON in UTF-8") from None
+        raise ApiError(400, f"body is not UTF-8; got {got}; expected JSON in UTF-8") from None
     if text.startswith("\ufeff"):
-        raise Refusal(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
+        raise ApiError(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
 
     # offsets are looked for only once something is wrong: the parser's hooks are not told them
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
             name, offset = _second_name(text)
-            raise Refusal(
+            raise ApiError(
                 400,
                 f"body is ambiguous; got {name[:80]!r} a second time at offset {offset}; expected it once",
             )
@@ -102,12 +102,12 @@ def parse_json(body: bytes) -> Any:
         )
     except json.JSONDecodeError as error:
         got = repr(text[error.pos]) if error.pos < len(text) else "its end"
-        raise Refusal(
+        raise ApiError(
             400, f"body is not JSON; got {got} at offset {error.pos}; expected JSON: {error.msg}"
         ) from None
     except RecursionError:
         got = f"deeper nesting at offset {_too_deep(text)}"
-        raise Refusal(
+        raise ApiError(
             400, f"body is nested too deep; got {got}; expected at most {_MAX_DEPTH} levels"
         ) from None
 
@@ -140,7 +140,7 @@ def _second_name(text: str) -> tuple[str, int]:
     return "", len(text)
 
 
-def _number(text: str, literal: str, got: str, expected: str) -> Refusal:
+def _number(text: str, literal: str, got: str, expected: str) -> ApiError:
     found = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offset = next((one.start() for one in found if not one[0].startswith('"')), len(text))
-    return Refusal(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")
+    return ApiError(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from toolkit.local.answers import Refusal, refusal_body
+from toolkit.local.answers import ApiError, refusal_body
 from toolkit.local.faults.answering import Faults
 from toolkit.local.faults.routes import fault_routes
 from toolkit.local.faults.script import FaultScript
@@ -75,7 +75,7 @@ def build_app(
     app = Starlette(
         routes=routes,
         lifespan=lifespan,
-        exception_handlers={Refusal: _refused, HTTPException: _not_there, Exception: _failed},
+        exception_handlers={ApiError: _refused, HTTPException: _not_there, Exception: _failed},
     )
     app.router.redirect_slashes = False
     app.state.queue = queue
@@ -106,12 +106,12 @@ class _KnownParameters:
             for name in QueryParams(scope["query_string"]):
                 if name not in allowed:
                     expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-                    raise Refusal(400, f"unknown query parameter; got {name[:80]!r}; expected {expected}")
+                    raise ApiError(400, f"unknown query parameter; got {name[:80]!r}; expected {expected}")
         await self._app(scope, receive, send)
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    if not isinstance(error, Refusal):
+    if not isinstance(error, ApiError):
         raise error
     return _answer(request, error.status, error.message)
 

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolkit.local.answers import Refusal, refusal_body
+from toolkit.local.answers import ApiError, refusal_body
 from toolkit.redaction import Secret
 from toolkit.serving import CALLER, MAX_HEAD
 
@@ -69,7 +69,7 @@ class Guard:
         try:
             self._check(scope)
             await self._app(scope, receive, watched)
-        except Refusal as refusal:
+        except ApiError as refusal:
             await _answer(scope, watched, refusal.status, refusal.message)
         except ClientDisconnect:
             return  # nobody is there to be answered
@@ -86,17 +86,17 @@ class Guard:
         target = len(scope["raw_path"]) + len(scope["query_string"])
         head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
         if head > MAX_HEAD:  # one that came in one piece is not measured before
-            raise Refusal(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
+            raise ApiError(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
         headers = Headers(scope=scope)
         if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
             # a folded line after it is a part of its value: what is no host name is not quoted
             host = headers.get("host", "")
             got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"
-            raise Refusal(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
+            raise ApiError(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
         origin = headers.get("origin")
         if origin is not None and _hostname(origin) not in _OUR_HOSTS:
             got = repr(origin)[:80]
-            raise Refusal(
+            raise ApiError(
                 403, f"Origin is not this machine; got {got}; expected none, or 127.0.0.1 or localhost"
             )
         tokens = [
@@ -111,11 +111,11 @@ class Guard:
         if any(right) and caller is not None:
             caller.admit()
         if right and not any(right):
-            raise Refusal(
+            raise ApiError(
                 401, "token is not valid; got another one; expected the service's own in one of the places"
             )
         if not right and scope["path"] not in OPEN_PATHS:
-            raise Refusal(
+            raise ApiError(
                 401,
                 "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token",
             )

@@ -21,7 +21,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from toolkit.errors import InputError, LocalServiceError, SettingsError, ToolkitError
-from toolkit.local.answers import Refusal, parse_json
+from toolkit.local.answers import ApiError, parse_json
 from toolkit.local.app import build_app
 from toolkit.local.credentials import read_signing_keys, read_token
 from toolkit.local.faults.script import FaultScript
@@ -202,7 +202,7 @@ def _faults(file: Path | None) -> FaultScript:
         return script
     try:
         script.put(parse_json(file.read_bytes()))
-    except (OSError, Refusal, InputError) as error:
+    except (OSError, ApiError, InputError) as error:
         raise SettingsError(
             f"reading the fault script {file.name!r}",
             got=error.strerror if isinstance(error, OSError) else str(error),

@@ -5,6 +5,6 @@ starts the embedded service for ``connect("local")``.
 """
 
 from toolkit.settings.connecting import connect
-from toolkit.settings.service import DIALECTS, Dialect, Half, Service
+from toolkit.settings.service import DIALECTS, Dialect, Endpoint, Service
 
-__all__ = ["DIALECTS", "Dialect", "Half", "Service", "connect"]
+__all__ = ["DIALECTS", "Dialect", "Endpoint", "Service", "connect"]

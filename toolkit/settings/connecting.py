@@ -1,6 +1,6 @@
 """Where the service is and who asks: base addresses, region, tokens, dialect.
 
-The two halves, queue and vector index, have addresses and tokens of their own. Each half takes its
+The two endpoints, queue and vector index, have addresses and tokens of their own. Each endpoint takes its
 address, its token and its dialect from one source only, so that one family's token can never be sent to
 another family's address:
 
@@ -42,7 +42,7 @@ from toolkit.settings.service import (
     TITLES,
     WHAT_TO_SET,
     DialectName,
-    Half,
+    Endpoint,
     Region,
     Service,
     TokenPlace,
@@ -75,14 +75,14 @@ def connect(
     queue_url, queue_token : str, optional
         Base address and token of the queue. Both or neither. ``{region}`` in an address is replaced.
     vector_url, vector_token : str, optional
-        Base address and token of the vector index. Both or neither; either half alone is fine.
+        Base address and token of the vector index. Both or neither; either endpoint alone is fine.
     current_signing_key, next_signing_key : str, optional
         Keys that verify callbacks. Only together with `queue_url`.
     region : {"us-east-1", "eu-central-1"}, optional
         Fills in ``{region}`` in addresses, and chooses the public service's address, token and signing keys.
         Default: ``TOOLKIT_REGION``, else ``QSTASH_REGION``, else ``eu-central-1``.
     dialect : {"service", "upstash"}, optional
-        Header prefix and query token name. Default: ``upstash`` for a half configured by the public
+        Header prefix and query token name. Default: ``upstash`` for an endpoint configured by the public
         service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
     token_in : {"header", "query"}
         Where the queue's token travels. The header is the better place: addresses end up in logs.
@@ -155,7 +155,7 @@ def connect(
         raise SettingsError(
             "connecting",
             got="no address and no token, neither as arguments nor as variables",
-            expected="at least one half of the service",
+            expected="at least one endpoint of the service",
             next_step=f"{_region_hint(env)}{WHAT_TO_SET['queue']} {WHAT_TO_SET['vector']} "
             'Or try connect("local").',
         )
@@ -164,16 +164,16 @@ def connect(
             queue = replace(queue, signing_keys=tuple(Secret(key) for key in keys))
         queue = replace(queue, token_in=token_in)
 
-    def finished(half: Half | None) -> Half | None:
-        if half is None:
+    def finished(endpoint: Endpoint | None) -> Endpoint | None:
+        if endpoint is None:
             return None
-        public = half.dialect.name == "upstash"
-        if public and half.name == "queue":
-            half = replace(half, regional_keys=half.regional_keys or _regional_keys(env))
+        public = endpoint.dialect.name == "upstash"
+        if public and endpoint.name == "queue":
+            endpoint = replace(endpoint, regional_keys=endpoint.regional_keys or _regional_keys(env))
         implied = "upstash" if public else own
         wanted = ours or (theirs if public else None)
         done = _finished(
-            half, region=ours or theirs or DEFAULT_REGION, dialect=dialect or cast("DialectName", implied)
+            endpoint, region=ours or theirs or DEFAULT_REGION, dialect=dialect or cast("DialectName", implied)
         )
         if done.name == "queue" and wanted and done.region and done.region != wanted:
             raise SettingsError(
@@ -187,7 +187,7 @@ def connect(
     return make_service(finished(queue), finished(vector))
 
 
-def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: str | None) -> Half | None:
+def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: str | None) -> Endpoint | None:
     if url is None and token is None:
         return None
     if not url or not token:
@@ -197,7 +197,7 @@ def _from_arguments(name: Literal["queue", "vector"], url: str | None, token: st
             expected="both from the same source",
             next_step=f"Give {name}_url= and {name}_token=; no token is sent to an address from elsewhere.",
         )
-    return Half(name, url, Secret(token), DIALECTS["service"], "arguments")
+    return Endpoint(name, url, Secret(token), DIALECTS["service"], "arguments")
 
 
 class _Family(NamedTuple):
@@ -272,7 +272,7 @@ def _region(name: str, value: str | None) -> Region | None:
 
 def _from_environment(
     name: Literal["queue", "vector"], env: Mapping[str, str], families: Iterable[_Family]
-) -> Half | None:
+) -> Endpoint | None:
     for family in families:
         url, token = env.get(family.url), env.get(family.token)
         if not url and not token:
@@ -288,14 +288,14 @@ def _from_environment(
                 next_step=f"Set {missing}, or unset {present}.",
             )
         keys = tuple(Secret(env[variable]) for variable in family.keys if env.get(variable))
-        return Half(name, url, Secret(token), DIALECTS[family.dialect], source, signing_keys=keys)
+        return Endpoint(name, url, Secret(token), DIALECTS[family.dialect], source, signing_keys=keys)
     return None
 
 
-def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
+def _finished(endpoint: Endpoint, *, region: str, dialect: DialectName) -> Endpoint:
     """Check the address, fill in the region, set the dialect."""
-    url = half.url.strip().replace("{region}", region).rstrip("/")
-    doing = f"reading the address of the {TITLES[half.name]} from {half.source}"
+    url = endpoint.url.strip().replace("{region}", region).rstrip("/")
+    doing = f"reading the address of the {TITLES[endpoint.name]} from {endpoint.source}"
     try:
         parts = urlsplit(url)
         host = parts.hostname or ""
@@ -314,25 +314,25 @@ def _finished(half: Half, *, region: str, dialect: DialectName) -> Half:
         raise SettingsError(
             doing, got="an address with user info", expected="none: the token is what authenticates"
         )
-    token, *keys = half.secrets
+    token, *keys = endpoint.secrets
     for what, secret in (("token", token), *(("signing key", key) for key in keys)):
         if not _TOKEN.fullmatch(secret.reveal()):
             raise SettingsError(
-                f"reading the {what} of the {TITLES[half.name]} from {half.source}",
+                f"reading the {what} of the {TITLES[endpoint.name]} from {endpoint.source}",
                 got="white space or characters that no header can carry" if secret.reveal() else "nothing",
                 expected=f"the {what} alone",
                 next_step="Copy it again; a line end at its close is the usual cause.",
             )
     if any(len(key.reveal()) < MIN_SIGNING_KEY for key in keys):
         raise SettingsError(
-            f"reading the signing keys of the {TITLES[half.name]} from {half.source}",
+            f"reading the signing keys of the {TITLES[endpoint.name]} from {endpoint.source}",
             got=f"a key of fewer than {MIN_SIGNING_KEY} characters",
             expected="keys that cannot be guessed",
             next_step="Copy them again, whole.",
         )
     if parts.scheme == "http" and not is_loopback(host):
         warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=4)
-    return replace(half, url=url, dialect=DIALECTS[dialect])
+    return replace(endpoint, url=url, dialect=DIALECTS[dialect])
 
 
 # No query, no fragment, nothing that no URL may hold, and no placeholder that was not filled in.

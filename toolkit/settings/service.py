@@ -14,7 +14,7 @@ from toolkit.redaction import Redactor, Secret
 Region = Literal["us-east-1", "eu-central-1"]
 DialectName = Literal["service", "upstash"]
 TokenPlace = Literal["header", "query"]
-HalfName = Literal["queue", "vector"]
+EndpointName = Literal["queue", "vector"]
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 DEFAULT_REGION: Final[Region] = "eu-central-1"
@@ -61,8 +61,8 @@ DIALECTS: Final[dict[DialectName, Dialect]] = {
 
 
 @dataclass(frozen=True)
-class Half:
-    """One half of the service: where it is and who asks.
+class Endpoint:
+    """One endpoint of the service: where it is and who asks.
 
     Attributes
     ----------
@@ -88,7 +88,7 @@ class Half:
     ('http://127.0.0.1:8080', 'arguments', True)
     """
 
-    name: HalfName
+    name: EndpointName
     url: str
     token: Secret
     dialect: Dialect
@@ -119,8 +119,8 @@ class Service:
 
     Attributes
     ----------
-    queue, vector : Half or None
-        The halves that are configured.
+    queue, vector : Endpoint or None
+        The endpoints that are configured.
     redactor : Redactor
         Masks secrets, and knows this service's own tokens.
 
@@ -131,20 +131,20 @@ class Service:
     Service(queue='http://127.0.0.1:8080' from arguments)
     """
 
-    queue: Half | None
-    vector: Half | None
+    queue: Endpoint | None
+    vector: Endpoint | None
     redactor: Redactor = field(compare=False)
     _close: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
-    def need(self, half: HalfName) -> Half:
-        """The half asked for, or a `SettingsError` that says what to set."""
-        found = self.queue if half == "queue" else self.vector
+    def need(self, endpoint: EndpointName) -> Endpoint:
+        """The endpoint asked for, or a `SettingsError` that says what to set."""
+        found = self.queue if endpoint == "queue" else self.vector
         if found is None:
             raise SettingsError(
-                f"using the {TITLES[half]}",
-                got="a service that has only the other half",
-                expected=f"a {half} address and token",
-                next_step=WHAT_TO_SET[half],
+                f"using the {TITLES[endpoint]}",
+                got="a service that has only the other endpoint",
+                expected=f"a {endpoint} address and token",
+                next_step=WHAT_TO_SET[endpoint],
             )
         return found
 
@@ -160,23 +160,26 @@ class Service:
         self.close()
 
     def __repr__(self) -> str:
-        halves = [half for half in (self.queue, self.vector) if half]
-        shown = (f"{half.name}={self.redactor.url(half.url)!r} from {half.source}" for half in halves)
+        endpoints = [endpoint for endpoint in (self.queue, self.vector) if endpoint]
+        shown = (
+            f"{endpoint.name}={self.redactor.url(endpoint.url)!r} from {endpoint.source}"
+            for endpoint in endpoints
+        )
         return f"Service({', '.join(shown)})"
 
 
-def half_of(service: object, half: HalfName) -> Half:
-    """The half of what a public function was given as its service.
+def endpoint_of(service: object, endpoint: EndpointName) -> Endpoint:
+    """The endpoint of what a public function was given as its service.
 
     Raises
     ------
     InputError
         When that is no `Service`.
     SettingsError
-        When it has not this half.
+        When it has not this endpoint.
     """
     hint = "connect() returns a Service: load_failures(connect(), since='7d')."
-    return instance("service", service, Service, "a Service", hint).need(half)
+    return instance("service", service, Service, "a Service", hint).need(endpoint)
 
 
 TITLES: Final = {"queue": "workflow queue", "vector": "vector index"}
@@ -192,9 +195,11 @@ WHAT_TO_SET: Final = {
 }
 
 
-def make_service(queue: Half | None, vector: Half | None, close: Callable[[], None] | None = None) -> Service:
-    """The `Service` of these halves, whose redactor knows their tokens and signing keys."""
-    own = [secret for half in (queue, vector) if half for secret in half.secrets]
+def make_service(
+    queue: Endpoint | None, vector: Endpoint | None, close: Callable[[], None] | None = None
+) -> Service:
+    """The `Service` of these endpoints, whose redactor knows their tokens and signing keys."""
+    own = [secret for endpoint in (queue, vector) if endpoint for secret in endpoint.secrets]
     return Service(queue, vector, Redactor(own=own), close)
 
 
@@ -203,8 +208,10 @@ def local_service(
 ) -> Service:
     """The `Service` of an embedded service that listens at `address`, with the vector index named `index`."""
     secret, dialect = Secret(token), DIALECTS["service"]
-    queue = Half("queue", address, secret, dialect, "local", signing_keys=tuple(Secret(key) for key in keys))
-    vector = Half("vector", f"{address}/vector/{index}", secret, dialect, "local")
+    queue = Endpoint(
+        "queue", address, secret, dialect, "local", signing_keys=tuple(Secret(key) for key in keys)
+    )
+    vector = Endpoint("vector", f"{address}/vector/{index}", secret, dialect, "local")
     return make_service(queue, vector, close)
 
 

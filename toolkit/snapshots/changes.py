@@ -15,7 +15,7 @@ from toolkit.errors import SnapshotError
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import FAILURES_AT_REST
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.tables.frames import to_frame
 
@@ -48,7 +48,7 @@ class Changes:
         Of the load. Nothing is marked gone unless it is complete.
     rows : int
         Rows in the snapshot now, those gone included.
-    folder : Folder
+    folder : SnapshotStore
         Where it lies.
     added_pieces, changed_pieces, gone_pieces : tuple of Piece
         Where in its files the rows of the frames are.
@@ -65,7 +65,7 @@ class Changes:
 
     receipt: Receipt
     rows: int
-    folder: Folder = field(repr=False)
+    folder: SnapshotStore = field(repr=False)
     added_pieces: tuple[Piece, ...]
     changed_pieces: tuple[Piece, ...]
     gone_pieces: tuple[Piece, ...]

@@ -20,7 +20,7 @@ from toolkit.errors import InputError, SnapshotDamagedError
 from toolkit.own_tokens import masked
 from toolkit.receipt import checked_instant
 from toolkit.snapshots.datafiles import opened
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import DATA_NAME, SCHEMA_VERSION, Kind, ListedFile
 
 CHECKPOINT: Final = "_checkpoint.json"
@@ -102,7 +102,7 @@ class Resting(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
         return frozenset((CHECKPOINT, *(file.path for file in self.listed), *finished))
 
 
-def write_checkpoint(folder: Folder, resting: Resting) -> None:
+def write_checkpoint(folder: SnapshotStore, resting: Resting) -> None:
     """Replace the checkpoint; what it lists has to be on the disk."""
     # what holds a token of ours is asked for no more, as a cursor that has expired: its range is read again
     body = masked(msgspec.json.encode(resting).decode()).encode()
@@ -110,7 +110,7 @@ def write_checkpoint(folder: Folder, resting: Resting) -> None:
     folder.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
 
 
-def read_checkpoint(folder: Folder) -> Resting | str | None:
+def read_checkpoint(folder: SnapshotStore) -> Resting | str | None:
     """The checkpoint; what is wrong with it; or None where there is none."""
     try:
         content = folder.content(CHECKPOINT)
@@ -191,7 +191,7 @@ def misfit(resting: Resting, *, expected: dict[str, Any], now: datetime) -> str:
     return "from the future" if age < timedelta() else ""
 
 
-def whole(folder: Folder, files: Iterable[ListedFile]) -> bool:
+def whole(folder: SnapshotStore, files: Iterable[ListedFile]) -> bool:
     """Whether each file is as it was written."""
     try:
         for listed in files:
@@ -202,7 +202,7 @@ def whole(folder: Folder, files: Iterable[ListedFile]) -> bool:
     return True
 
 
-def read_whole(folder: Folder, listed: ListedFile) -> bytes:
+def read_whole(folder: SnapshotStore, listed: ListedFile) -> bytes:
     """The bytes of a file, checked."""
     with opened(folder, listed) as file:
         return file.read()

@@ -1,4 +1,4 @@
-"""One change of a snapshot, from taking the lock to removing what was superseded.
+"""One transaction of a snapshot, from taking the lock to removing what was superseded.
 
 Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their
 names, the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see
@@ -29,7 +29,7 @@ from toolkit.snapshots.checkpoint import (
 )
 from toolkit.snapshots.damage import damages, refuse
 from toolkit.snapshots.datafiles import GROUP_BYTES, facts, missing, prove
-from toolkit.snapshots.folder import LOCK, Folder
+from toolkit.snapshots.folder import LOCK, SnapshotStore
 from toolkit.snapshots.manifest import (
     DATA_NAME,
     DAYS,
@@ -62,12 +62,12 @@ def utc_now() -> datetime:
     return datetime.now(UTC)
 
 
-class Change:
+class Transaction:
     """A writer's hold on a snapshot. Made by `changing`.
 
     Attributes
     ----------
-    folder : Folder
+    folder : SnapshotStore
     previous : Manifest or None
         The snapshot as it was; None for the first write.
     generation : int
@@ -76,7 +76,7 @@ class Change:
         The checkpoint that an earlier load left, or what is wrong with it.
     """
 
-    def __init__(self, folder: Folder, kind: Kind, clock: Clock, group_bytes: int) -> None:
+    def __init__(self, folder: SnapshotStore, kind: Kind, clock: Clock, group_bytes: int) -> None:
         self.folder = folder
         before, self._found = _previous(folder, kind, clock)
         self.generation = before.generation
@@ -222,7 +222,7 @@ class Change:
         Raises
         ------
         SnapshotConflictError
-            When another writer has changed the snapshot since this change began.
+            When another writer has changed the snapshot since this transaction began.
         SnapshotDamagedError
             When a file that stays was lost meanwhile.
         """
@@ -290,13 +290,13 @@ class Change:
 
 @contextmanager
 def changing(
-    folder: Folder, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES
-) -> Iterator[Change]:
-    """Hold a snapshot for one change. Without a call of `Change.commit`, it stays as it was.
+    folder: SnapshotStore, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES
+) -> Iterator[Transaction]:
+    """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was.
 
     Parameters
     ----------
-    folder : Folder
+    folder : SnapshotStore
         Made where it is missing.
     kind : {"frame", "failures", "vectors"}
     clock : callable
@@ -320,16 +320,16 @@ def changing(
     with folder.failures_named("writing"):
         folder.make()
         with folder.locked():
-            change = Change(folder, kind, clock, group_bytes)
+            transaction = Transaction(folder, kind, clock, group_bytes)
             try:
-                yield change
+                yield transaction
             except FileNotFoundError as error:
                 raise missing(folder, error) from None
             finally:
-                change.close()
+                transaction.close()
 
 
-def clear(folder: Folder, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
+def clear(folder: SnapshotStore, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
     """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
     listed = _listed(manifest) | spared
     ours = (_RESTING, _FINISHED, _DRAFT)
@@ -339,7 +339,7 @@ def clear(folder: Folder, manifest: Manifest, *, spared: frozenset[str] = frozen
             folder.remove(name)
 
 
-def unlisted(folder: Folder, manifest: Manifest) -> tuple[str, ...]:
+def unlisted(folder: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
     """Files in the folder that are not part of the snapshot."""
     resting = read_checkpoint(folder)
     waiting = resting.names if isinstance(resting, Resting) else ()
@@ -351,13 +351,13 @@ def _listed(manifest: Manifest) -> set[str]:
     return {file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))}
 
 
-def _see_alone(folder: Folder, manifest: Manifest, content: bytes) -> None:
+def _see_alone(folder: SnapshotStore, manifest: Manifest, content: bytes) -> None:
     """Raise where another writer committed in the same moment, before anything of either is removed."""
     if manifest_bytes(folder) != content or not _listed(manifest) <= set(folder.names()):
         raise _conflict(folder)
 
 
-def _conflict(folder: Folder) -> SnapshotConflictError:
+def _conflict(folder: SnapshotStore) -> SnapshotConflictError:
     return SnapshotConflictError(
         f"writing the snapshot {folder}",
         got="a manifest that another writer has replaced meanwhile",
@@ -366,7 +366,7 @@ def _conflict(folder: Folder) -> SnapshotConflictError:
     )
 
 
-def _previous(folder: Folder, kind: Kind, clock: Clock) -> tuple[Manifest, bytes]:
+def _previous(folder: SnapshotStore, kind: Kind, clock: Clock) -> tuple[Manifest, bytes]:
     """The snapshot as it was, and its manifest as it rests; a first writer leaves word that it began."""
     found = manifest_bytes(folder)
     if found is None:
@@ -389,7 +389,7 @@ def _previous(folder: Folder, kind: Kind, clock: Clock) -> tuple[Manifest, bytes
     return manifest, found
 
 
-def _refuse_others(folder: Folder) -> None:
+def _refuse_others(folder: SnapshotStore) -> None:
     ours = (_DRAFT, _RESTING)
     names = [name for name in folder.names() if name != LOCK and not any(one.match(name) for one in ours)]
     if any(_FINISHED.match(name) for name in names):

@@ -16,7 +16,7 @@ from toolkit.loading.work import Piece
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.checkpoint import Resting, read_whole
-from toolkit.snapshots.commit import Change
+from toolkit.snapshots.commit import Transaction
 from toolkit.snapshots.fingerprints import fingerprints
 from toolkit.snapshots.index import ENTRY, KEY, Entries, Ids, Index, new_entries
 from toolkit.snapshots.merging import Fresh, Merge, milliseconds
@@ -33,7 +33,7 @@ class Comparison:
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
         The hold on the snapshot.
     index : Index
         What is at rest.
@@ -49,7 +49,7 @@ class Comparison:
 
     def __init__(
         self,
-        change: Change,
+        transaction: Transaction,
         index: Index,
         now: datetime,
         *,
@@ -57,14 +57,14 @@ class Comparison:
         waiting_bytes: int = WAITING_BYTES,
         repair: Repair | None = None,
     ) -> None:
-        self._change = change
+        self._transaction = transaction
         self._repair = repair
         self._index = index
         self._now = milliseconds(now)
         self._seen: _Mask = np.zeros(len(index), dtype=bool)
         rested = (resting.files, resting.later) if resting else ((), ())
         self._first, self._later = (
-            _Kept(Spool(change, FAILURES, files=files, waiting_bytes=waiting_bytes)) for files in rested
+            _Kept(Spool(transaction, FAILURES, files=files, waiting_bytes=waiting_bytes)) for files in rested
         )
         self._known: dict[bytes, bytes] = {}
         self.rows = 0
@@ -73,7 +73,7 @@ class Comparison:
                 for _, table in kept.spool.tables():
                     kept.know(*self._compared(table))
             if resting.seen:
-                bits = np.frombuffer(read_whole(change.folder, resting.seen), dtype=np.uint8)
+                bits = np.frombuffer(read_whole(transaction.folder, resting.seen), dtype=np.uint8)
                 self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
             self.rows = sum(file.rows for file in resting.identities)
 
@@ -119,7 +119,7 @@ class Comparison:
 
     def rest(self) -> dict[str, Any]:
         """Bring the rows kept, and which rows at rest were seen, to the disk."""
-        with self._change.new_resting("bin") as file:
+        with self._transaction.new_resting("bin") as file:
             file.file.write(np.packbits(self._seen).tobytes())
             seen = file.finish(rows=len(self._index))
         return {"files": self._first.spool.rest(), "later": self._later.spool.rest(), "seen": seen}
@@ -143,7 +143,7 @@ class Comparison:
         replaced[places[chosen & (places >= 0)]] = True
         gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
         fresh = Fresh(entries, chosen, places < 0, (self._first.spool, self._later.spool))
-        return Merge(self._change, self._index, replaced, gone, fresh, receipt).commit(self._now)
+        return Merge(self._transaction, self._index, replaced, gone, fresh, receipt).commit(self._now)
 
     def _versions(self) -> dict[bytes, bytes]:
         """Fingerprints of the latest version of each row kept, by those of the ids."""
@@ -170,7 +170,7 @@ class Comparison:
         """Keep the rows of a stopped load that this load did not give: they may be nowhere else any more."""
         given = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
         for file in reversed((*resting.files, *resting.later)):  # the latest version of a row first
-            for _, table in reversed(list(Spool(self._change, FAILURES, files=(file,)).tables())):
+            for _, table in reversed(list(Spool(self._transaction, FAILURES, files=(file,)).tables())):
                 entries, places = self._compared(table)
                 wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], given)
                 wanted[places >= 0] &= ~self._seen[places[places >= 0]]
@@ -194,7 +194,7 @@ class Comparison:
 
     def _twice(self) -> SnapshotError:
         return SnapshotError(
-            f"syncing the snapshot {self._change.folder}",
+            f"syncing the snapshot {self._transaction.folder}",
             got="an entry twice in one load",
             expected="each dlq_id once",
             next_step="Sync again. The snapshot is as it was.",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from toolkit.errors import SnapshotDamagedError
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.hashing import digest
 from toolkit.snapshots.manifest import MANIFEST, ListedFile, Manifest
 
@@ -45,12 +45,12 @@ class Damage:
         return f"{self.listed.path} ({self.problem})"
 
 
-def damages(folder: Folder, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
+def damages(folder: SnapshotStore, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
     """The listed files of a snapshot that are lost.
 
     Parameters
     ----------
-    folder : Folder
+    folder : SnapshotStore
     manifest : Manifest
     every_byte : bool
         Whether to compare the hash of each file, not only of those changed since the manifest was written.
@@ -71,7 +71,7 @@ def damages(folder: Folder, manifest: Manifest, *, every_byte: bool = False) -> 
     return tuple(found)
 
 
-def refuse(folder: Folder, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
+def refuse(folder: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
     """Raise where files are lost.
 
     Raises
@@ -106,7 +106,7 @@ def _days(files: Iterable[ListedFile]) -> str:
     return f" first seen {found[0]}" + (f" to {found[-1]}" if len(found) > 1 else "")
 
 
-def _other_bytes(folder: Folder, listed: ListedFile) -> str:
+def _other_bytes(folder: SnapshotStore, listed: ListedFile) -> str:
     """What is wrong with the content of a file that is there; "" where it is as it was written."""
     try:
         with folder.open(listed.path) as file:

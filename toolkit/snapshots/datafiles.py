@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots.columns import extension_column
 from toolkit.snapshots.decoding import DataFile
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.hashing import HashingFile, digest
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile
 
@@ -89,12 +89,12 @@ def facts(kind: Kind, receipt: dict[str, Any] | None) -> dict[str, Any]:
     return {"kind": kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
 
 
-def prove(folder: Folder, draft: str, *, sha256: str, rows: int | None = None) -> None:
+def prove(folder: SnapshotStore, draft: str, *, sha256: str, rows: int | None = None) -> None:
     """Read a file that was just written again, and raise unless it is what was meant.
 
     Parameters
     ----------
-    folder : Folder
+    folder : SnapshotStore
     draft : str
         Name of the file.
     sha256 : str
@@ -120,7 +120,7 @@ def prove(folder: Folder, draft: str, *, sha256: str, rows: int | None = None) -
 
 
 @contextmanager
-def opened(folder: Folder, listed: ListedFile) -> Iterator[BinaryIO]:
+def opened(folder: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]:
     """Open a file the manifest lists, after seeing that every byte is as it was written.
 
     Raises
@@ -143,7 +143,7 @@ def opened(folder: Folder, listed: ListedFile) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
+def opened_parquet(folder: SnapshotStore, listed: ListedFile, schema: pa.Schema | None) -> Iterator[DataFile]:
     """Open a data file as `opened` does, and see that it has the rows listed and the schema expected.
 
     Raises
@@ -166,7 +166,7 @@ def opened_parquet(folder: Folder, listed: ListedFile, schema: pa.Schema | None)
         yield parquet
 
 
-def damaged(folder: Folder, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
+def damaged(folder: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
     """The error for a listed file that is not what the manifest says."""
     return SnapshotDamagedError(
         f"reading {listed.path!r} of the snapshot {folder}",
@@ -176,7 +176,7 @@ def damaged(folder: Folder, listed: ListedFile, got: str, expected: str) -> Snap
     )
 
 
-def missing(folder: Folder, error: FileNotFoundError) -> SnapshotDamagedError:
+def missing(folder: SnapshotStore, error: FileNotFoundError) -> SnapshotDamagedError:
     """The error for a file that the manifest lists and the folder lacks."""
     return SnapshotDamagedError(
         f"reading the snapshot {folder}",

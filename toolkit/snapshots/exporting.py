@@ -18,9 +18,9 @@ from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
 from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.datafiles import GROUP_BYTES
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.intake import EVERY, Intake
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.parts import PART_BYTES
 from toolkit.snapshots.streaming import Stream
 
@@ -119,7 +119,7 @@ def export_vectors(
         passes=passes,
     )
     receipt = export_load(
-        load, open_folder(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"
+        load, open_store(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"
     )
     if not receipt.complete:
         warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
@@ -128,7 +128,7 @@ def export_vectors(
 
 def export_load(
     load: Load,
-    folder: Folder,
+    folder: SnapshotStore,
     *,
     all_namespaces: bool = False,
     clock: Clock = utc_now,
@@ -142,7 +142,7 @@ def export_load(
     Parameters
     ----------
     load : Load
-    folder : Folder
+    folder : SnapshotStore
     all_namespaces : bool
         Whether the snapshot is bound to every namespace there is, not to those there are now.
     clock : callable
@@ -167,9 +167,9 @@ def export_load(
     """
     plan = load.plan
     scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
-    with changing(folder, "vectors", clock=clock, group_bytes=group_bytes) as change:
-        change.bind(plan.source, scope)
-        change.tidy()
-        intake = Intake(change, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic)
-        stream = Stream(change, plan.schema, plan.key, resting=intake.resting, part_bytes=part_bytes)
+    with changing(folder, "vectors", clock=clock, group_bytes=group_bytes) as transaction:
+        transaction.bind(plan.source, scope)
+        transaction.tidy()
+        intake = Intake(transaction, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic)
+        stream = Stream(transaction, plan.schema, plan.key, resting=intake.resting, part_bytes=part_bytes)
         return stream.commit(source=plan.source, scope=scope, receipt=intake.read(stream))

@@ -52,7 +52,7 @@ class FileState(NamedTuple):
     problem: str = ""
 
 
-class Folder:
+class SnapshotStore:
     """The files of one snapshot, named by paths relative to it.
 
     Attributes

@@ -15,7 +15,7 @@ from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_BEFORE
 from toolkit.snapshots.datafiles import RESTORE, damaged, opened, opened_parquet
 from toolkit.snapshots.fingerprints import WIDTH, Fingerprints, fingerprints
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import ListedFile, Manifest
 from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.schemas import FAILURES
@@ -123,7 +123,7 @@ def new_entries(ids: Ids, content: Fingerprints, wire: Ids, first_seen: Any) -> 
     return entries
 
 
-def read_index(folder: Folder, manifest: Manifest | None) -> Index:
+def read_index(folder: SnapshotStore, manifest: Manifest | None) -> Index:
     """The index of a snapshot: empty for a new one, made from the rows for one of an older version.
 
     Raises
@@ -164,7 +164,7 @@ def read_index(folder: Folder, manifest: Manifest | None) -> Index:
     return index
 
 
-def stored_entries(folder: Folder, manifest: Manifest, listed: ListedFile) -> Entries:
+def stored_entries(folder: SnapshotStore, manifest: Manifest, listed: ListedFile) -> Entries:
     """The entries of a data file, from its rows; raises as `opened_parquet`."""
     older = is_older(manifest)
     with opened_parquet(folder, listed, None if older else FAILURES_AT_REST) as parquet:

@@ -20,7 +20,7 @@ from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.work import Piece, joined
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import VERSION, Resting, RestingFile, misfit, read_whole, whole
-from toolkit.snapshots.commit import Change, Clock
+from toolkit.snapshots.commit import Clock, Transaction
 from toolkit.snapshots.interrupts import Hold, holding
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 
@@ -88,7 +88,7 @@ class Intake:
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
         The hold on the snapshot.
     load : Load
         Not begun yet: it goes on from a checkpoint that fits.
@@ -114,7 +114,7 @@ class Intake:
 
     def __init__(
         self,
-        change: Change,
+        transaction: Transaction,
         load: Load,
         *,
         clock: Clock,
@@ -123,7 +123,7 @@ class Intake:
         monotonic: Callable[[], float] = time.monotonic,
         checkpoints: bool = True,
     ) -> None:
-        self._change = change
+        self._transaction = transaction
         self._load = load
         self._clock = clock
         self._every = every
@@ -140,7 +140,7 @@ class Intake:
         if self.resting:
             load.resumed_from = Checkpoint(
                 position=self.resting.position,
-                identities=b"".join(read_whole(change.folder, file) for file in self.resting.identities),
+                identities=b"".join(read_whole(transaction.folder, file) for file in self.resting.identities),
                 receipt=self.resting.counts,
             )
 
@@ -207,11 +207,11 @@ class Intake:
         self.resting = Resting(
             version=VERSION,
             schema_version=SCHEMA_VERSION,
-            kind=self._change.kind,
+            kind=self._transaction.kind,
             source=plan.source,
             scope=plan.scope,
             columns=str(plan.schema),
-            generation=self._change.generation,
+            generation=self._transaction.generation,
             began_at=self.began.isoformat(),
             written_at=self._clock().isoformat(),
             position=stand.position,
@@ -219,33 +219,33 @@ class Intake:
             identities=self._identities,
             **taker.rest(),
         )
-        self._change.rest(self.resting)
+        self._transaction.rest(self.resting)
         self._saved_at = self._monotonic()
         self._busy = False
 
     def _rested(self, identities: bytes) -> RestingFile:
-        with self._change.new_resting("bin") as file:
+        with self._transaction.new_resting("bin") as file:
             file.file.write(identities)
             return file.finish(rows=len(identities) // _IDENTITY)
 
     def _fitting(self) -> Resting | None:
         """The checkpoint that was left, if it is one to go on from; any other is cleared away."""
-        found = self._change.resting
+        found = self._transaction.resting
         if found is None:
             return None
         plan = self._load.plan
         expected = {
-            "kind": self._change.kind,
+            "kind": self._transaction.kind,
             "source": plan.source,
             "scope": plan.scope,
             "columns": str(plan.schema),
         }
         problem = found if isinstance(found, str) else misfit(found, expected=expected, now=self._clock())
         if isinstance(found, Resting) and not problem:
-            found = self._change.located(found)
-            if whole(self._change.folder, found.listed):
+            found = self._transaction.located(found)
+            if whole(self._transaction.folder, found.listed):
                 return found
             problem = "damaged"
-        self._change.forget()
+        self._transaction.forget()
         self.note = f"a checkpoint was not gone on from: it is {problem}"
         return None

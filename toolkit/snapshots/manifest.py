@@ -14,7 +14,7 @@ import msgspec
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.receipt import Receipt, checked_instant
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
@@ -121,7 +121,7 @@ class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     manifest: msgspec.Raw
 
 
-def write_manifest(folder: Folder, manifest: Manifest) -> bytes:
+def write_manifest(folder: SnapshotStore, manifest: Manifest) -> bytes:
     """Replace the manifest atomically. This is the commit. The bytes as they rest."""
     body = msgspec.json.encode(manifest)
     envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
@@ -130,13 +130,13 @@ def write_manifest(folder: Folder, manifest: Manifest) -> bytes:
     return content
 
 
-def read_manifest(folder: Folder) -> Manifest | None:
+def read_manifest(folder: SnapshotStore) -> Manifest | None:
     """The manifest, or None where there is none; raises as `decode_manifest`."""
     content = manifest_bytes(folder)
     return None if content is None else decode_manifest(folder, content)
 
 
-def manifest_bytes(folder: Folder) -> bytes | None:
+def manifest_bytes(folder: SnapshotStore) -> bytes | None:
     """The manifest as it rests, or None where there is none."""
     try:
         return folder.content(MANIFEST)
@@ -144,7 +144,7 @@ def manifest_bytes(folder: Folder) -> bytes | None:
         return None
 
 
-def decode_manifest(folder: Folder, content: bytes) -> Manifest:
+def decode_manifest(folder: SnapshotStore, content: bytes) -> Manifest:
     """The manifest of these bytes.
 
     Raises

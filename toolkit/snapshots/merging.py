@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes, Piece
 from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
-from toolkit.snapshots.commit import Change
+from toolkit.snapshots.commit import Transaction
 from toolkit.snapshots.datafiles import opened_parquet
 from toolkit.snapshots.index import Entries, Index
 from toolkit.snapshots.manifest import ListedFile
@@ -101,7 +101,7 @@ class Merge:
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
     index : Index
         What is at rest.
     replaced, gone : numpy.ndarray of bool
@@ -111,16 +111,22 @@ class Merge:
     """
 
     def __init__(
-        self, change: Change, index: Index, replaced: _Mask, gone: _Mask, fresh: Fresh, receipt: Receipt
+        self,
+        transaction: Transaction,
+        index: Index,
+        replaced: _Mask,
+        gone: _Mask,
+        fresh: Fresh,
+        receipt: Receipt,
     ) -> None:
-        self._change = change
+        self._transaction = transaction
         self._index = index
         self._replaced = replaced
         self._gone = gone
         self._fresh = fresh
         self._receipt = receipt
         # files of an older version are all written again: a snapshot has one set of columns
-        self._older = change.previous is not None and is_older(change.previous)
+        self._older = transaction.previous is not None and is_older(transaction.previous)
         self._kept: list[_AtRest] = []
         self._written: list[_Written] = []
 
@@ -139,19 +145,19 @@ class Merge:
 
     def _keep_columns(self, today: str) -> None:
         """Have a file without rows, so that any reader can open the folder."""
-        before = self._change.previous
+        before = self._transaction.previous
         if before and not self._older:
             self._kept += [_AtRest(listed, slice(0, 0)) for listed in before.files[:1]]
         if not self._kept:
             self._part(today)
 
     def _committed(self) -> int:
-        before, receipt = self._change.previous, self._receipt
+        before, receipt = self._transaction.previous, self._receipt
         files = tuple(file.listed for file in self._kept)
         same = before is not None and files == before.files and not (self._written or self._index.has_learnt)
         kept = [self._index.entries[file.rows] for file in self._kept]
         written = [entries for one in self._written for entries in one.entries]
-        manifest = self._change.commit(
+        manifest = self._transaction.commit(
             source=receipt.source,
             scope=receipt.scope,
             receipt=receipt.to_dict(),
@@ -169,7 +175,7 @@ class Merge:
             for kind in (_ADDED, _CHANGED, _GONE)
         )
         return Changes(
-            folder=self._change.folder,
+            folder=self._transaction.folder,
             receipt=self._receipt,
             rows=rows,
             added_pieces=added,
@@ -181,7 +187,7 @@ class Merge:
         """The files at rest by day, without those that hold no rows."""
         found: dict[str, list[_AtRest]] = {}
         start = 0
-        for listed in self._change.previous.files if self._change.previous else ():
+        for listed in self._transaction.previous.files if self._transaction.previous else ():
             rows = slice(start, start := start + listed.rows)
             if listed.rows:
                 found.setdefault(listed.path.split("/")[1], []).append(_AtRest(listed, rows))
@@ -206,16 +212,16 @@ class Merge:
             rows = pa.Table.from_arrays(columns, schema=FAILURES_AT_REST)
             self._write(day, before, rows, entries, np.where(added, _ADDED, _CHANGED))
         for written in self._written[before:]:
-            self._change.finish(written.part, self._receipt.to_dict())
+            self._transaction.finish(written.part, self._receipt.to_dict())
 
     def _touched(self, file: _AtRest) -> bool:
         return self._older or bool((self._replaced[file.rows] | self._gone[file.rows]).any())
 
     def _write_again(self, day: str, first: int, file: _AtRest) -> None:
-        complete_at = self._change.previous.complete_at if self._change.previous else None
+        complete_at = self._transaction.previous.complete_at if self._transaction.previous else None
         start = file.rows.start
         schema = None if self._older else FAILURES_AT_REST
-        with opened_parquet(self._change.folder, file.listed, schema) as parquet:
+        with opened_parquet(self._transaction.folder, file.listed, schema) as parquet:
             for stored in parquet.tables():
                 table = current_columns(stored, "failures") if self._older else stored
                 rows = slice(start, start := start + table.num_rows)
@@ -236,7 +242,7 @@ class Merge:
         self._written[-1].kinds.append(kinds.astype(np.uint8))
 
     def _part(self, day: str) -> None:
-        self._written.append(_Written(self._change.new_part(FAILURES_AT_REST, day=day), [], []))
+        self._written.append(_Written(self._transaction.new_part(FAILURES_AT_REST, day=day), [], []))
 
 
 def _mark(table: pa.Table, gone: _Mask, complete_at: str | None, missed_at: str) -> pa.Table:

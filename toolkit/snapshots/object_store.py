@@ -24,7 +24,7 @@ from toolkit.arguments import text as checked_text
 from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
 from toolkit.secret_patterns import is_secret_name
-from toolkit.snapshots.folder import FileState, Folder
+from toolkit.snapshots.folder import FileState, SnapshotStore
 from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 _BLOCK: Final = 16 << 20
@@ -36,9 +36,9 @@ _TRIES: Final = 10
 _LONGEST: Final = 4_000
 
 
-def open_folder(
+def open_store(
     path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
-) -> Folder:
+) -> SnapshotStore:
     """The place of a snapshot: a local folder, or a prefix in an object store.
 
     Parameters
@@ -58,7 +58,7 @@ def open_folder(
     Examples
     --------
     >>> from pyarrow.fs import S3FileSystem
-    >>> str(open_folder("bucket/failures", S3FileSystem(anonymous=True, region="eu-west-1")))
+    >>> str(open_store("bucket/failures", S3FileSystem(anonymous=True, region="eu-west-1")))
     's3://bucket/failures'
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
@@ -68,7 +68,7 @@ def open_folder(
         raise wrong("path", text, f"a path without null bytes, of at most {_LONGEST:,} characters")
     if filesystem is None:
         if "://" not in text:
-            return Folder(text, step=step)
+            return SnapshotStore(text, step=step)
         filesystem, text = _at(text)
     elif not isinstance(filesystem, FileSystem):
         raise InputError(
@@ -81,11 +81,11 @@ def open_folder(
         text = f"{filesystem.base_path.rstrip('/')}/{_plain(text)}"
         filesystem = filesystem.base_fs
     if isinstance(filesystem, LocalFileSystem):
-        return Folder(text, step=step)
-    return ObjectFolder(text, filesystem, step=step)
+        return SnapshotStore(text, step=step)
+    return ObjectSnapshotStore(text, filesystem, step=step)
 
 
-class ObjectFolder(Folder):
+class ObjectSnapshotStore(SnapshotStore):
     """The objects of one snapshot, named by keys relative to its prefix.
 
     Parameters

@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from toolkit.snapshots.checkpoint import RestingFile
 from toolkit.snapshots.datafiles import RowWriter, prove
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.hashing import HashingFile
 
 PART_BYTES: Final = 128 << 20
@@ -21,7 +21,7 @@ class Part:
 
     Parameters
     ----------
-    folder : Folder
+    folder : SnapshotStore
     path : str
         The name it will have.
     schema : pyarrow.Schema
@@ -38,7 +38,7 @@ class Part:
         What it is, once its last row is written.
     """
 
-    def __init__(self, folder: Folder, path: str, schema: pa.Schema, group_bytes: int) -> None:
+    def __init__(self, folder: SnapshotStore, path: str, schema: pa.Schema, group_bytes: int) -> None:
         self.path = path
         self.draft = folder.draft_of(path)
         self.finished: RestingFile | None = None
@@ -90,7 +90,7 @@ class CheckpointFile:
         What to write to.
     """
 
-    def __init__(self, folder: Folder, path: str, file: HashingFile) -> None:
+    def __init__(self, folder: SnapshotStore, path: str, file: HashingFile) -> None:
         self.file = file
         self._folder = folder
         self._path = path

@@ -24,10 +24,10 @@ from toolkit.redaction import escape_html
 from toolkit.snapshots.columns import extension_column
 from toolkit.snapshots.commit import unlisted
 from toolkit.snapshots.datafiles import RESTORE, damaged, missing, opened_parquet
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.versions import current_columns, is_older
 from toolkit.tables.frames import UNFIT, to_frame
 
@@ -77,7 +77,7 @@ def read_snapshot(
     Traceback (most recent call last):
     toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
     """
-    folder = open_folder(path, filesystem)
+    folder = open_store(path, filesystem)
     limit = arguments.positive("memory_limit", memory_limit, optional="what there is", finite=False)
     limit = available_memory() if limit is None else limit
 
@@ -151,7 +151,7 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     ...     scan_snapshot(folder).count_rows()
     1
     """
-    folder = open_folder(path, filesystem)
+    folder = open_store(path, filesystem)
 
     def scan(manifest: Manifest) -> ds.Dataset:
         schema: pa.Schema | None = None
@@ -281,7 +281,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
     ...     verify_snapshot(folder).verdict
     'whole: 1 rows in 1 files, 0.0 MB'
     """
-    folder = open_folder(path, filesystem)
+    folder = open_store(path, filesystem)
 
     def verify(manifest: Manifest) -> Verification:
         schema: pa.Schema | None = None
@@ -305,7 +305,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
     return _consistent(folder, verify)
 
 
-def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
+def _consistent(folder: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
     """Read one generation. Where a writer's commit took a file away meanwhile, read the next one."""
     with folder.failures_named("reading"):
         manifest = _current(folder)
@@ -334,7 +334,7 @@ def _consistent(folder: Folder, read: Callable[[Manifest], _T]) -> _T:
         ) from superseded
 
 
-def _current(folder: Folder) -> Manifest:
+def _current(folder: SnapshotStore) -> Manifest:
     manifest = read_manifest(folder)
     if manifest is None or not manifest.generation:
         raise SnapshotError(
@@ -346,7 +346,7 @@ def _current(folder: Folder) -> Manifest:
     return manifest
 
 
-def _rewritten(folder: Folder, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
+def _rewritten(folder: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
     """The rows of an older version with today's columns, in files that are gone when Python ends."""
     target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
@@ -360,7 +360,7 @@ def _rewritten(folder: Folder, manifest: Manifest, schema: pa.Schema) -> ds.Data
     return ds.dataset(target, schema=schema, format="parquet")
 
 
-def _looked_at(folder: Folder, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
+def _looked_at(folder: SnapshotStore, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
     """The columns of a data file, from its last bytes; they have to be those of the first."""
     with folder.open_partial(listed.path) as file:
         size = file.seek(0, os.SEEK_END)

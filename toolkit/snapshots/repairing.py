@@ -24,7 +24,7 @@ import pyarrow as pa
 from toolkit.errors import SnapshotDamagedError
 from toolkit.snapshots.checkpoint import Resting, misfit, whole
 from toolkit.snapshots.columns import FAILURES_AT_REST, extension_column
-from toolkit.snapshots.commit import Change
+from toolkit.snapshots.commit import Transaction
 from toolkit.snapshots.damage import Damage, damages, refuse
 from toolkit.snapshots.decoding import DataFile
 from toolkit.snapshots.index import ENTRY, Entries, Index, entries_of, joined, read_index, stored_entries
@@ -91,12 +91,12 @@ class Repair:
         return REPAIRED + "; ".join(said)
 
 
-def sound(change: Change, *, repair: bool) -> Repair | None:
+def sound(transaction: Transaction, *, repair: bool) -> Repair | None:
     """See that all listed files are there, before a sync trusts them; or bring back what can be.
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
         The hold on a failure snapshot.
     repair : bool
         Compare every byte, and repair.
@@ -104,36 +104,36 @@ def sound(change: Change, *, repair: bool) -> Repair | None:
     Returns
     -------
     Repair or None
-        None where nothing is lost. The change then goes on from what is left.
+        None where nothing is lost. The transaction then goes on from what is left.
 
     Raises
     ------
     SnapshotDamagedError
         When files are lost and are not to be repaired.
     """
-    before = change.previous
-    lost = damages(change.folder, before, every_byte=repair) if before else ()
+    before = transaction.previous
+    lost = damages(transaction.folder, before, every_byte=repair) if before else ()
     if before and lost:
         if not repair:
-            refuse(change.folder, before, lost)
-        return _Repairing(change, lost).repair()
-    change.tidy()
+            refuse(transaction.folder, before, lost)
+        return _Repairing(transaction, lost).repair()
+    transaction.tidy()
     return None
 
 
 class _Repairing:
-    def __init__(self, change: Change, lost: tuple[Damage, ...]) -> None:
-        if change.previous is None:
+    def __init__(self, transaction: Transaction, lost: tuple[Damage, ...]) -> None:
+        if transaction.previous is None:
             raise ValueError("there is nothing to repair")
-        self._change = change
-        self._before = change.previous
+        self._transaction = transaction
+        self._before = transaction.previous
         self._lost = lost
         self._paths = {damage.listed.path for damage in lost}
         self._left = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
-        self._leftovers = change.leftovers()
+        self._leftovers = transaction.leftovers()
 
     def repair(self) -> Repair:
-        before, folder = self._before, self._change.folder
+        before, folder = self._before, self._transaction.folder
         kept_as = tuple(self._keep(damage.listed.path) for damage in self._lost if damage.present)
         indexed = before.index is not None and before.index.path not in self._paths and not is_older(before)
         stored = read_index(folder, before).entries if indexed else None
@@ -159,7 +159,7 @@ class _Repairing:
                 missing.append(stored[rows][~np.isin(stored[rows]["id"], found["id"])])
         index = Index(joined(entries))
         index.has_learnt = True  # so that it is written
-        self._change.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
+        self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
         return Repair(
             lost=self._lost,
             files=len(before.files),
@@ -178,7 +178,7 @@ class _Repairing:
             rows = slice(start, start := start + listed.rows)
             if listed.path not in self._paths:
                 found[listed.path] = (
-                    stored_entries(self._change.folder, self._before, listed)
+                    stored_entries(self._transaction.folder, self._before, listed)
                     if stored is None
                     else stored[rows]
                 )
@@ -188,7 +188,7 @@ class _Repairing:
         """Give a lost file a name under which nothing takes it for data, and nothing removes it."""
         folder, slash, last = path.rpartition("/")
         name = f"{folder}{slash}_{last.lstrip('_')}.lost"
-        self._change.folder.copy(path, name)
+        self._transaction.folder.copy(path, name)
         return name
 
     def _recover(
@@ -221,16 +221,16 @@ class _Repairing:
                         picked &= wanted.entries["content"][places] == entries["content"]
                         entries["wire"] = wanted.entries["wire"][places]
                 if picked.any():
-                    part = part or self._change.new_part(FAILURES_AT_REST, day=day)
+                    part = part or self._transaction.new_part(FAILURES_AT_REST, day=day)
                     part.write(rows.filter(pa.array(picked)))
                     found = np.concatenate([found, entries[picked]])
-        return found, None if part is None else self._change.settle(part)
+        return found, None if part is None else self._transaction.settle(part)
 
     def _readable(self, name: str) -> Iterator[pa.Table]:
         """The rows of a file that can still be read, as those of today."""
         # a damaged file may fail in any of these ways, at any place
         broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
-        with suppress(*broken), self._change.folder.open(name) as file:
+        with suppress(*broken), self._transaction.folder.open(name) as file:
             source = self._as_listed(name, file)
             parquet = DataFile(source)
             if extension_column(parquet.schema_arrow):
@@ -256,7 +256,7 @@ class _Repairing:
 
     def _resting(self) -> Resting | None:
         """The checkpoint of a stopped load of the same scope, however old."""
-        found = self._change.resting
+        found = self._transaction.resting
         if not isinstance(found, Resting):
             return None
         expected: dict[str, Any] = {
@@ -266,8 +266,8 @@ class _Repairing:
         }
         if misfit(found, expected=expected, now=datetime.fromisoformat(found.written_at)):
             return None
-        found = self._change.located(found)
-        return found if whole(self._change.folder, (*found.files, *found.later)) else None
+        found = self._transaction.located(found)
+        return found if whole(self._transaction.folder, (*found.files, *found.later)) else None
 
 
 def _first_of_each(ids: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.snapshots.checkpoint import RestingFile
-from toolkit.snapshots.commit import Change
+from toolkit.snapshots.commit import Transaction
 from toolkit.snapshots.datafiles import damaged
 
 WAITING_BYTES: Final = 64 << 20
@@ -23,7 +23,7 @@ class Spool:
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
         Whose folder the files go to.
     schema : pyarrow.Schema
     waiting_bytes : int
@@ -34,14 +34,14 @@ class Spool:
 
     def __init__(
         self,
-        change: Change,
+        transaction: Transaction,
         schema: pa.Schema,
         *,
         waiting_bytes: int = WAITING_BYTES,
         files: tuple[RestingFile, ...] = (),
     ) -> None:
         self.files = files
-        self._change = change
+        self._transaction = transaction
         self._schema = schema
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
@@ -64,7 +64,7 @@ class Spool:
         """Bring what waits in memory to the disk. All files, in order."""
         if self._waiting:
             options = pa.ipc.IpcWriteOptions(compression="lz4")
-            with self._change.new_resting("arrow") as file:
+            with self._transaction.new_resting("arrow") as file:
                 with pa.ipc.new_stream(file.file, self._schema, options=options) as stream:
                     for table in self._waiting:
                         # one batch a table: they are read again one by one
@@ -86,7 +86,7 @@ class Spool:
             if chosen is not None and not chosen[start : start + listed.rows].any():
                 start += listed.rows
                 continue
-            with self._change.folder.open(listed.path) as file:
+            with self._transaction.folder.open(listed.path) as file:
                 for batch in self._batches(listed, file):
                     yield start, pa.Table.from_batches([batch])
                     start += len(batch)
@@ -98,7 +98,9 @@ class Spool:
         try:
             with closing(pa.ipc.open_stream(file)) as stream:
                 if not stream.schema.equals(self._schema):
-                    raise damaged(self._change.folder, listed, "other columns or types", "those of the load")
+                    raise damaged(
+                        self._transaction.folder, listed, "other columns or types", "those of the load"
+                    )
                 yield from stream
         except (pa.ArrowException, OSError) as error:
-            raise damaged(self._change.folder, listed, str(error), "an Arrow stream") from None
+            raise damaged(self._transaction.folder, listed, str(error), "an Arrow stream") from None

@@ -16,7 +16,7 @@ from toolkit.loading.identities import identities
 from toolkit.loading.work import Piece
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import Resting, RestingFile
-from toolkit.snapshots.commit import Change
+from toolkit.snapshots.commit import Transaction
 from toolkit.snapshots.decoding import DataFile
 from toolkit.snapshots.fingerprints import fingerprints
 from toolkit.snapshots.parts import PART_BYTES, Part
@@ -30,7 +30,7 @@ class Stream:
 
     Parameters
     ----------
-    change : Change
+    transaction : Transaction
         The hold on the snapshot.
     schema : pyarrow.Schema
     key : tuple of str
@@ -43,21 +43,21 @@ class Stream:
 
     def __init__(
         self,
-        change: Change,
+        transaction: Transaction,
         schema: pa.Schema,
         key: tuple[str, ...],
         *,
         resting: Resting | None = None,
         part_bytes: int = PART_BYTES,
     ) -> None:
-        self._change = change
+        self._transaction = transaction
         self._schema = schema
         self._key = key
         self._part_bytes = part_bytes
         self._parts: list[Part | RestingFile] = list(resting.files if resting else ())
-        self._later = Spool(change, schema, files=resting.later if resting else ())
+        self._later = Spool(transaction, schema, files=resting.later if resting else ())
         for file in resting.files if resting else ():
-            change.adopt(file)
+            transaction.adopt(file)
         self.rows = sum(part.rows for part in self._parts)
 
     def take(self, piece: Piece) -> None:
@@ -70,8 +70,8 @@ class Stream:
         last = self._parts[-1] if self._parts else None
         if not isinstance(last, Part) or last.finished or last.bytes >= self._part_bytes:
             if last is not None:
-                self._change.finish(last, None)
-            last = self._change.new_part(self._schema)
+                self._transaction.finish(last, None)
+            last = self._transaction.new_part(self._schema)
             self._parts.append(last)
         last.write(table)
         self.rows += table.num_rows
@@ -82,17 +82,17 @@ class Stream:
 
     def rest(self) -> dict[str, Any]:
         """Finish the file that is being written."""
-        files = tuple(self._change.finish(part, None) for part in self._parts)
+        files = tuple(self._transaction.finish(part, None) for part in self._parts)
         return {"files": files, "later": self._later.rest()}
 
     def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
         """Make what was written the snapshot; the receipt, with those counted that came in two versions."""
         if not self._parts:
-            self._parts.append(self._change.new_part(self._schema))
+            self._parts.append(self._transaction.new_part(self._schema))
         if self._later.rows:
             changed = self._replace_rows()
             receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
-        self._change.commit(source=source, scope=scope, receipt=receipt.to_dict())
+        self._transaction.commit(source=source, scope=scope, receipt=receipt.to_dict())
         return receipt
 
     def _replace_rows(self) -> int:
@@ -119,14 +119,14 @@ class Stream:
     ) -> None:
         for number in outdated:
             before = self._parts[number]
-            self._parts[number] = anew = self._change.new_part(self._schema)
+            self._parts[number] = anew = self._transaction.new_part(self._schema)
             with self._opened(before) as parquet:
                 for table in parquet.tables():
                     rows = np.arange(table.num_rows)
                     for row, place in self._outdated(table, latest):
                         rows[row] = table.num_rows + numbers[place]
                     anew.write(pa.concat_tables([table, later]).take(pa.array(rows)))
-            self._change.substitute(before, anew)
+            self._transaction.substitute(before, anew)
 
     def _latest(self) -> _Latest:
         """By id, where the latest version is among those that came again, and what it is."""
@@ -147,6 +147,6 @@ class Stream:
 
     @contextmanager
     def _opened(self, part: Part | RestingFile) -> Iterator[DataFile]:
-        finished = self._change.finish(part, None)
-        with self._change.folder.open(finished.path) as file:
+        finished = self._transaction.finish(part, None)
+        with self._transaction.folder.open(finished.path) as file:
             yield DataFile(file)

@@ -22,10 +22,10 @@ from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.datafiles import GROUP_BYTES
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.index import read_index
 from toolkit.snapshots.intake import BATCH_BYTES, EVERY, Intake
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.repairing import sound
 from toolkit.snapshots.spool import WAITING_BYTES
 
@@ -134,7 +134,7 @@ def sync_failures(
         passes=passes,
     )
     arguments.flag("repair", repair)
-    changes = sync_load(load, open_folder(path, filesystem), repair=repair)
+    changes = sync_load(load, open_store(path, filesystem), repair=repair)
     if filter is not None and not changes.receipt.rows:
         warn_of_nothing(service, filter, kind, stacklevel=3)
     if not changes.receipt.complete:
@@ -144,7 +144,7 @@ def sync_failures(
 
 def sync_load(
     load: Load,
-    folder: Folder,
+    folder: SnapshotStore,
     *,
     clock: Clock = utc_now,
     group_bytes: int = GROUP_BYTES,
@@ -160,7 +160,7 @@ def sync_load(
     ----------
     load : Load
         Of the schema ``FAILURES``.
-    folder : Folder
+    folder : SnapshotStore
     clock : callable
         Gives the time, with a time zone.
     group_bytes, batch_bytes, waiting_bytes : int
@@ -181,16 +181,16 @@ def sync_load(
     SnapshotError
         See `sync_failures`.
     """
-    with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as change:
-        change.bind(load.plan.source, load.plan.scope)
-        found = sound(change, repair=repair)
+    with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as transaction:
+        transaction.bind(load.plan.source, load.plan.scope)
+        found = sound(transaction, repair=repair)
         intake = Intake(
-            change, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic,
+            transaction, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic,
             checkpoints=found is None,
         )  # fmt: skip
         comparison = Comparison(
-            change,
-            read_index(folder, change.previous) if found is None else found.index,
+            transaction,
+            read_index(folder, transaction.previous) if found is None else found.index,
             intake.began,
             resting=intake.resting,
             waiting_bytes=waiting_bytes,

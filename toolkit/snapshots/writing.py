@@ -16,9 +16,9 @@ from toolkit.receipt import Receipt
 from toolkit.snapshots.columns import extension_column, schema_of, stored
 from toolkit.snapshots.commit import Clock, changing, utc_now
 from toolkit.snapshots.datafiles import GROUP_BYTES
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import Kind, Manifest
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.tables.frames import checked_frame, to_table
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
@@ -91,7 +91,7 @@ def write_snapshot(
     slices = (table.slice(start, _ROWS) for start in range(0, table.num_rows, _ROWS))
     write_rows(
         slices,
-        open_folder(path, filesystem),
+        open_store(path, filesystem),
         kind="frame",
         schema=schema,
         source=receipt.source if receipt else "",
@@ -103,7 +103,7 @@ def write_snapshot(
 
 def write_rows(
     tables: Iterable[pa.Table],
-    folder: Folder,
+    folder: SnapshotStore,
     *,
     kind: Kind,
     schema: pa.Schema,
@@ -119,7 +119,7 @@ def write_rows(
     ----------
     tables : iterable of pyarrow.Table
         Each exactly of `schema`.
-    folder : Folder
+    folder : SnapshotStore
     kind : {"frame", "vectors"}
     schema : pyarrow.Schema
     source, scope
@@ -142,10 +142,10 @@ def write_rows(
     SnapshotError
         See `write_snapshot`.
     """
-    with changing(folder, kind, clock=clock, group_bytes=group_bytes) as change:
-        change.bind(source, scope)
-        change.tidy()
-        part = change.new_part(schema)
+    with changing(folder, kind, clock=clock, group_bytes=group_bytes) as transaction:
+        transaction.bind(source, scope)
+        transaction.tidy()
+        part = transaction.new_part(schema)
         for table in tables:
             if not table.schema.equals(schema):
                 raise InputError(
@@ -153,4 +153,4 @@ def write_rows(
                 )
             part.write(table)
         done = receipt()
-        return change.commit(source=source, scope=scope, receipt=done.to_dict() if done else None)
+        return transaction.commit(source=source, scope=scope, receipt=done.to_dict() if done else None)

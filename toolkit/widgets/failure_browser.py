@@ -340,7 +340,7 @@ class FailureBrowser(Panel):
         else:
             out = set(ids)
             selected = tuple(found for found in selected if found not in out)
-        value: FailureView = self.value.but(selected=selected)
+        value: FailureView = self.value.replace(selected=selected)
         self._changed_to(value)
         return value
 
@@ -368,7 +368,7 @@ class FailureBrowser(Panel):
     def _taken(self, **parts: Any) -> None:
         """Change some parts of the value, and draw it; all others are what they are at this moment."""
         with hearing:
-            self._changed_to(self.value.but(**parts))
+            self._changed_to(self.value.replace(**parts))
             self._arrange(self.value)
 
 

@@ -77,10 +77,10 @@ class FailureView:
         for name, value in values.items():
             object.__setattr__(self, name, value)
 
-    def but(self, **parts: Any) -> FailureView:
+    def replace(self, **parts: Any) -> FailureView:
         """The same view with some parts changed.
 
-        >>> FailureView(search="a").but(ascending=True).search
+        >>> FailureView(search="a").replace(ascending=True).search
         'a'
         """
         whole = {item.name: getattr(self, item.name) for item in fields(self)}

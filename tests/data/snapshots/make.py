@@ -28,7 +28,7 @@ import pandas as pd
 import toolkit as tk
 from toolkit.errors import ServiceError
 from toolkit.loading.failures import open_failures
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.syncing import sync_load
 
@@ -378,7 +378,7 @@ def make(out: Path) -> None:
 
 def _sync(source: Source, service: tk.Service, folder: Path, *returned: list[dict[str, Any]]) -> None:
     """Sync once for each list of failures, a day apart."""
-    first = Folder(folder)
+    first = SnapshotStore(folder)
     for number, failures in enumerate(returned):
         source.failures = failures
         now = START + timedelta(days=number + (1 if source.pages < 1_000 else 0))

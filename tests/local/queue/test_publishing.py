@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue.cursors import Cursors
 from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.message import Message, decode_message
@@ -44,7 +44,7 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: b
     """Nothing but a refusal with 400 is raised, and what is read rests in the database as it was."""
     try:
         publish = read_publish(URL, headers, body)
-    except Refusal as refusal:
+    except ApiError as refusal:
         assert refusal.status == 400  # noqa: PT017 - either outcome is right
         return
     message = Message(
@@ -70,7 +70,7 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: b
 @example("http://127.0.0.1:\u0661/")
 def test_any_text_is_a_url_to_call_or_refused(url: str) -> None:
     """Nothing but a refusal is raised."""
-    with contextlib.suppress(Refusal):
+    with contextlib.suppress(ApiError):
         assert check_url(url, "destination").startswith(("http://", "https://"))
 
 
@@ -130,5 +130,5 @@ def test_cursors_lead_back_and_nothing_else_is_one(place: tuple[int, int], junk:
         (cursors, "list", cursor + "A"),
     ]
     for reader, listing, text in others:
-        with pytest.raises(Refusal):
+        with pytest.raises(ApiError):
             reader.read(listing, text)

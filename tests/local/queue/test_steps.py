@@ -8,7 +8,7 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue.invoking import take_apart
 from toolkit.local.queue.message import Message, Settings, Workflow
 from toolkit.local.queue.parameters import Filter
@@ -56,7 +56,7 @@ def test_any_wait_and_any_invocation_is_read_or_refused(body: bytes) -> None:
     for read in (lambda: take_apart(message), lambda: read_wait(value).timeout_ms):
         try:
             read()
-        except Refusal as refusal:
+        except ApiError as refusal:
             assert refusal.status == 400  # noqa: PT017 - either outcome is right
 
 

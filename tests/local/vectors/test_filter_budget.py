@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from toolkit.filters.metadata import parse
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.service import LocalService
 from toolkit.local.vectors.bodies import Selection
 from toolkit.local.vectors.budget import FILTER_SECONDS, Budget
@@ -88,7 +88,7 @@ def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(
         lambda **more: index.begin_query(query, max_idle=60, **more),
         lambda **more: index.delete(Selection(filter=chosen), **more),
     ):
-        with pytest.raises(Refusal, match="more than 0 s of processor time") as refused:
+        with pytest.raises(ApiError, match="more than 0 s of processor time") as refused:
             ask(budget=Budget(seconds=0.0))
         assert refused.value.status == 422
         assert index.namespaces() == {"": 20}

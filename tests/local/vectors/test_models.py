@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bm25 import Bm25Model
 from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.models import STAND_INS, load_models
@@ -164,7 +164,7 @@ def test_text_without_models_is_refused(tmp_path: Path) -> None:
     """A question in text to an index without models is 422."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("words:sparse"))
-    with pytest.raises(Refusal, match="model"):
+    with pytest.raises(ApiError, match="model"):
         index.query([Query("text", 1, Include(metadata=False, vectors=False, data=False))])
     registry.close()
 

@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bodies import Fetch, Range, Selection
 from toolkit.local.vectors.database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_models
@@ -162,14 +162,14 @@ def test_create_is_the_same_again_or_refused(opened: Callable[[], IndexRegistry]
     with pytest.raises(InputError, match="hashing"):
         registry.create(IndexSpec.parse("other:dense:3:COSINE:no-such-model"))
     assert [spec.name for spec in registry.specs()] == ["plain"]
-    with pytest.raises(Refusal, match="plain"):
+    with pytest.raises(ApiError, match="plain"):
         registry.get("other")
 
 
 def test_a_refused_row_leaves_nothing_of_its_batch(opened: Callable[[], IndexRegistry]) -> None:
     """One bad row refuses the whole batch, and its namespace does not come to be."""
     index = opened().create(PLAIN)
-    with pytest.raises(Refusal, match=r"row 1: vector\[1\]"):
+    with pytest.raises(ApiError, match=r"row 1: vector\[1\]"):
         index.upsert(
             [{"id": "a", "vector": [1, 2]}, {"id": "b", "vector": [1, float("nan")]}], namespace="new"
         )

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bodies import Selection
 from toolkit.local.vectors.database import IndexDatabase
 from toolkit.local.vectors.index import Index
@@ -121,7 +121,7 @@ def test_a_resumable_query_expires_when_idle(index: Index, clock: Clock) -> None
         clock.now += 10
         assert len(index.next_hits(opened, 1)[0]) == 1
     clock.now += 10.5
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(ApiError) as caught:
         index.next_hits(opened, 1)
     assert caught.value.status == 404
 
@@ -130,7 +130,7 @@ def test_open_queries_are_bounded(index: Index, clock: Clock) -> None:
     """So many may be open at a time; ending or expiring makes room."""
     opened = [index.begin_query(DENSE, max_idle=10)[0] for _ in range(MAX_OPEN)]
     assert len(set(opened)) == MAX_OPEN
-    with pytest.raises(Refusal, match="expire"):
+    with pytest.raises(ApiError, match="expire"):
         index.begin_query(DENSE, max_idle=10)
     index.end_query(opened[0])
     index.begin_query(DENSE, max_idle=10)

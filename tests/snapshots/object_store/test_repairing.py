@@ -10,9 +10,9 @@ import pytest
 
 from toolkit.errors import SnapshotDamagedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 
 pytestmark = pytest.mark.slow
@@ -44,7 +44,7 @@ def test_a_lost_object_is_noticed_and_repaired(
     store: SimpleNamespace, made: SimpleNamespace, name: str
 ) -> None:
     """A sync raises over a lost object each time; a repair adds again what the queue still has."""
-    bucket: Folder = open_folder(store.path, store.filesystem)
+    bucket: SnapshotStore = open_store(store.path, store.filesystem)
     clock = made.clock(made.start)
     sync_load(made.load(made.entries("a", "b")), bucket, clock=clock)
     clock.forward(days=1)
@@ -73,7 +73,7 @@ def test_an_object_replaced_in_place_is_compared_by_its_hash(
     store: SimpleNamespace, made: SimpleNamespace
 ) -> None:
     """Other bytes of the same size are found where the store says that they came after the manifest."""
-    bucket = open_folder(store.path, store.filesystem)
+    bucket = open_store(store.path, store.filesystem)
     sync_load(made.load(made.entries("a", "b")), bucket)
     manifest = read_manifest(bucket)
     assert manifest is not None

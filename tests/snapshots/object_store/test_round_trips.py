@@ -34,9 +34,9 @@ from pyarrow.fs import (
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import object_store, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.folder import Folder
+from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
-from toolkit.snapshots.object_store import ObjectFolder, open_folder
+from toolkit.snapshots.object_store import ObjectSnapshotStore, open_store
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.schemas import LABELS_EXPLODED
@@ -67,16 +67,16 @@ def test_a_frame_comes_back_as_from_a_disk(
 
 
 def test_syncs_keep_history_as_on_a_disk(
-    store: SimpleNamespace, made: SimpleNamespace, folder: Folder
+    store: SimpleNamespace, made: SimpleNamespace, folder: SnapshotStore
 ) -> None:
     """Added, changed and gone rows, and those that come back, are the same in a bucket as in a folder."""
-    bucket = open_folder(store.path, store.filesystem)
+    bucket = open_store(store.path, store.filesystem)
     pages = [
         made.entries("a", "b", "c"),
         [made.entry("b", body="new"), *made.entries("c", "d")],
         made.entries("a", "c", "d"),
     ]
-    found: dict[Folder, list[Any]] = {bucket: [], folder: []}
+    found: dict[SnapshotStore, list[Any]] = {bucket: [], folder: []}
     for place, changes in found.items():
         clock = made.clock(made.start)
         for page in pages:
@@ -109,7 +109,7 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
     assert scan_snapshot(**where).to_table().column_names == [
         name for name in before.columns if name != "error"
     ]
-    bucket = open_folder(**where)
+    bucket = open_store(**where)
     manifest = read_manifest(bucket)
     assert manifest is not None
     load = made.load(made.entries("new"), source=manifest.source, scope=manifest.scope)
@@ -188,29 +188,29 @@ def test_a_path_leads_nowhere_else(store: SimpleNamespace, path: str, expected: 
     """Paths that could mean another place, or none, are refused, under a folder of a file system too."""
     for filesystem in (store.filesystem, SubTreeFileSystem(store.bucket, store.filesystem)):
         with pytest.raises(InputError, match=expected):
-            open_folder(path, filesystem)
+            open_store(path, filesystem)
 
 
 def test_what_is_local_after_all_is_a_local_folder(tmp_path: Path, store: SimpleNamespace) -> None:
     """However a local path is named, all promises of the disk hold; a part of a bucket is a prefix."""
     local = LocalFileSystem()
     for folder in (
-        open_folder(tmp_path / "x"),
-        open_folder(str(tmp_path / "x"), local),
-        open_folder((tmp_path / "x").as_uri()),
-        open_folder("x", SubTreeFileSystem(str(tmp_path), local)),
-        open_folder("x", SubTreeFileSystem(tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local))),
+        open_store(tmp_path / "x"),
+        open_store(str(tmp_path / "x"), local),
+        open_store((tmp_path / "x").as_uri()),
+        open_store("x", SubTreeFileSystem(str(tmp_path), local)),
+        open_store("x", SubTreeFileSystem(tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local))),
     ):
-        assert type(folder) is Folder
+        assert type(folder) is SnapshotStore
         assert folder.path == tmp_path / "x"
-    inside = open_folder("snapshot/", SubTreeFileSystem(store.bucket, store.filesystem))
+    inside = open_store("snapshot/", SubTreeFileSystem(store.bucket, store.filesystem))
     assert str(inside) == f"s3://{store.path}"
 
 
 def test_a_file_system_of_another_library_is_refused_with_a_way_out() -> None:
     """What is not pyarrow's is named, with how to wrap it."""
     with pytest.raises(InputError, match="PyFileSystem"):
-        open_folder("bucket/x", s3fs.S3FileSystem(anon=True))  # type: ignore[arg-type]
+        open_store("bucket/x", s3fs.S3FileSystem(anon=True))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
@@ -219,7 +219,7 @@ def test_a_harmed_object_is_found(
     store: SimpleNamespace, made: SimpleNamespace, which: str, harm: str
 ) -> None:
     """An object that was changed, cut or removed is refused by name, whichever it is."""
-    sync_load(made.load(made.entries("a", "b")), open_folder(store.path, store.filesystem))
+    sync_load(made.load(made.entries("a", "b")), open_store(store.path, store.filesystem))
     (name,) = (name for name in _objects(store) if name.rpartition("/")[2].startswith(which))
     with store.filesystem.open_input_file(name) as file:
         content = bytearray(file.read())
@@ -236,7 +236,7 @@ def test_a_harmed_object_is_found(
 
 def test_other_readers_find_plain_parquet(store: SimpleNamespace, made: SimpleNamespace) -> None:
     """pyarrow, DuckDB and Dask read the prefix as it is."""
-    folder = open_folder(store.path, store.filesystem)
+    folder = open_store(store.path, store.filesystem)
     sync_load(made.load(made.entries("a", "b", "c")), folder, clock=made.clock(made.start))
     later = made.clock(made.start + timedelta(days=1))
     sync_load(made.load([made.entry("b", body="new"), *made.entries("c", "d")]), folder, clock=later)
@@ -320,7 +320,7 @@ def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int)
     """Bytes of any length, written in any pieces and sent in blocks of any size, are read again exactly."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(object_store, "_BLOCK", block)
-        folder = ObjectFolder("bucket/x", _MockFileSystem())
+        folder = ObjectSnapshotStore("bucket/x", _MockFileSystem())
         for number, pieces in enumerate(contents):
             with folder.new_file(f"days/{number}.bin") as file:
                 for piece in pieces:
@@ -343,7 +343,7 @@ def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int)
 
 def test_an_object_that_was_never_finished_is_never_there(store: SimpleNamespace) -> None:
     """Without its last word, nothing of an object goes up, and nothing is left begun."""
-    folder = open_folder(store.path, store.filesystem)
+    folder = open_store(store.path, store.filesystem)
     with folder.new_file("part.parquet") as file:
         file.write(b"half")
     with pytest.raises(FileNotFoundError, match=r"part\.parquet"):
@@ -353,7 +353,7 @@ def test_an_object_that_was_never_finished_is_never_there(store: SimpleNamespace
 
 def test_a_large_object_goes_up_and_comes_back_in_blocks(store: SimpleNamespace) -> None:
     """More than one block goes up as one object, and is read again whole."""
-    folder = open_folder(store.path, store.filesystem)
+    folder = open_store(store.path, store.filesystem)
     content = bytes(range(256)) * (80 << 10)  # 20 MB: a block and a quarter
     with folder.new_file("part.bin") as file:
         file.write(content)

@@ -20,7 +20,7 @@ from moto.backends import get_backend
 
 from toolkit.errors import SnapshotConflictError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.object_store import open_folder
+from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.syncing import sync_load
 
 _PROGRAM = Path(__file__).parents[1] / "store_writer_process.py"
@@ -46,7 +46,7 @@ def place(store: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
         filesystem: Any = quick,
         step: Callable[[str], None] = lambda _: None,
     ) -> Any:
-        folder = open_folder(path, filesystem, step=step)
+        folder = open_store(path, filesystem, step=step)
         return sync_load(made.load(*rows), folder, clock=made.clock(made.start), batch_bytes=1)
 
     def second(**options: Any) -> Any:
@@ -207,7 +207,7 @@ def test_a_writer_that_only_began_takes_nothing_away(
     def other() -> None:
         load = made.load(made.entries("x"), error=ConnectionError("lost"))
         with pytest.raises(SnapshotError, match="lost"):
-            sync_load(load, open_folder(store.path, store.filesystem), every=1e9)
+            sync_load(load, open_store(store.path, store.filesystem), every=1e9)
 
     place.second(step=lambda name: other() if name == "replace" else None)
     assert place.state() == _NEW
@@ -219,7 +219,7 @@ def test_a_load_that_stopped_goes_on_in_a_bucket(
 ) -> None:
     """What was read rests as objects beside the snapshot; the same call goes on, and clears them away."""
     place.first()
-    folder = open_folder(store.path, store.filesystem)
+    folder = open_store(store.path, store.filesystem)
     clock = made.clock(made.start)
     stopped = made.load(*made.pages, error=ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):

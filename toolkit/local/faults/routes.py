@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
-from toolkit.local.answers import Refusal, read_json
+from toolkit.local.answers import ApiError, read_json
 from toolkit.local.faults.script import FaultScript
 
 
@@ -27,7 +27,7 @@ def fault_routes(script: FaultScript) -> list[BaseRoute]:
             try:
                 script.put(await read_json(request))
             except InputError as error:
-                raise Refusal(400, str(error)) from None
+                raise ApiError(400, str(error)) from None
             return JSONResponse(script.shown())
 
         async def delete(self, _: Request) -> Response:

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.intake import enqueue, first_wait
 from toolkit.local.queue.message import Message, Settings, new_id
@@ -71,15 +71,15 @@ def report_failure_again(
 
     Raises
     ------
-    Refusal
+    ApiError
         400 when the entry has no failure function, or it is under way.
     """
     if failed.failure_callback is None:
-        raise Refusal(
+        raise ApiError(
             400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
         )
     if row["state"] == "CALLBACK_INPROGRESS":
-        raise Refusal(400, f"the failure function of {row['id']!r} is under way; expected it to have ended")
+        raise ApiError(400, f"the failure function of {row['id']!r} is under way; expected it to have ended")
     entry = json.loads(row["entry"])
     sent = Sent(dlq.header_pairs(entry.get("header")), dlq.body_of_entry(entry, "body"))
     answer = Answer(

@@ -7,7 +7,7 @@ import binascii
 import hmac
 import json
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 
 _TAG = 12  # bytes of the HMAC that are kept
 
@@ -44,7 +44,7 @@ class Cursors:
 
         Raises
         ------
-        Refusal
+        ApiError
             400 when this listing did not make it.
         """
         if not cursor:
@@ -57,7 +57,7 @@ class Cursors:
         # the one spelling that `make` gives: base64 has others with the same bytes
         ours = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
         if not raw or not ours or not hmac.compare_digest(tag, self._tag(listing, raw)):
-            raise Refusal(
+            raise ApiError(
                 400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged"
             )
         first, second = json.loads(raw)

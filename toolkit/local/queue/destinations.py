@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 
 _MAX_URL: Final = 8192
 _BAD: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\\"<>^`{|}]")
@@ -29,7 +29,7 @@ def check_url(url: str, what: str) -> str:
 
     Raises
     ------
-    Refusal
+    ApiError
         400, naming `what`.
 
     Examples
@@ -39,7 +39,7 @@ def check_url(url: str, what: str) -> str:
     """
     problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
     if problem:
-        raise Refusal(
+        raise ApiError(
             400, f"{what} is not a URL to deliver to; got {problem}; expected http(s)://host[:port]/path"
         )
     return url
@@ -83,14 +83,14 @@ class Destinations:
 
         Raises
         ------
-        Refusal
+        ApiError
             400 when the host does not resolve, or resolves to an address that may not be called.
         """
         host = (urlsplit(url).hostname or "").lower()
         for found in await _resolve(host):
             if host in self._allowed or str(found) in self._allowed or _is_loopback(found):
                 return str(found)
-        raise Refusal(
+        raise ApiError(
             400,
             f"destination host {host[:100]!r} may not be called; got no loopback address; "
             "expected one, or a host named with --allow-destination",

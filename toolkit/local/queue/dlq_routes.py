@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import dlq, restarting
 from toolkit.local.queue.callbacks import report_failure_again
 from toolkit.local.queue.dlq import Conditions
@@ -165,8 +165,8 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     return restarting.message_of_entry(json.loads(row["entry"]), queue.prefix)
 
 
-def _no_entry(dlq_id: str) -> Refusal:
-    return Refusal(
+def _no_entry(dlq_id: str) -> ApiError:
+    return ApiError(
         404, f"DLQ entry {dlq_id[:80]!r} is not here; expected one that was neither removed nor expired"
     )
 
@@ -194,7 +194,7 @@ async def _each(
 ) -> tuple[list[dict[str, Any]], str]:
     """Do something with each entry of a page, all in one transaction."""
     if conditions == Conditions(workflow=conditions.workflow):
-        raise Refusal(
+        raise ApiError(
             400, "nothing says which entries; got neither dlqIds nor a filter; expected one of them"
         )
     after = queue.store.cursors.read(_name(conditions), single(request, "cursor") or "")

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import steps
 from toolkit.local.queue.events import record
 from toolkit.local.queue.invoking import take_apart
@@ -24,7 +24,7 @@ def accept(
 
     Raises
     ------
-    Refusal
+    ApiError
         404 for a step of a run that is not running (any more).
     """
     if publish.deduplication:
@@ -108,7 +108,9 @@ def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
     if row is None:
         return None
     if row["first"] is None:
-        raise Refusal(400, f"run {workflow.run_id[:80]!r} is of the filled-in history; expected a new run id")
+        raise ApiError(
+            400, f"run {workflow.run_id[:80]!r} is of the filled-in history; expected a new run id"
+        )
     return decode_message(row["first"]).id
 
 
@@ -131,7 +133,7 @@ def as_step(connection: sqlite3.Connection, message: Message) -> Message:
 
     Raises
     ------
-    Refusal
+    ApiError
         404 when its run is not running (any more).
     """
     workflow = message.settings.workflow
@@ -145,11 +147,11 @@ def of_run(connection: sqlite3.Connection, message: Message) -> Message:
 
     Raises
     ------
-    Refusal
+    ApiError
         404 when its run is not running (any more).
     """
     if run_state(connection, message) != "RUN_STARTED":
-        raise Refusal(
+        raise ApiError(
             404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
         )
     run = connection.execute("SELECT first FROM runs WHERE id = ?", (message.run_id,)).fetchone()

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue.message import Message
 from toolkit.local.queue.publishing import read_publish
 
@@ -30,7 +30,7 @@ def take_apart(message: Message) -> tuple[Message, Message | None]:
 
     Raises
     ------
-    Refusal
+    ApiError
         400 when the body is no invocation.
     """
     workflow = message.settings.workflow
@@ -39,13 +39,13 @@ def take_apart(message: Message) -> tuple[Message, Message | None]:
     try:
         invocation = _INVOCATION.decode(message.body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Refusal(
+        raise ApiError(
             400, f"body is no invocation; got one with {error}; expected workflowUrl, step, headers and body"
         ) from None
     pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
     back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
     if back.settings.workflow is None:
-        raise Refusal(400, "headers of the invocation name no run; expected the id of the run that invokes")
+        raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
     step = msgspec.structs.replace(
         message,
         settings=back.settings,

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import dlq
 from toolkit.local.queue.events import record
 from toolkit.local.queue.message import decode_message
@@ -100,7 +100,7 @@ def _cancel(message_id: str, now_ms: int) -> Callable[[sqlite3.Connection], None
     return work
 
 
-def _no_message(message_id: str) -> Refusal:
-    return Refusal(
+def _no_message(message_id: str) -> ApiError:
+    return ApiError(
         404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered"
     )

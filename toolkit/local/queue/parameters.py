@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from starlette.requests import Request
 
-from toolkit.local.answers import Refusal, parse_json, read_body
+from toolkit.local.answers import ApiError, parse_json, read_body
 from toolkit.local.queue.dlq import Conditions, Place
 
 MAX_COUNT: Final = 100
@@ -22,7 +22,7 @@ def single(request: Request, name: str) -> str | None:
     """The value of a parameter that may come once; None when absent or empty."""
     given = request.query_params.getlist(name)
     if len(given) > 1:
-        raise Refusal(400, f"{name} is not clear; got it {len(given)} times; expected it once")
+        raise ApiError(400, f"{name} is not clear; got it {len(given)} times; expected it once")
     return given[0] if given and given[0] else None
 
 
@@ -43,7 +43,7 @@ def whole(request: Request, name: str, low: int, high: int) -> int | None:
     if text is None:
         return None
     if not re.fullmatch(r"-?[0-9]{1,30}", text) or not low <= int(text) <= high:
-        raise Refusal(
+        raise ApiError(
             400,
             f"{name} is out of range; got {text[:_SHOWN]!r}; expected a whole number from {low} to {high}",
         )
@@ -59,7 +59,7 @@ def moment(request: Request, name: str) -> int | None:
     """A moment in Unix milliseconds."""
     found = whole(request, name, 0, _HIGHEST)
     if found is not None and found in _LOOKS_LIKE_SECONDS:  # None would be searched for one by one
-        raise Refusal(
+        raise ApiError(
             400, f"{name} looks like seconds; got {found}; expected Unix milliseconds, such as {found}000"
         )
     return found
@@ -69,7 +69,7 @@ def span(request: Request) -> tuple[int | None, int | None]:
     """The span from ``fromDate`` to ``toDate``, both inclusive."""
     since, until = moment(request, "fromDate"), moment(request, "toDate")
     if since is not None and until is not None and since > until:
-        raise Refusal(
+        raise ApiError(
             400, f"fromDate is after toDate; got {since} and {until}; expected the earlier one first"
         )
     return since, until
@@ -105,7 +105,7 @@ async def ids_in_body(request: Request, *names: str) -> dict[str, tuple[str, ...
     body = await read_body(request)
     given = parse_json(body) if body.strip() else {}
     if not isinstance(given, dict):
-        raise Refusal(
+        raise ApiError(
             400,
             f"body is not understood; got {type(given).__name__}; "
             f"expected nothing, or an object with {' or '.join(names)}",
@@ -116,9 +116,9 @@ async def ids_in_body(request: Request, *names: str) -> dict[str, tuple[str, ...
         ids = [ids] if isinstance(ids, str) else ids
         if not isinstance(ids, list) or not all(map(is_text, ids)):
             got = "an array with other values" if isinstance(ids, list) else type(ids).__name__
-            raise Refusal(400, f"{name} in the body is not understood; got {got}; expected an array of text")
+            raise ApiError(400, f"{name} in the body is not understood; got {got}; expected an array of text")
         if len(ids) > _MOST_IDS:
-            raise Refusal(400, f"{name} are too many; got {len(ids)}; expected at most {_MOST_IDS}")
+            raise ApiError(400, f"{name} are too many; got {len(ids)}; expected at most {_MOST_IDS}")
         found[name] = tuple(ids)
     return found
 

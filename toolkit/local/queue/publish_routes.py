@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import Refusal, read_body, read_json
+from toolkit.local.answers import ApiError, read_body, read_json
 from toolkit.local.guard import TOKEN_PARAMETERS
 from toolkit.local.queue.intake import accept
 from toolkit.local.queue.message import new_id
@@ -53,15 +53,15 @@ class BatchEndpoint(HTTPEndpoint):
         queue: Queue = request.app.state.queue
         items = await read_json(request)
         if not isinstance(items, list):
-            raise Refusal(
+            raise ApiError(
                 400, f"body is not an array; got {type(items).__name__}; expected an array of messages"
             )
         publishes = []
         for position, item in enumerate(items):
             try:
                 publishes.append(_batch_item(item, queue))
-            except Refusal as refusal:
-                raise Refusal(refusal.status, f"message {position}: {refusal.message}") from None
+            except ApiError as refusal:
+                raise ApiError(refusal.status, f"message {position}: {refusal.message}") from None
         return JSONResponse(await _take(queue, publishes, caller(request)))
 
 
@@ -126,27 +126,27 @@ def _destination(request: Request, route: str) -> str:
 def _batch_item(item: Any, queue: Queue) -> Publish:
     if not isinstance(item, dict) or not isinstance(item.get("destination"), str):
         got = "none in it" if isinstance(item, dict) else type(item).__name__
-        raise Refusal(400, f"not a message; got {got}; expected an object with a destination")
+        raise ApiError(400, f"not a message; got {got}; expected an object with a destination")
     headers, body = item.get("headers") or {}, item.get("body")
     if not isinstance(headers, dict):
-        raise Refusal(400, f"headers is no object; got {type(headers).__name__}; expected names and text")
+        raise ApiError(400, f"headers is no object; got {type(headers).__name__}; expected names and text")
     pairs = []
     for name, values in headers.items():
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
-                raise Refusal(
+                raise ApiError(
                     400, f"header {name[:80]!r} is not text; got {json.dumps(value)[:80]}; expected text"
                 )
             pairs.append((name, value))
     if body is not None and not isinstance(body, str):
-        raise Refusal(400, f"body is not text; got {type(body).__name__}; expected text (JSON as text, too)")
+        raise ApiError(400, f"body is not text; got {type(body).__name__}; expected text (JSON as text, too)")
     try:
         raw = (body or "").encode()
     except UnicodeEncodeError as error:
         got = f"a lone surrogate at position {error.start}"
-        raise Refusal(400, f"body is not text; got {got}; expected text") from None
+        raise ApiError(400, f"body is not text; got {got}; expected text") from None
     if len(raw) > queue.max_message:
-        raise Refusal(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
+        raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
     if item.get("queue"):
-        raise Refusal(400, "queue is given, and there are no queues here; expected none")
+        raise ApiError(400, "queue is given, and there are no queues here; expected none")
     return read_publish(item["destination"], pairs, raw, prefix=queue.prefix)

@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from toolkit.errors import InputError
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.message import DEFAULT_RETRIES, Flow, Settings, Workflow
@@ -69,7 +69,7 @@ def read_publish(
 
     Raises
     ------
-    Refusal
+    ApiError
         400, naming the header.
 
     Examples
@@ -81,7 +81,7 @@ def read_publish(
     scopes: dict[str, list[tuple[str, str, str]]] = {"": [], "callback-": [], "failure-callback-": []}
     for name, value in headers:
         if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
-            raise Refusal(
+            raise ApiError(
                 400,
                 f"header {name[:80]!r} is malformed; got what HTTP cannot carry; "
                 "expected a plain name, and a value of Latin-1 text",
@@ -131,9 +131,9 @@ class _Scope:
     def text(self, key: str) -> str | None:
         return self.found[key][1] if key in self.found else None
 
-    def refuse(self, key: str, expected: str) -> Refusal:
+    def refuse(self, key: str, expected: str) -> ApiError:
         name, value = self.found[key]
-        return Refusal(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
+        return ApiError(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
 
     def duration(self, key: str) -> int | None:
         text = self.text(key)
@@ -198,7 +198,7 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
             delay(retried)
     except InputError as error:
         name = scope.found["retry-delay"][0]
-        raise Refusal(
+        raise ApiError(
             400, f"header {name} is not understood; got {error.got}; expected {error.expected}"
         ) from None
     return text

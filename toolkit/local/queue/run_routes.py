@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import Refusal, read_body, read_json
+from toolkit.local.answers import ApiError, read_body, read_json
 from toolkit.local.queue import runs, steps, waiting
 from toolkit.local.queue.parameters import Filter, ids_in_body, several, single, span
 from toolkit.local.queue.publishing import read_publish
@@ -76,7 +76,7 @@ class RunEndpoint(HTTPEndpoint):
         run_id = request.path_params["run_id"]
         found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
         if not found:
-            raise Refusal(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
+            raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
         return JSONResponse(
             [
                 {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
@@ -187,5 +187,5 @@ class KeyRotation(HTTPEndpoint):
 def _flag(request: Request, name: str, default: str) -> bool:
     text = single(request, name) or default
     if not _FLAG.fullmatch(text):
-        raise Refusal(400, f"{name} is not understood; got {text[:80]!r}; expected true or false")
+        raise ApiError(400, f"{name} is not understood; got {text[:80]!r}; expected true or false")
     return text == "true"

@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import dlq, steps
 from toolkit.local.queue.events import EventState, record
 from toolkit.local.queue.intake import as_step, enqueue, run_state
@@ -74,12 +74,12 @@ def end(
 
     Raises
     ------
-    Refusal
+    ApiError
         404 when there is no such run, or nothing of it is left to end.
     """
     row = connection.execute("SELECT state, dlq_id FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:
-        raise Refusal(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
+        raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
     if row["state"] == "RUN_STARTED":
         # the delivery that ended it is under way still, and has reached its purpose
         _drop_messages(connection, run_id, "CANCELED" if cancel else "DELIVERED", now_ms)
@@ -92,7 +92,9 @@ def end(
         _drop_messages(connection, run_id, "CANCELED", now_ms)
         dlq.set_state(connection, row["dlq_id"], "CALLBACK_CANCELED")
     else:
-        raise Refusal(404, f"run {run_id[:80]!r} has ended already; got {row['state']}; expected RUN_STARTED")
+        raise ApiError(
+            404, f"run {run_id[:80]!r} has ended already; got {row['state']}; expected RUN_STARTED"
+        )
 
 
 def cancel_all(

@@ -11,7 +11,7 @@ from typing import Final
 
 import h11
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue.connections import Connections, Target, Unreachable
 from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.message import DEFAULT_TIMEOUT_MS, Message
@@ -56,7 +56,7 @@ class Sender:
                 return await self._exchange(message, sent, now_ms)
         except TimeoutError:
             return no_answer(504, f"no answer within {limit:g} s", now_ms)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return no_answer(503, refusal.message, now_ms)
         except Unreachable:
             return no_answer(503, "the destination could not be reached", now_ms)

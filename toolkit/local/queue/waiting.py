@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.queue import steps
 from toolkit.local.queue.events import record
 from toolkit.local.queue.intake import as_step, enqueue, of_run
@@ -41,7 +41,7 @@ def checked_event_id(text: str) -> str:
     'order-1'
     """
     if not _EVENT_ID.fullmatch(text):
-        raise Refusal(
+        raise ApiError(
             400, f"event id is not usable; got {text[:80]!r}; expected letters, digits, '-', '_' and '.'"
         )
     return text
@@ -63,7 +63,7 @@ class WaitRequest(msgspec.Struct, frozen=True):
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
         found = duration_ms(text)
         if found is None or found > _LONGEST_MS:
-            raise Refusal(
+            raise ApiError(
                 400, f"timeout is not understood; got {text[:80]!r}; expected 60, 60s or 7d, up to ten years"
             )
         return found
@@ -74,14 +74,14 @@ def read_wait(body: Any) -> WaitRequest:
 
     Raises
     ------
-    Refusal
+    ApiError
         400, naming the field.
     """
     try:
         found = msgspec.convert(body, WaitRequest)
         msgspec.json.encode(found)  # text that cannot be written down: JSON can hold halves of characters
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise Refusal(
+        raise ApiError(
             400, f"body is not a wait; got one with {error}; expected url, timeout and step"
         ) from None
     return found
@@ -101,12 +101,12 @@ def wait(
 
     Raises
     ------
-    Refusal
+    ApiError
         400 without a run, 404 when it is not running (any more).
     """
     workflow = publish.settings.workflow
     if workflow is None:
-        raise Refusal(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
+        raise ApiError(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
     body = json.dumps({**request.step, "waitEventId": event_id}).encode()
     message = Message(
         id=new_id("msg"),
@@ -155,12 +155,12 @@ def notify_run(
 
     Raises
     ------
-    Refusal
+    ApiError
         404 when there is no such run, or it has ended.
     """
     run = connection.execute("SELECT state, created_at FROM runs WHERE id = ?", (run_id,)).fetchone()
     if run is None or run["state"] != "RUN_STARTED":
-        raise Refusal(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
+        raise ApiError(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
     for message in waiters(connection, event_id):
         if message.run_id == run_id:
             return _notified(connection, message, body, now_ms=now_ms)

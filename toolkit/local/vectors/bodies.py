@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.checks import (
     MAX_PAGE,
     choice,
@@ -180,7 +180,7 @@ def _given_vectors(
     )
 
 
-def _missing(what: str, spec: IndexSpec) -> Refusal:
+def _missing(what: str, spec: IndexSpec) -> ApiError:
     if spec.kind == "hybrid":
         return refusal(what, "none", "both vectors: the index is hybrid", status=422)
     return refusal(what, "none", "one")

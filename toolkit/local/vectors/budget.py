@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from itertools import chain
 from typing import Final, TypeVar
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ class Budget:
     >>> with budget.spending():
     ...     sum(budget.each(range(10_000_000)))
     Traceback (most recent call last):
-    toolkit.local.answers.Refusal: filter takes too long; got more than 0 s of processor ...
+    toolkit.local.answers.ApiError: filter takes too long; got more than 0 s of processor ...
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -56,7 +56,7 @@ class Budget:
 
         Raises
         ------
-        Refusal
+        ApiError
             422 when the time is used up; 503 when nobody wants the rest.
         """
         self._since = time.thread_time()
@@ -82,10 +82,10 @@ class Budget:
 
     def _decide(self) -> None:
         if self._ended or not self._wanted():
-            raise Refusal(503, "the request has ended; got its caller's leave or the service's end")
+            raise ApiError(503, "the request has ended; got its caller's leave or the service's end")
         if self._spent + time.thread_time() - self._since > self._seconds:
             got = f"more than {self._seconds:g} s of processor time"
-            raise Refusal(
+            raise ApiError(
                 422,
                 f"filter takes too long; got {got}, which is the limit; expected fewer or simpler conditions",
             )

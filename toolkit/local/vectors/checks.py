@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
 
 MAX_ID: Final = 1024
@@ -31,9 +31,9 @@ _LARGEST: Final = float(np.finfo(np.float32).max)
 _SHOWN: Final = 80
 
 
-def refusal(what: str, got: str, expected: str, *, status: int = 400) -> Refusal:
+def refusal(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
     """A refusal in the one form that all of this service's have."""
-    return Refusal(status, f"{what}; got {got}; expected {expected}")
+    return ApiError(status, f"{what}; got {got}; expected {expected}")
 
 
 def read_name(value: Any, what: str) -> str:
@@ -67,7 +67,7 @@ def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float32]:
     """A vector of finite numbers that fit single precision."""
     numbers = _array(value, what, float)
     if len(numbers) != dimension:
-        raise Refusal(422, f"Invalid vector dimension: {len(numbers)}, expected: {dimension}")
+        raise ApiError(422, f"Invalid vector dimension: {len(numbers)}, expected: {dimension}")
     return _single_precision(numbers, what)
 
 
@@ -86,7 +86,7 @@ def read_sparse(value: Any, what: str) -> SparseVector:
     return SparseVector(np.array(indices, dtype=np.int64), singles.astype(np.float64))
 
 
-def unfit(what: str, kind: str, expected: str) -> Refusal:
+def unfit(what: str, kind: str, expected: str) -> ApiError:
     """A refusal of what an index of this kind does not have."""
     return refusal(what, f"one for a {kind} index", f"{expected} only", status=422)
 

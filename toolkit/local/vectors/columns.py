@@ -58,7 +58,7 @@ class FieldColumns:
 
         Raises
         ------
-        Refusal
+        ApiError
             When the budget is used up.
 
         Examples

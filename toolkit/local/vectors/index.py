@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.approximate import ApproximateSearch
 from toolkit.local.vectors.bodies import (
     Fetch,
@@ -74,7 +74,7 @@ class Index:
 
     Notes
     -----
-    Refusals are `Refusal`, as over HTTP.
+    Refusals are `ApiError`, as over HTTP.
     """
 
     def __init__(
@@ -121,7 +121,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             With the place of what is wrong.
         """
         self._put(namespace, read_rows(list(rows), self.spec))
@@ -138,7 +138,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             422 when the index has no model.
         """
         models = self.need_models()
@@ -159,7 +159,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             422 when the filters take longer than the budget.
         """
         asked = self._asked(queries)
@@ -186,7 +186,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             400 when too many are open; 422 when the filter takes longer than the budget.
         """
         (asked,) = self._asked([query])
@@ -206,7 +206,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             404 when there is no such query, or not any more.
         """
         with self._lock:
@@ -225,7 +225,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             404 when there is no such query, or not any more.
         """
         with self._lock:
@@ -289,7 +289,7 @@ class Index:
 
         Raises
         ------
-        Refusal
+        ApiError
             422 when a filter takes longer than the budget; then nothing is deleted.
         """
         with self._lock:
@@ -337,7 +337,7 @@ class Index:
         with self._lock:
             found, taken = self._existing(name), self._namespaces.get(new_name)
             if taken is not None and (taken is found or not delete_existing):
-                raise Refusal(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
+                raise ApiError(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
             with self._database.changing():
                 if taken is not None:
                     self._database.drop_namespace(taken.key)
@@ -370,7 +370,7 @@ class Index:
     def need_models(self) -> Models:
         """The models for text; a refusal with 422 when the index has none."""
         if self.spec.model is None:
-            raise Refusal(
+            raise ApiError(
                 422,
                 f"text for the index {self.spec.name}; got no embedding model; expected an index with one",
             )
@@ -383,7 +383,7 @@ class Index:
 
     def _existing(self, name: str) -> _Namespace:
         if name == "" or name not in self._namespaces:
-            raise Refusal(404, f"Namespace {name} for the index {self.spec.name} does not exist")
+            raise ApiError(404, f"Namespace {name} for the index {self.spec.name} does not exist")
         return self._namespaces[name]
 
     def _put(self, namespace: str, rows: Sequence[NewRow]) -> None:

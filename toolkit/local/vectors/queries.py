@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import (
     MAX_BATCH,
@@ -153,7 +153,7 @@ def read_filter(value: Any, what: str) -> MetadataFilter | None:
     try:
         return parse(text)
     except InputError as error:
-        raise Refusal(400, f"{what}; {error}") from None
+        raise ApiError(400, f"{what}; {error}") from None
 
 
 def _vectors(

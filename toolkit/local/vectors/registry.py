@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.approximate import check_approximate
 from toolkit.local.vectors.database import IndexDatabase
 from toolkit.local.vectors.index import Index
@@ -102,14 +102,14 @@ class IndexRegistry:
 
         Raises
         ------
-        Refusal
+        ApiError
             404 when there is none.
         """
         with self._lock:
             found = self._indexes.get(name)
             names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"
         if found is None:
-            raise Refusal(404, f"index; got {name[:64]!r}; expected one of {names}")
+            raise ApiError(404, f"index; got {name[:64]!r}; expected one of {names}")
         return found
 
     def specs(self) -> list[IndexSpec]:

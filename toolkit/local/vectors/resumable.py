@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from toolkit.local.answers import Refusal
+from toolkit.local.answers import ApiError
 from toolkit.local.vectors.fusion import Ranking
 from toolkit.local.vectors.queries import Include
 
@@ -65,12 +65,12 @@ class ResumableQueries:
 
         Raises
         ------
-        Refusal
+        ApiError
             400 when too many are open.
         """
         self._forget()
         if len(self._open) >= MAX_OPEN:
-            raise Refusal(
+            raise ApiError(
                 400, f"resumable query; got {MAX_OPEN} open ones; expected fewer: end one, or let one expire"
             )
         key = str(uuid.uuid4())
@@ -82,7 +82,7 @@ class ResumableQueries:
 
         Raises
         ------
-        Refusal
+        ApiError
             404 when there is none, or none any more.
         """
         self._forget()
@@ -97,7 +97,7 @@ class ResumableQueries:
 
         Raises
         ------
-        Refusal
+        ApiError
             404 when there is none, or none any more.
         """
         self._forget()
@@ -110,5 +110,5 @@ class ResumableQueries:
             del self._open[key]
 
 
-def _unknown() -> Refusal:
-    return Refusal(404, "uuid; got none that is open; expected a resumable query not ended or expired")
+def _unknown() -> ApiError:
+    return ApiError(404, "uuid; got none that is open; expected a resumable query not ended or expired")

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
-from toolkit.local.answers import Refusal, parse_json, read_body, read_json
+from toolkit.local.answers import ApiError, parse_json, read_body, read_json
 from toolkit.local.protocol import WIRE
 from toolkit.local.vectors.bodies import (
     read_fetch,
@@ -98,14 +98,14 @@ def _listing(registry: IndexRegistry) -> _Handler:
 def _making(registry: IndexRegistry) -> _Handler:
     def make(name: str, body: Any) -> Response:
         if not isinstance(body, dict) or body.get("name", name) != name:
-            raise Refusal(400, f"index {name!r}; got another body; expected a JSON object with its fields")
+            raise ApiError(400, f"index {name!r}; got another body; expected a JSON object with its fields")
         try:
             numbers = {key: whole(value) for key, value in body.items()}
             spec = IndexSpec.from_dict(numbers | {"name": name})
             return _json({"result": registry.create(spec).spec.to_dict()})
         except InputError as error:
             taken = any(spec.name == name for spec in registry.specs())
-            raise Refusal(409 if taken else 400, str(error)) from None
+            raise ApiError(409 if taken else 400, str(error)) from None
 
     def describe(name: str) -> Response:
         return _json({"result": registry.get(name).spec.to_dict()})
@@ -116,7 +116,7 @@ def _making(registry: IndexRegistry) -> _Handler:
             if request.method == "PUT":
                 return await run_in_threadpool(make, name, await read_json(request))
             return await run_in_threadpool(describe, name)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return _refused(refusal)
 
     return handle
@@ -139,7 +139,7 @@ def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
             name, namespace = request.path_params["index"], request.path_params.get("namespace", "")
             # parsing, numpy and SQLite work off the event loop, which other requests need
             return await run_in_threadpool(answer, name, namespace, body, call)
-        except Refusal as refusal:
+        except ApiError as refusal:
             return _refused(refusal)
         finally:
             budget.end()  # also when the service ends: its thread is not waited for by canceling the task
@@ -324,7 +324,7 @@ def _hits_as_json(hits: Sequence[Hit], include: Include) -> list[dict[str, Any]]
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
 
 
-def _refused(refusal: Refusal) -> Response:
+def _refused(refusal: ApiError) -> Response:
     return _json({"error": refusal.message, "status": refusal.status}, refusal.status)
 
 
