@@ -27,11 +27,11 @@ TOKEN = "queue-token-of-the-test"
 def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
     """A transport whose waits are recorded instead of slept."""
     service = server.service(token_in=token_in)
-    half = service.need("queue")
+    endpoint = service.need("queue")
     return Transport(
-        half.url,
+        endpoint.url,
         redactor=service.redactor,
-        half=half,
+        endpoint=endpoint,
         policy=RetryPolicy(**{"tries": 4, "first_wait": 0.01, "deadline": 5.0, **policy}),
         sleep=([] if waits is None else waits).append,
         seed=1,
@@ -90,17 +90,17 @@ def test_error_statuses_become_typed_errors(server, status, kind):
 def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
     """Each region has its own tokens: a 401 says which one was asked, and how to ask the other."""
     for region, other in (("us-east-1", "eu-central-1"), ("eu-central-1", "us-east-1")):
-        half = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
+        endpoint = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
         error = status_error(
             401,
             {},
             b'{"error": "invalid token"}',
             doing="reading a thing",
-            request=f"GET {half.url}/thing",
+            request=f"GET {endpoint.url}/thing",
             redactor=Redactor(key=b"test"),
-            half=half,
+            endpoint=endpoint,
         )
-        said = f"{half.url}/thing.*'invalid token'.*address of {region}.*connect\\(region='{other}'\\)"
+        said = f"{endpoint.url}/thing.*'invalid token'.*address of {region}.*connect\\(region='{other}'\\)"
         assert re.search(said, str(error))
         assert TOKEN not in str(error)
 
