@@ -64,7 +64,7 @@ format: install ## format the code
 	@$(BIN)/ruff format .
 
 lab: install ## open JupyterLab on the notebooks, connected to an embedded service
-	@$(BIN)/python -m toolkit.demo.lab
+	@$(BIN)/python -m toolkit_demo.lab
 
 serve: install ## run the embedded service with sample data until Ctrl-C
 	@$(BIN)/toolkit serve --sample

@@ -53,7 +53,7 @@ def application(local, tmp_path, monkeypatch) -> Iterator[str]:
         "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": following,
     }
     log = tmp_path / "application.log"
-    with running("toolkit.demo.application", variables=variables, log=log) as process:
+    with running("toolkit_demo.application", variables=variables, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
 
 

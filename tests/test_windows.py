@@ -138,13 +138,13 @@ def test_links_inside_a_snapshot_lead_nowhere_without_folder_handles(run, tmp_pa
 
 
 def test_posix_names_are_used_only_where_they_are_looked_for():
-    """Nothing outside of the embedded service and the demo imports a POSIX module when it is imported."""
+    """Nothing outside of the embedded service imports a POSIX module when it is imported."""
     sys.path.insert(0, str(_TESTS))
     from windows_like import MODULES  # noqa: PLC0415
 
     wrong = []
     for path in (_TESTS.parent / "toolkit").rglob("*.py"):
-        if path.is_relative_to(_TESTS.parent / "toolkit" / "local") or path.parent.name == "demo":
+        if path.is_relative_to(_TESTS.parent / "toolkit" / "local"):
             continue
         for node in ast.parse(path.read_text("utf-8")).body:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []

@@ -317,7 +317,7 @@ def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.Fai
 
 def _demo(given: argparse.Namespace) -> int:
     try:
-        from toolkit.demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit_demo.run import run_demo  # noqa: PLC0415 - it needs the extra [local]
     except ImportError as error:
         raise _not_installed("running the demo", error) from None
     notebooks = given.notebooks or Path("notebooks")
@@ -331,8 +331,8 @@ def _demo(given: argparse.Namespace) -> int:
 
 def _serve(given: argparse.Namespace) -> int:
     try:
-        from toolkit.demo.filling import fill  # noqa: PLC0415 - only for this command
         from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit_demo.filling import fill  # noqa: PLC0415 - only for this command
     except ImportError as error:
         raise _not_installed("running the embedded service", error) from None
     return run(given, fill=fill)

@@ -20,12 +20,12 @@ from measuring import against, in_turns, options
 from replay import Listing, Parts, Respond, replaying
 
 import toolkit as tk
-from toolkit.demo.history import wire_entries
 from toolkit.loading.failures import open_failures
 from toolkit.snapshots.damage import damages
 from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.syncing import sync_load
+from toolkit_demo.history import wire_entries
 
 SYNCS = 365
 A_DAY = 40

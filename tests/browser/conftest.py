@@ -22,8 +22,8 @@ import pytest
 from jupyter_client.blocking import BlockingKernelClient
 from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_playwright
 
-from toolkit.demo.run import environment_for
 from toolkit.settings import Service
+from toolkit_demo.run import environment_for
 
 _PATIENCE = 60.0  # seconds for what takes a few on an idle machine
 _FOLDERS = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")

@@ -112,7 +112,7 @@ def application(recording: Recorder, tmp_path_factory: pytest.TempPathFactory) -
     """Address of an application without signing keys, which has nothing to complain about to the end."""
     log = tmp_path_factory.mktemp("application") / "log"
     environment = recording.environment()
-    with running("toolkit.demo.application", "--with-parent", variables=environment, log=log) as process:
+    with running("toolkit_demo.application", "--with-parent", variables=environment, log=log) as process:
         yield first_line(process, what="the application", log=log)["url"]
     assert log.read_text() == ""
 

@@ -17,12 +17,12 @@ import jwt
 import pytest
 
 from toolkit.children import first_line, running
-from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import LocalServiceError
+from toolkit_demo.workflows import WORKFLOWS
 
 PARENT = """
 import subprocess, sys, time
-command = [sys.executable, "-m", "toolkit.demo.application", "--with-parent"]
+command = [sys.executable, "-m", "toolkit_demo.application", "--with-parent"]
 child = subprocess.Popen(command, stdin=subprocess.PIPE)
 time.sleep(60)
 """
@@ -144,7 +144,7 @@ def test_the_second_step_of_the_payment_fails(application: str, recorder) -> Non
 def test_the_traceback_is_of_a_real_exception(application: str) -> None:
     """The Python failure is no text of ours: it names the line that raised."""
     answer = deliver(application, "invoices/send", {"order": 1000})
-    assert 'toolkit/demo/workflows.py", line ' in answer.text
+    assert 'toolkit_demo/workflows.py", line ' in answer.text
 
 
 def test_the_flaky_workflow_succeeds_on_its_third_try(application: str) -> None:
@@ -227,7 +227,7 @@ def test_with_signing_keys_unsigned_requests_are_refused(recorder, tmp_path: Pat
     """Deliveries and callbacks must be signed with either key over exactly this body; starts need not be."""
     log = tmp_path / "log"
     environment = recorder.environment(*recorder.keys)
-    with running("toolkit.demo.application", "--with-parent", variables=environment, log=log) as process:
+    with running("toolkit_demo.application", "--with-parent", variables=environment, log=log) as process:
         address = first_line(process, what="the application", log=log)["url"]
         body = json.dumps([item({"order": 1})]).encode()
         url = f"{address}/flows/orders/fulfil"
@@ -266,6 +266,6 @@ def test_a_child_that_does_not_start_says_why(tmp_path: Path) -> None:
     }
     with (
         pytest.raises(LocalServiceError, match=r"starting the application: got .*no address and no token"),
-        running("toolkit.demo.application", variables=environment, log=log) as process,
+        running("toolkit_demo.application", variables=environment, log=log) as process,
     ):
         first_line(process, what="the application", log=log)

@@ -9,10 +9,10 @@ import httpx
 import pytest
 
 import toolkit as tk
-from toolkit.demo.documents import NAMESPACES, documents
-from toolkit.demo.history import wire_entries, wire_runs
 from toolkit.settings import Service
 from toolkit.settings.child import start_local
+from toolkit_demo.documents import NAMESPACES, documents
+from toolkit_demo.history import wire_entries, wire_runs
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import requests
 
-from toolkit.demo.lab import main
+from toolkit_demo.lab import main
 
 PROJECT = Path(__file__).parents[2]
 
@@ -38,7 +38,7 @@ class Lab:
         (folder / "notebooks" / "story.ipynb").write_bytes(
             (PROJECT / "notebooks" / "01_first_look.ipynb").read_bytes()
         )
-        command = [sys.executable, "-m", "toolkit.demo.lab", "--no-browser", "--port", str(port)]
+        command = [sys.executable, "-m", "toolkit_demo.lab", "--no-browser", "--port", str(port)]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
                 command,

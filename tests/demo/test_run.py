@@ -13,9 +13,9 @@ import nbformat
 import pyarrow.parquet as pq
 import pytest
 
-from toolkit.demo.run import MARKER, run_demo
-from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import InputError
+from toolkit_demo.run import MARKER, run_demo
+from toolkit_demo.workflows import WORKFLOWS
 
 pytestmark = pytest.mark.slow
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from toolkit.demo.causes import CAUSES, cause
-from toolkit.demo.documents import NAMESPACES, documents
-from toolkit.demo.history import wire_entries, wire_runs
-from toolkit.demo.samples import read_occurrences, sample_files
-from toolkit.demo.stories import DAYS, HOUR, ODDITIES, RETRY_DELAYS, STATES, Occurrence, occurrences
 from toolkit.errors import InputError
+from toolkit_demo.causes import CAUSES, cause
+from toolkit_demo.documents import NAMESPACES, documents
+from toolkit_demo.history import wire_entries, wire_runs
+from toolkit_demo.samples import read_occurrences, sample_files
+from toolkit_demo.stories import DAYS, HOUR, ODDITIES, RETRY_DELAYS, STATES, Occurrence, occurrences
 
 NOW = 1_763_650_000_123
 DATA = Path(__file__).parents[2] / "data"

@@ -16,8 +16,8 @@ import nbformat
 import pytest
 
 import toolkit as tk
-from toolkit.demo.run import environment_for
 from toolkit.settings.child import start_local
+from toolkit_demo.run import environment_for
 
 from .conftest import plots_and_images
 

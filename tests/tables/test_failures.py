@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.demo.history import wire_entries
 from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.odd_failures import decode_odd_failures
 from toolkit.tables.schemas import FAILURES
+from toolkit_demo.history import wire_entries
 
 REDACTOR = Redactor(key=b"test", own=[Secret("own-live-token-42")])
 

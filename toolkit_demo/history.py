@@ -15,8 +15,8 @@ from email.utils import format_datetime
 from random import Random
 from typing import Any, Final
 
-from toolkit.demo.causes import cause
-from toolkit.demo.stories import DAYS, HOUR, SEED, Occurrence, occurrences
+from toolkit_demo.causes import cause
+from toolkit_demo.stories import DAYS, HOUR, SEED, Occurrence, occurrences
 
 APPLICATION: Final = "https://shop.example.com/flows"
 """Address of the application that the sample's workflows belong to."""

@@ -6,8 +6,8 @@ import itertools
 import time
 from typing import TYPE_CHECKING, Final
 
-from toolkit.demo.documents import documents
-from toolkit.demo.history import wire_entries, wire_runs
+from toolkit_demo.documents import documents
+from toolkit_demo.history import wire_entries, wire_runs
 
 if TYPE_CHECKING:
     from toolkit.local.queue.store import Store

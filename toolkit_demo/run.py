@@ -28,11 +28,11 @@ from tqdm import tqdm
 
 import toolkit as tk
 from toolkit.children import first_line, python_variables, running
-from toolkit.demo.filling import INDEX
-from toolkit.demo.workflows import WORKFLOWS
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.service import LocalService
 from toolkit.settings import Endpoint, Service
+from toolkit_demo.filling import INDEX
+from toolkit_demo.workflows import WORKFLOWS
 
 MARKER: Final = ".toolkit-demo"
 """A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
@@ -118,7 +118,7 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
         ):
             queue = python_variables() | _variables(service.need("queue"))
             log = out / "logs" / "application.log"
-            with running("toolkit.demo.application", "--with-parent", variables=queue, log=log) as process:
+            with running("toolkit_demo.application", "--with-parent", variables=queue, log=log) as process:
                 address = str(first_line(process, what="the failing application", log=log)["url"])
                 say(f"the service answers at {service.need('queue').url}, the application at {address}")
                 started, failed = _fail(address, service, runs, say)
@@ -234,7 +234,7 @@ def _tell(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) 
         log = out / "logs" / f"{source.stem}.log"
         arguments = (str(source), str(out / "notebooks" / source.name), "--folder", str(out))
         begin, cells = time.monotonic(), 0
-        with running("toolkit.demo.notebooks", *arguments, variables=environment, log=log) as process:
+        with running("toolkit_demo.notebooks", *arguments, variables=environment, log=log) as process:
             with tqdm(desc=source.name, disable=None, leave=False, unit=" cells") as bar:
                 for line in process.stdout or ():
                     step = json.loads(line)

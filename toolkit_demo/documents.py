@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any, Final
 
-from toolkit.demo.stories import SEED
-from toolkit.demo.topics import TOPICS, Topic
+from toolkit_demo.stories import SEED
+from toolkit_demo.topics import TOPICS, Topic
 
 NAMESPACES: Final = {"": 400, "runbooks": 1000, "incidents": 600}
 """How many documents each namespace holds; "" is the default namespace."""

@@ -1,6 +1,6 @@
 """Executing a notebook cell by cell, in a process of its own.
 
-``python -m toolkit.demo.notebooks INPUT OUTPUT --folder DIR`` executes one, with DIR as the kernel's working
+``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes one, with DIR as the kernel's working
 folder, and writes it with its outputs. One line of JSON a cell on standard output tells how far it is. The
 process, and its kernel, end when standard input closes or a signal comes.
 """
@@ -85,7 +85,7 @@ def _end_with_parent() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute one notebook; see the module's docstring."""
     parser = argparse.ArgumentParser(
-        prog="python -m toolkit.demo.notebooks", description="Execute a notebook."
+        prog="python -m toolkit_demo.notebooks", description="Execute a notebook."
     )
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)

@@ -2,7 +2,7 @@
 
 Six stories are told at once: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
 a workflow that is broken throughout, and a new failure of the last hours. `occurrences` decides *what*
-failed *when*; `toolkit.demo.history` turns each record into the entry a service would list.
+failed *when*; `toolkit_demo.history` turns each record into the entry a service would list.
 """
 
 from __future__ import annotations

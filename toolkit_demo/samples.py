@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from toolkit.demo.documents import documents
-from toolkit.demo.stories import Occurrence, occurrences
+from toolkit_demo.documents import documents
+from toolkit_demo.stories import Occurrence, occurrences
 
 
 def sample_files() -> dict[str, bytes]:
@@ -41,7 +41,7 @@ def read_occurrences(path: str | Path) -> list[Occurrence]:
     Returns
     -------
     list of Occurrence
-        In the file's order; `toolkit.demo.history.wire_entries` makes service entries of them.
+        In the file's order; `toolkit_demo.history.wire_entries` makes service entries of them.
 
     Examples
     --------

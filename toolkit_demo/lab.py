@@ -1,6 +1,6 @@
 """JupyterLab on the notebooks, connected to an embedded service with sample data.
 
-``python -m toolkit.demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter runs in a process of
+``python -m toolkit_demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter runs in a process of
 its own, which ends with its kernels when its standard input closes: also when this process is killed.
 """
 
@@ -18,9 +18,9 @@ from types import FrameType
 from typing import Final, NoReturn
 
 from toolkit.children import end, start_module
-from toolkit.demo.run import environment_for
 from toolkit.errors import InputError, LocalServiceError, ToolkitError
 from toolkit.settings.child import start_local
+from toolkit_demo.run import environment_for
 
 DEFAULT_PORT: Final = 8888
 """Where JupyterLab listens; it tries the next ones when the port is taken."""
@@ -77,7 +77,7 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
     with start_local() as service:
         # the project's own kernel, whatever others of its name this user has
         variables = environment_for(service) | {"JUPYTER_PREFER_ENV_PATH": "1"}
-        jupyter = start_module("toolkit.demo.lab", *words, variables=variables, folder=notebooks)
+        jupyter = start_module("toolkit_demo.lab", *words, variables=variables, folder=notebooks)
         try:
             return jupyter.wait()
         finally:
@@ -110,7 +110,7 @@ def _interrupt(number: int, _: FrameType | None) -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it from a command line; see the module's docstring. Ctrl-C is the usual end, with status 0."""
     parser = argparse.ArgumentParser(
-        prog="python -m toolkit.demo.lab",
+        prog="python -m toolkit_demo.lab",
         description="JupyterLab on the notebooks, connected to an embedded service with sample data.",
     )
     parser.add_argument("--port", type=int, default=DEFAULT_PORT, help=f"port ({DEFAULT_PORT})")

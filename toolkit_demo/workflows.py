@@ -9,8 +9,8 @@ from typing import Any, Final, NoReturn
 
 from starlette.responses import PlainTextResponse, Response
 
-from toolkit.demo.causes import JSON_TYPE, TEXT_TYPE, cause
-from toolkit.demo.protocol import Delivery, Sleep, Step, StepFailed, Workflow
+from toolkit_demo.causes import JSON_TYPE, TEXT_TYPE, cause
+from toolkit_demo.protocol import Delivery, Sleep, Step, StepFailed, Workflow
 
 FAILURE_FUNCTION: Final = "failed"
 """Path of the failure function that works."""

@@ -1,6 +1,6 @@
 """The small application that fails: workflow endpoints, a failure function and a callback endpoint over HTTP.
 
-``python -m toolkit.demo.application`` serves it as a process of its own on a free loopback port. Where the
+``python -m toolkit_demo.application`` serves it as a process of its own on a free loopback port. Where the
 queue is, with which token and signing keys, comes from the environment, as for every program of the
 toolkit. The first line on standard output is a JSON object with its address.
 """
@@ -26,10 +26,10 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Route
 
 from toolkit.client.signatures import region_in, signature_in, verify_signature
-from toolkit.demo.protocol import WorkflowEndpoint
-from toolkit.demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 from toolkit.errors import SignatureError
 from toolkit.settings import Endpoint, connect
+from toolkit_demo.protocol import WorkflowEndpoint
+from toolkit_demo.workflows import BROKEN_FAILURE_FUNCTION, FAILURE_FUNCTION, WORKFLOWS
 
 LOOPBACK: Final = "127.0.0.1"
 _KEPT: Final = 5000
@@ -146,7 +146,7 @@ async def serve(queue: Endpoint, *, with_parent: bool) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the application; see the module's docstring."""
     parser = argparse.ArgumentParser(
-        prog="python -m toolkit.demo.application", description="A small application that fails."
+        prog="python -m toolkit_demo.application", description="A small application that fails."
     )
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     asyncio.run(serve(connect().need("queue"), with_parent=parser.parse_args(arguments).with_parent))
