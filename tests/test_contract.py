@@ -16,7 +16,8 @@ import pytest
 import toolkit as tk
 from toolkit.client.failures import list_page
 from toolkit.client.transport import Request, Transport
-from toolkit.filters.failure import FAILURE_STATES, milliseconds
+from toolkit.filters.failure import FAILURE_STATES
+from toolkit.times import milliseconds
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError
-from toolkit.filters.failure import FailureFilter, milliseconds
-from toolkit.times import parse_duration, parse_time
+from toolkit.filters.failure import FailureFilter
+from toolkit.times import milliseconds, parse_duration, parse_time
 
 NOW = datetime(2026, 11, 22, 12, tzinfo=UTC)
 DAY = datetime(2026, 11, 20, tzinfo=UTC)

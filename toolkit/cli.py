@@ -37,6 +37,7 @@ from toolkit.errors import (
     ToolkitError,
     UnexpectedResultWarning,
 )
+from toolkit.filters.failure import FIELDS
 from toolkit.redaction import visible
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
@@ -264,24 +265,13 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
     group = command.add_argument_group(
         "which failures", "Different filters combine with AND, repeated ones with OR."
     )
-    group.add_argument(
-        "--since",
-        metavar="TIME",
-        help="a date (2026-01-31, from its start in UTC), ISO 8601 (UTC where it has no offset), or an age: "
-        "7d, '24 hours', 30min",
-    )
-    group.add_argument("--until", metavar="TIME", help="the same; a date means up to its end")
-    for option, shown in _SEVERAL.items():
-        group.add_argument(option, action="append", default=[], metavar=shown, help="repeatable")
-    group.add_argument(
-        "--status", action="append", default=[], type=int, metavar="STATUS",
-        help="HTTP status of the response, such as 500, compared here; repeatable",
-    )  # fmt: skip
-    group.add_argument(
-        "--error", action="append", default=[], metavar="TEXT",
-        help="text in the response's error line, compared here; repeatable",
-    )  # fmt: skip
-    group.add_argument("--run-id", metavar="ID", help="id of one workflow run")
+    for field in FIELDS.values():
+        if field.option:
+            several: dict[str, Any] = {"action": "append", "default": []} if field.many else {}
+            read = int if field.kind == "status" else str
+            group.add_argument(
+                field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
+            )
     group.add_argument(
         "--kind",
         choices=("workflows", "messages"),
@@ -290,29 +280,9 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
     )
 
 
-_SEVERAL: Final = {
-    "--workflow-url": "URL",
-    "--label": "LABEL",
-    "--state": "STATE",
-    "--caller-ip": "IP",
-    "--flow-control-key": "KEY",
-}
-
-
 def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
-    return tk.FailureFilter(
-        now=now,
-        since=given.since,
-        until=given.until,
-        workflow_url=given.workflow_url,
-        label=given.label,
-        failure_function_state=given.state,
-        caller_ip=given.caller_ip,
-        flow_control_key=given.flow_control_key,
-        response_status=given.status,
-        error=given.error,
-        workflow_run_id=given.run_id,
-    )
+    chosen = {field.name: getattr(given, field.name) for field in FIELDS.values() if field.option}
+    return tk.FailureFilter(now=now, **chosen)
 
 
 def _demo(given: argparse.Namespace) -> int:

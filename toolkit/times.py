@@ -182,6 +182,15 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
     return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
 
 
+def milliseconds(moment: datetime) -> int:
+    """Unix milliseconds of a datetime with a time zone, exactly.
+
+    >>> milliseconds(datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC))
+    1767225600001
+    """
+    return (moment - _EPOCH) // _MILLISECOND
+
+
 def duration_ms(text: str) -> int | None:
     """Milliseconds of a duration in a header, or of a bare number of seconds; None for other text.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import types
 from datetime import UTC, datetime, timedelta
@@ -14,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter
+from toolkit.filters.failure import FAILURE_STATES, FIELDS, FailureFilter
+from toolkit.tables.schemas import FAILURES
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 tk = types.SimpleNamespace(FailureFilter=FailureFilter)
@@ -208,3 +210,10 @@ def test_a_row_of_a_frame_matches_as_its_entry_does():
     assert not FailureFilter(response_status=500).matches(pd.Series(row | {"response_status": pd.NA}))
     with pytest.raises(InputError, match="got int"):
         FailureFilter(label="us").matches(7)
+
+
+def test_the_field_table_and_the_filter_agree():
+    """Every attribute of a filter is in the table, is a column of frames, and the other way round."""
+    assert set(FIELDS) == {item.name for item in dataclasses.fields(FailureFilter)}
+    assert set(FIELDS) == set(inspect.signature(FailureFilter).parameters) - {"now"}
+    assert all(set(field.columns) & set(FAILURES.names) for field in FIELDS.values())

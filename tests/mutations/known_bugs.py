@@ -193,8 +193,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a filter with a comma is sent, and not compared here",
         "client/failures.py",
-        "        if name not in wanted.unsendable:\n",
-        "        if True:\n",
+        " and field.name not in unsendable:\n",
+        ":\n",
         _LOADING,
     ),
     Bug(

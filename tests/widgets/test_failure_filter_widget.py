@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from toolkit.errors import BadRequestError, InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter
 from toolkit.tables.failure_matching import count_values, match_failures
 from toolkit.tables.text import labels_json
+from toolkit.times import milliseconds
 from toolkit.widgets import FailureFilterWidget
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)

@@ -13,8 +13,9 @@ from toolkit.client.request import Answer, Request
 from toolkit.client.shapes import a_count, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
-from toolkit.filters.failure import VALUES, FailureFilter, milliseconds
+from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.settings.service import Service, endpoint_of
+from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
 Ids = str | Iterable[str]
@@ -29,18 +30,12 @@ _PATHS: Final[dict[str, str]] = {"workflows": "/v2/workflows/dlq", "messages": "
 def query_of(wanted: FailureFilter) -> tuple[tuple[str, str], ...]:
     """The query parameters of a filter, without its `unsendable` parts."""
     pairs: list[tuple[str, str]] = []
-    for name, moment in (
-        ("fromDate", wanted.since),
-        ("toDate", wanted.until),
-        ("workflowCreatedAt", wanted.workflow_created_at),
-    ):
-        if moment is not None:
-            pairs.append((name, str(milliseconds(moment))))
-    for name, part in VALUES.items():
-        if name not in wanted.unsendable:
-            pairs.extend((part.parameter, value) for value in getattr(wanted, name))
-    if wanted.workflow_run_id is not None:
-        pairs.append(("workflowRunId", wanted.workflow_run_id))
+    unsendable = wanted.unsendable
+    for field in FIELDS.values():
+        value = getattr(wanted, field.name)
+        if value is not None and field.parameter and field.name not in unsendable:
+            texts = value if field.many else (str(milliseconds(value)) if field.kind == "time" else value,)
+            pairs += ((field.parameter, text) for text in texts)
     return tuple(pairs)
 
 

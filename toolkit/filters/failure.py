@@ -6,52 +6,127 @@ import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import index
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal
 
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
-from toolkit.times import Time, parse_time
+from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
 """States of the failure function that the specification names. Others are sent as they are given."""
 
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+Comparison = Literal[">=", "<=", "=", "in", "contains"]
 
 
-class Values(NamedTuple):
-    """A part of a filter that may have several values: where the service has them.
+@dataclass(frozen=True, kw_only=True)
+class FilterField:
+    """One field of a `FailureFilter`: what it is compared with, and how it is named everywhere.
 
     Attributes
     ----------
+    name : str
+        Of the attribute of a `FailureFilter`.
+    compare : {">=", "<=", "=", "in", "contains"}
+        ``"in"`` and ``"contains"`` accept several values, of which one has to match.
+    kind : {"text", "time", "status"}
     parameter : str
-        Of a request that lists the DLQ.
-    fields : tuple of str
-        Of an entry.
+        Of a request that lists the DLQ; empty where the service cannot filter by it.
+    members : tuple of str
+        Of an entry as the service sends it; empty where the specification does not say which.
+    columns : tuple of str
+        Of a frame of failures; any of them may hold the value. Default: the column named as the field.
+    title : str
+        In panels.
+    known : tuple of str
+        Values that the specification names.
+    typed : str
+        Pattern of the values that a panel accepts although no failure known to it has them.
+    option, metavar, help : str
+        On the command line; without `option` it is not there.
     """
 
-    parameter: str
-    fields: tuple[str, ...]
+    name: str
+    compare: Comparison
+    kind: Literal["text", "time", "status"] = "text"
+    parameter: str = ""
+    members: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    title: str
+    known: tuple[str, ...] = ()
+    typed: str = "(?s:.+)"
+    option: str = ""
+    metavar: str = ""
+    help: str = "repeatable"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", self.columns or (self.name,))
+
+    @property
+    def many(self) -> bool:
+        """Whether it accepts several values."""
+        return self.compare in {"in", "contains"}
 
 
-VALUES: Final = {
-    "workflow_url": Values("workflowUrl", ("workflowUrl",)),
-    "label": Values("label", ("labels", "label")),
-    "failure_function_state": Values("failureFunctionState", ("failureFunctionState",)),
-    "caller_ip": Values("callerIp", ("callerIP",)),
-    "flow_control_key": Values("flowControlKey", ("flowControlKey",)),
-}
-"""The parts of a filter with several values. Each is a column of the failures table, too."""
+FIELDS: Final = {
+    field.name: field
+    for field in (
+        FilterField(
+            name="since", compare=">=", kind="time", parameter="fromDate", columns=("created_at",),
+            title="From", option="--since", metavar="TIME",
+            help="a date (2026-01-31, from its start in UTC), ISO 8601 (UTC where it has no offset), or an "
+            "age: 7d, '24 hours', 30min",
+        ),
+        FilterField(
+            name="until", compare="<=", kind="time", parameter="toDate", columns=("created_at",),
+            title="Until", option="--until", metavar="TIME", help="the same; a date means up to its end",
+        ),
+        FilterField(
+            name="workflow_url", compare="in", parameter="workflowUrl", members=("workflowUrl",),
+            title="Workflow", option="--workflow-url", metavar="URL",
+        ),
+        FilterField(
+            name="label", compare="in", parameter="label", members=("labels", "label"),
+            columns=("label", "labels"), title="Label", option="--label", metavar="LABEL",
+        ),
+        FilterField(
+            name="response_status", compare="in", kind="status", members=("responseStatus",),
+            title="Status", typed="[1-9][0-9]{2}", option="--status", metavar="STATUS",
+            help="HTTP status of the response, such as 500, compared here; repeatable",
+        ),
+        FilterField(
+            name="error", compare="contains", members=("responseBody", "responseBodyBase64"),
+            columns=("error", "response_body"), title="Error", option="--error", metavar="TEXT",
+            help="text in the response's error line, compared here; repeatable",
+        ),
+        FilterField(
+            name="failure_function_state", compare="in", parameter="failureFunctionState",
+            members=("failureFunctionState",), title="Failure function's state", known=FAILURE_STATES,
+            typed="(?!)", option="--state", metavar="STATE",
+        ),
+        FilterField(
+            name="caller_ip", compare="in", parameter="callerIp", members=("callerIP",),
+            title="Caller", option="--caller-ip", metavar="IP",
+        ),
+        FilterField(
+            name="flow_control_key", compare="in", parameter="flowControlKey", members=("flowControlKey",),
+            title="Flow-control key", option="--flow-control-key", metavar="KEY",
+        ),
+        FilterField(
+            name="workflow_run_id", compare="=", parameter="workflowRunId", members=("workflowRunId",),
+            title="Run id", option="--run-id", metavar="ID", help="id of one workflow run",
+        ),
+        FilterField(
+            name="workflow_created_at", compare="=", kind="time", parameter="workflowCreatedAt",
+            members=("workflowCreatedAt",), title="Run created at, exactly",
+        ),
+    )
+}  # fmt: skip
+"""The fields of a `FailureFilter`, in the order of panels. Requests, frames, panels and command line read it.
 
-
-def milliseconds(value: datetime) -> int:
-    """Unix milliseconds of a datetime that knows its time zone, without a detour over floats.
-
-    >>> milliseconds(datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC))
-    1767225600001
-    """
-    return (value - _EPOCH) // timedelta(milliseconds=1)
+Another filter is another line here, and an attribute and argument of `FailureFilter`.
+"""
 
 
 @dataclass(frozen=True, init=False, repr=False)
@@ -130,31 +205,10 @@ class FailureFilter:
         workflow_created_at: Time | None = None,
         now: datetime | None = None,
     ) -> None:
+        given = locals()  # of the arguments, which the table names, too
         now = datetime.now(UTC) if now is None else parse_time(now, name="now")
-        times = {"since": since, "until": until, "workflow_created_at": workflow_created_at}
-        several = {
-            "workflow_url": workflow_url,
-            "label": label,
-            "failure_function_state": failure_function_state,
-            "caller_ip": caller_ip,
-            "flow_control_key": flow_control_key,
-            "error": error,
-        }
-        values: dict[str, object] = {
-            name: None
-            if value is None
-            else parse_time(
-                value, now=now, end=name == "until", exact=name == "workflow_created_at", name=name
-            )
-            for name, value in times.items()
-        }
-        values |= {name: _texts(name, value) for name, value in several.items()}
-        values["response_status"] = _statuses(response_status)
-        values["workflow_run_id"] = (
-            None if workflow_run_id is None else _text("workflow_run_id", workflow_run_id)
-        )
-        for name, value in values.items():
-            object.__setattr__(self, name, value)
+        for field in FIELDS.values():
+            object.__setattr__(self, field.name, _read(field, given[field.name], now))
         if self.since is not None and self.until is not None and self.since > self.until:
             raise InputError(
                 "making a failure filter",
@@ -176,10 +230,7 @@ class FailureFilter:
         comma-separated value for several values, or with a mask in one, which only this side can compare.
         Apply `matches` to what it returns.
         """
-        ours = (
-            name for name in VALUES if any("," in value or MASKED in value for value in getattr(self, name))
-        )
-        return (*ours, *(name for name in ("response_status", "error") if getattr(self, name)))
+        return tuple(unsendable_reasons(self))
 
     def matches(self, row: Any) -> bool:
         """Whether an entry matches in everything but `since` and `until`.
@@ -208,24 +259,24 @@ class FailureFilter:
         >>> FailureFilter(label="eu").matches({"dlq_id": "a", "labels": '["eu","beta"]', "label": None})
         True
         """
-        row = self._entry(row)
-        for name, part in VALUES.items():
-            wanted = getattr(self, name)
-            if wanted and not any(
-                value in wanted for place in part.fields for value in _values_of(row.get(place))
-            ):
+        row = self._checked_row(row)
+        for field in FIELDS.values():
+            wanted = getattr(self, field.name)
+            if not field.members or wanted in (None, ()):
+                continue
+            if field.compare == "contains":
+                matched = names_error(_error_line(row), wanted)
+            elif field.kind == "time":
+                matched = milliseconds(wanted) in _row_values(row, field)
+            else:
+                choices = wanted if field.many else (wanted,)
+                matched = any(value in choices for value in _row_values(row, field))
+            if not matched:
                 return False
-        if self.workflow_run_id is not None and row.get("workflowRunId") != self.workflow_run_id:
-            return False
-        if self.response_status and row.get("responseStatus") not in self.response_status:
-            return False
-        if self.error and not names_error(_error_line(row), self.error):
-            return False
-        created = self.workflow_created_at
-        return created is None or row.get("workflowCreatedAt") == milliseconds(created)
+        return True
 
-    def _entry(self, row: Any) -> Mapping[str, Any]:
-        """The row with the service's own names."""
+    def _checked_row(self, row: Any) -> Mapping[str, Any]:
+        """The row as a mapping; a row of a frame has the columns that are compared."""
         found = row._asdict() if hasattr(row, "_asdict") else row
         found = found if isinstance(found, Mapping) else getattr(found, "to_dict", lambda: None)()
         if not isinstance(found, Mapping):
@@ -235,28 +286,17 @@ class FailureFilter:
                 expected="a row of a frame of failures, or an entry of the service",
                 next_step="For a whole frame, match each of frame.to_dict('records').",
             )
-        if not (_COLUMNS.keys() - _BOTH) & found.keys() and not isinstance(found.get("labels"), str):
-            return found
-        needed = [name for name in _COLUMNS if getattr(self, name, None)] + ["error"] * bool(self.error)
-        lacking = [
-            name for name in needed if name not in found and not (name == "label" and "labels" in found)
-        ]
-        if lacking == ["error"] and "response_body" in found:
-            lacking = []
-        if lacking:
-            raise InputError(
-                "matching a failure",
-                got=f"a row without {', '.join(lacking)}",
-                expected="the columns that the filter speaks of",
-                next_step="Use rows of a frame made by load_failures.",
-            )
-        entry = {wire: _value(found.get(name)) for name, wire in _COLUMNS.items()}
-        if isinstance(entry["labels"], str):
-            entry["labels"] = json.loads(entry["labels"])
-        created = entry["workflowCreatedAt"]
-        if isinstance(created, datetime):
-            entry["workflowCreatedAt"] = milliseconds(created)
-        return entry | ({_LINE: _value(found["error"]) or ""} if "error" in found else {})
+        if _is_frame_row(found):
+            chosen = [field for field in FIELDS.values() if field.members and getattr(self, field.name)]
+            missing = [field.name for field in chosen if not found.keys() & {*field.columns}]
+            if missing:
+                raise InputError(
+                    "matching a failure",
+                    got=f"a row without {', '.join(missing)}",
+                    expected="the columns that the filter compares",
+                    next_step="Use rows of a frame made by load_failures.",
+                )
+        return found
 
     def scope(self) -> dict[str, Any]:
         """What is chosen, as JSON-able values: for receipts, which compare scopes."""
@@ -306,6 +346,20 @@ def _iso(value: datetime) -> str:
     return f"{value.isoformat(timespec='milliseconds').removesuffix('+00:00')}Z"
 
 
+def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
+    """Names of the fields of a filter that the service cannot compare, and why."""
+    reasons = {}
+    for field in FIELDS.values():
+        values = getattr(wanted, field.name) if field.many else ()
+        if values and not field.parameter:
+            reasons[field.name] = "the service cannot filter by it"
+        elif any(MASKED in value for value in values):
+            reasons[field.name] = "a masked value cannot be sent"
+        elif any("," in value for value in values):
+            reasons[field.name] = "a value with a comma cannot be sent"
+    return reasons
+
+
 def _statuses(value: int | Iterable[int] | None) -> tuple[int, ...]:
     given = () if value is None else value if isinstance(value, Iterable) else (value,)
     if isinstance(given, str | bytes | Mapping):
@@ -335,22 +389,27 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
 MASKED: Final = "[masked len="
 """Begins a mask: a value copied from a frame in which a part of it was masked."""
 
-_LINE: Final = " error"  # the line of a frame's row; no field of the service begins with a space
-_COLUMNS: Final = {
-    "dlq_id": "dlqId",
-    "workflow_url": "workflowUrl",
-    "workflow_run_id": "workflowRunId",
-    "workflow_created_at": "workflowCreatedAt",
-    "label": "label",
-    "labels": "labels",
-    "failure_function_state": "failureFunctionState",
-    "caller_ip": "callerIP",
-    "flow_control_key": "flowControlKey",
-    "response_status": "responseStatus",
-    "response_body": "responseBody",
-    "response_body_base64": "responseBodyBase64",
-}
-_BOTH: Final = frozenset({"label", "labels"})  # names of columns and of fields
+_FRAME_ONLY: Final = frozenset(
+    {"dlq_id", "response_body_base64", *(column for field in FIELDS.values() for column in field.columns)}
+) - {"label", "labels", "error"}
+"""Columns of frames that are no members of an entry."""
+
+
+def _is_frame_row(row: Mapping[str, Any]) -> bool:
+    return not _FRAME_ONLY.isdisjoint(row) or isinstance(row.get("labels"), str)
+
+
+def _row_values(row: Mapping[str, Any], field: FilterField) -> list[object]:
+    """The values of a field, of a row of a frame or an entry."""
+    values: list[object] = []
+    for name in dict.fromkeys((*field.columns, *field.members)):
+        value = _value(row.get(name))
+        if name == "labels" and isinstance(value, str):
+            value = json.loads(value)
+        if isinstance(value, datetime):
+            value = milliseconds(value)
+        values.extend(value if isinstance(value, list | tuple) else (value,))
+    return values
 
 
 def _value(value: Any) -> Any:
@@ -362,10 +421,11 @@ def _value(value: Any) -> Any:
 
 
 def _error_line(row: Mapping[str, Any]) -> str:
-    """The line of an entry's response that says what went wrong, as the column ``error`` has it."""
-    if _LINE in row:
-        return str(row[_LINE])
-    body, encoded = row.get("responseBody"), row.get("responseBodyBase64")
+    """The line of a response that says what went wrong, as the column ``error`` has it."""
+    if _is_frame_row(row) and "error" in row:
+        return str(_value(row["error"]) or "")
+    body = _value(row.get("responseBody", row.get("response_body")))
+    encoded = _value(row.get("responseBodyBase64", row.get("response_body_base64")))
     if not (isinstance(body, str) and body) and isinstance(encoded, str) and encoded:
         try:
             body = base64.b64decode(encoded).decode()
@@ -374,6 +434,20 @@ def _error_line(row: Mapping[str, Any]) -> str:
         except ValueError:  # no base64
             body = None
     return error_text(body if isinstance(body, str) else None).text
+
+
+def _read(field: FilterField, value: Any, now: datetime) -> object:
+    """The value of a field, from what was given for it."""
+    if field.kind == "status":
+        return _statuses(value)
+    if field.many:
+        return _texts(field.name, value)
+    if value is None:
+        return None
+    if field.kind == "time":
+        end, exact = field.compare == "<=", field.compare == "="
+        return parse_time(value, now=now, end=end, exact=exact, name=field.name)
+    return _text(field.name, value)
 
 
 def _texts(name: str, value: str | Iterable[str] | None) -> tuple[str, ...]:
@@ -397,10 +471,6 @@ def _text(name: str, value: object) -> str:
     except UnicodeEncodeError:
         raise _not_text(name, f"a lone surrogate in {value[:80]!r}") from None
     return str(value)
-
-
-def _values_of(value: object) -> tuple[object, ...]:
-    return tuple(value) if isinstance(value, list | tuple) else (value,)
 
 
 def _not_text(name: str, got: str) -> InputError:

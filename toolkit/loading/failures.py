@@ -16,7 +16,7 @@ from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
-from toolkit.filters.failure import MASKED, VALUES, FailureFilter, milliseconds
+from toolkit.filters.failure import FIELDS, MASKED, FailureFilter, unsendable_reasons
 from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
 from toolkit.loading.pacing import Pacing
@@ -31,7 +31,7 @@ from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.tables.wire_entries import WireReader
-from toolkit.times import Time, parse_time
+from toolkit.times import Time, milliseconds, parse_time
 
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -270,7 +270,7 @@ def warn_of_nothing(service: Service, wanted: FailureFilter, kind: Kind, *, stac
 
 def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list[str]:
     """Say which values of a filter that matched nothing the newest entries do not have; one request."""
-    if not any(getattr(wanted, name) for name in (*VALUES, "response_status", "error")):
+    if not any(getattr(wanted, field.name) for field in FIELDS.values() if field.many):
         return []
     try:
         with Transport.to(service, "queue") as transport:
@@ -370,15 +370,9 @@ def open_failures(
     if not reveal:
         assumptions += ("header values, URLs and our own tokens are masked (reveal=True shows them)",)
     if keep is not None:
-        reasons = dict.fromkeys(("response_status", "error"), "the service cannot filter by it")
-        reasons |= {
-            part: "a masked value cannot be sent"
-            for part in VALUES
-            if any(MASKED in value for value in getattr(wanted, part))
-        }
         assumptions += tuple(
-            f"{part}: {reasons.get(part, 'a value with a comma cannot be sent')}, so it was compared here"
-            for part in wanted.unsendable
+            f"{name}: {reason}, so it was compared here"
+            for name, reason in unsendable_reasons(wanted).items()
         )
     plan = Plan(
         what="failures",
@@ -403,18 +397,19 @@ def _paced(service: Service, pacing: Pacing, connections: int) -> Transport:
 
 def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
     """`matches`, where a value may also be what a frame shows of it: masked."""
-    if not any(MASKED in value for part in VALUES for value in getattr(wanted, part)):
+    fields = [field for field in FIELDS.values() if field.many and field.parameter]
+    if not any(MASKED in value for field in fields for value in getattr(wanted, field.name)):
         return wanted.matches
 
     def matches(entry: dict[str, Any]) -> bool:
         shown = dict(entry)
-        for part, values in VALUES.items():
-            mask = redactor.url if part == "workflow_url" else redactor.text
-            for place in values.fields:
-                found = entry.get(place)
+        for field in fields:
+            mask = redactor.url if field.name == "workflow_url" else redactor.text
+            for member in field.members:
+                found = entry.get(member)
                 several = found if isinstance(found, list) else [found]
                 texts = [text for text in several if isinstance(text, str)]
-                shown[place] = [*texts, *map(mask, texts)]
+                shown[member] = [*texts, *map(mask, texts)]
         return wanted.matches(shown)
 
     return matches

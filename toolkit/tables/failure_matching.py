@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import operator
+from typing import Any, Final
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -11,10 +14,12 @@ from numpy.typing import NDArray
 from toolkit.arguments import nearest
 from toolkit.errors import InputError
 from toolkit.filters.error_text import error_text
-from toolkit.filters.failure import FAILURE_STATES, VALUES, FailureFilter, names_error
+from toolkit.filters.failure import FIELDS, FailureFilter, FilterField, names_error
 from toolkit.redaction import Redactor
 from toolkit.tables.explode import label_lists
 from toolkit.tables.frames import UNFIT
+
+_COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
@@ -72,11 +77,10 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     ["no caller_ip '10.0.01'. Did you mean '10.0.0.1'? Known: '10.0.0.1', '10.0.0.2'."]
     """
     said = []
-    for name in (*VALUES, "response_status", "error"):
-        values = getattr(wanted, name)
+    for name, field in FIELDS.items():
+        values = getattr(wanted, name) if field.many else ()
         known = [value for value, _ in count_values(frame, name)] if values else []
-        if values and name == "failure_function_state":
-            known = list(dict.fromkeys([*FAILURE_STATES, *known]))
+        known = list(dict.fromkeys([*field.known, *known])) if values else []
         for value in values if known else ():
             shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
@@ -87,31 +91,24 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
 
 def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:
     """Which rows each part of a filter chooses, by the part's name."""
-    found: dict[str, NDArray[np.bool_]] = {}
-    if wanted.since is not None:
-        found["since"] = (_column(frame, "created_at") >= pd.Timestamp(wanted.since)).to_numpy(bool)
-    if wanted.until is not None:
-        found["until"] = (_column(frame, "created_at") <= pd.Timestamp(wanted.until)).to_numpy(bool)
-    if wanted.workflow_created_at is not None:
-        created = pd.Timestamp(wanted.workflow_created_at)
-        found["workflow_created_at"] = (_column(frame, "workflow_created_at") == created).to_numpy(bool)
-    if wanted.workflow_run_id is not None:
-        run = (wanted.workflow_run_id,)
-        found["workflow_run_id"] = _among(_column(frame, "workflow_run_id"), run)
-    for name in VALUES:
-        values = getattr(wanted, name)
-        if values:
-            matched = _among(_column(frame, name), values)
-            found[name] = (matched | _labelled(frame, values)) if name == "label" else matched
-    if wanted.response_status:
-        statuses = _column(frame, "response_status")
-        found["response_status"] = statuses.isin(wanted.response_status).to_numpy(bool)
-    if wanted.error:
-        # each distinct line is looked at once: most failures share theirs with many others
+    chosen = ((field, getattr(wanted, field.name)) for field in FIELDS.values())
+    return {field.name: _matching(frame, field, value) for field, value in chosen if value not in (None, ())}
+
+
+def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np.bool_]:
+    """Which rows one field of a filter chooses."""
+    if field.compare == "contains":
+        # each distinct line is compared once: most failures share theirs with many others
         codes, lines = pd.factorize(error_lines(frame))
-        named = np.array([*(names_error(line, wanted.error) for line in lines), False])
-        found["error"] = named[codes]
-    return found
+        return np.array([*(names_error(line, value) for line in lines), False])[codes]
+    column = _column(frame, field.columns[0])
+    if field.kind == "time":
+        return np.asarray(_COMPARED[field.compare](column, pd.Timestamp(value)), dtype=bool)
+    if field.kind == "status":
+        return column.isin(value).to_numpy(bool)
+    values = value if field.many else (value,)
+    found = _among(column, values)
+    return found | _labelled(frame, values) if "labels" in field.columns else found
 
 
 def count_choices(
@@ -184,7 +181,7 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
     ----------
     frame : pandas.DataFrame
     name : str
-        One of `VALUES`, ``response_status`` or ``error``. Labels are counted in ``labels`` where that column
+        Of a field with several values. Labels are counted in ``labels`` where that column
         is there.
 
     Returns

@@ -17,7 +17,7 @@ from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import wrong
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter, milliseconds
+from toolkit.filters.failure import FAILURE_STATES, FailureFilter
 from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.receipt import receipt
 from toolkit.redaction import escape_html
@@ -25,6 +25,7 @@ from toolkit.settings.service import Service
 from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
+from toolkit.times import milliseconds
 from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
 from toolkit.widgets.javascript import Control, is_count, module, synced
 from toolkit.widgets.panel import Panel, must_be
