@@ -136,7 +136,7 @@ class Run:
             self.wrong.append("followed: a redirect")
         self.wrong += [f"harness: {line}" for line in self.service.log if line.startswith("BROKEN")]
 
-    def _open(self, checkpoint: Checkpoint | None = None) -> Load:
+    def _open(self) -> Load:
         token = self.service.wanted_token or "first"
         service = tk.connect(
             queue_url=f"http://127.0.0.1:{self.server.port}",
@@ -166,7 +166,6 @@ class Run:
                 connections=self.connections,
                 requests_per_second=self.rate,
                 passes=self.passes,
-                checkpoint=checkpoint,
                 transport=transport,
             )
         return open_vectors(
@@ -176,7 +175,6 @@ class Run:
             connections=self.connections,
             requests_per_second=self.rate,
             passes=self.passes,
-            checkpoint=checkpoint,
             transport=transport,
         )
 
@@ -199,10 +197,10 @@ class Run:
                 self.stop_after = None
             load, warned = None, False
             try:
-                load = self._open(checkpoint)
+                load = self._open()
                 with warnings.catch_warnings(record=True) as caught:
                     warnings.simplefilter("always", IncompleteLoadWarning)
-                    ended = self._read(load, rows)
+                    ended = self._read(load, rows, checkpoint)
                 warned = any(issubclass(item.category, IncompleteLoadWarning) for item in caught)
             except KeyboardInterrupt:
                 ended = False
@@ -221,17 +219,18 @@ class Run:
                     )
         self.wrong.append("endless: an error without a fault")
 
-    def _read(self, load: Load, rows: list[dict[str, Any]]) -> bool:
+    def _read(self, load: Load, rows: list[dict[str, Any]], checkpoint: Checkpoint | None) -> bool:
         if self.how == "frame":
             try:
-                rows += rows_of(load.frame(), self.model)
+                rows += rows_of(load.frame(resume=checkpoint), self.model)
             except IncompleteLoadError as error:
                 if error.partial is not None:
                     rows += rows_of(error.partial, self.model)
                 raise
             return True
-        for number, table in enumerate(load, 1):
-            rows += rows_of(table, self.model)
+        batches = (batch for batch in load.batches(resume=checkpoint) if batch.table.num_rows)
+        for number, batch in enumerate(batches, 1):
+            rows += rows_of(batch.table, self.model)
             if number == self.stop_after:
                 self.stop_after = None
                 self.counts["stopped by the reader"] += 1

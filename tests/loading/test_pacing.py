@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import DailyLimitError, RateLimitError, ServerError
-from toolkit.loading.pacing import AdaptiveRateLimiter, Pacing, Stopped
+from toolkit.loading.pacing import AdaptiveRateLimiter, LoadStopped, Pacing
 
 
 class Service:
@@ -151,12 +151,12 @@ def until_stopped(wait, ended):
     """Wait, and note that it ended."""
     try:
         wait()
-    except Stopped:
+    except LoadStopped:
         ended.append(wait)
 
 
 def test_threads_that_wait_are_let_go_when_a_load_ends():
-    """Those that wait for their turn, and those that wait before a retry, end with `Stopped`."""
+    """Those that wait for their turn, and those that wait before a retry, end with `LoadStopped`."""
     pacing = Pacing(connections=1)
     pacing.start()
     ended = []

@@ -15,7 +15,7 @@ import toolkit as tk
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, IncompleteLoadError, ToolkitError
 from toolkit.loading import paging
-from toolkit.loading.paging import IDLE_EACH, MOST_IDLE, Cursors, Idleness, walk
+from toolkit.loading.paging import IDLE_EACH, MOST_IDLE, CursorHistory, Idleness, walk
 
 
 def pages_of(cursors: dict[str | None, str | None]):
@@ -51,7 +51,7 @@ def test_the_first_cursor_counts_as_seen():
 
 def test_cursors_are_remembered_by_digests():
     """However long they are: 20,000 of 4,096 characters take less than 4 MB, and none is forgotten."""
-    cursors = Cursors()
+    cursors = CursorHistory()
     tracemalloc.start()
     before = None
     for number in range(20_000):

@@ -10,12 +10,12 @@ import termios
 
 import pytest
 
-from toolkit.loading.progress import Progress
+from toolkit.loading.options import ProgressBar
 
 _LOAD = """
 import time
-from toolkit.loading.progress import Progress
-with Progress(None, title="failures", unit="entries", total=300) as progress:
+from toolkit.loading.options import ProgressBar
+with ProgressBar(None, title="failures", unit="entries", total=300) as progress:
     for _ in range(3):
         progress.add(100, retries=1200)
         time.sleep(0.6)
@@ -53,7 +53,7 @@ def test_a_terminal_shows_a_bar_after_the_first_second():
 def test_a_callable_gets_what_is_done_and_the_total():
     """Whoever passes a function is told after every page."""
     told = []
-    with Progress(lambda done, total: told.append((done, total)), title="x", unit="y", total=5) as progress:
+    with ProgressBar(lambda *done: told.append(done), title="x", unit="y", total=5) as progress:
         progress.add(2)
         progress.add(3)
     assert told == [(2, 5), (5, 5)]
@@ -62,7 +62,7 @@ def test_a_callable_gets_what_is_done_and_the_total():
 @pytest.mark.parametrize("option", [False, True])
 def test_it_can_be_switched(option, capfd, monkeypatch):
     """False never shows anything; True shows a bar also without a terminal."""
-    monkeypatch.setattr("toolkit.loading.progress._DELAY", 0.0)
-    with Progress(option, title="vectors", unit="vectors", total=10) as progress:
+    monkeypatch.setattr("toolkit.loading.options._BAR_DELAY", 0.0)
+    with ProgressBar(option, title="vectors", unit="vectors", total=10) as progress:
         progress.add(10)
     assert ("vectors" in capfd.readouterr().err) is option

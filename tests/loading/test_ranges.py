@@ -30,7 +30,7 @@ from toolkit.errors import (
     NotEnoughMemoryError,
 )
 from toolkit.loading import ranges
-from toolkit.loading.load import Load
+from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.vectors import open_vectors
 
 
@@ -253,8 +253,8 @@ def test_a_load_goes_on_from_wherever_it_stopped(server):
         checkpoint = load.checkpoint()
         json.dumps(checkpoint.position)
         index.ranges.clear()
-        resumed = open_vectors(service, namespace="all", progress=False, checkpoint=checkpoint)
-        rest = keys(resumed)
+        resumed = open_vectors(service, namespace="all", progress=False)
+        rest = keys(resumed, resume=checkpoint)
         assert len(first) + len(rest) == 16, stop
         assert set(first) | set(rest) == whole, stop
         receipt = resumed.receipt
@@ -264,10 +264,10 @@ def test_a_load_goes_on_from_wherever_it_stopped(server):
         assert len(asked) in {6 - stop, 7 - stop}  # the page of z has no rows to give
 
 
-def keys(load: Load, most: int | None = None) -> list[tuple[str, str]]:
-    """Namespace and id of the rows of the first pieces, after which the load is left."""
-    with closing(iter(load)) as pieces:
-        tables = list(islice(pieces, most))
+def keys(load: Load, most: int | None = None, resume: Checkpoint | None = None) -> list[tuple[str, str]]:
+    """Namespace and id of the rows of the first tables, after which the load is left."""
+    with closing(load.batches(resume=resume)) as batches:
+        tables = list(islice((batch.table for batch in batches if batch.table.num_rows), most))
     return [(row["namespace"], row["id"]) for table in tables for row in table.to_pylist()]
 
 
@@ -278,8 +278,8 @@ def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
     first = keys(load, 2)
     index.before = lambda _, __, cursor: Reply(410, {}, b"{}") if cursor == "v006" else None
     index.most = 4
-    resumed = open_vectors(service, progress=False, checkpoint=load.checkpoint())
-    assert first + keys(resumed) == [("", one) for one in named(12)]
+    resumed = open_vectors(service, progress=False)
+    assert first + keys(resumed, resume=load.checkpoint()) == [("", one) for one in named(12)]
     assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
 
 
@@ -293,9 +293,8 @@ def test_a_token_that_expires_ends_the_load_and_another_one_goes_on(server):
     with pytest.raises(AuthenticationError):
         next(pieces)
     index.before = lambda *_: None
-    assert [one for _, one in keys(open_vectors(service, checkpoint=load.checkpoint(), progress=False))] == (
-        named(12)[6:]
-    )
+    rest = keys(open_vectors(service, progress=False), resume=load.checkpoint())
+    assert [one for _, one in rest] == named(12)[6:]
 
 
 def test_no_thread_is_left_however_a_load_ends(server):

@@ -109,6 +109,11 @@ def loaded(server, **options):
     return open_failures(service, progress=False, transport=transport_to(service), **options).frame()
 
 
+def ids(load, resume=None):
+    """The ids of all rows that a load yields."""
+    return [dlq_id for batch in load.batches(resume=resume) for dlq_id in batch.table["dlq_id"].to_pylist()]
+
+
 def test_a_long_listing_is_read_in_windows_and_stands_in_its_order(server, listing):
     """Every entry once, newest first as the service lists them, whichever thread was quicker."""
     frame = loaded(server)
@@ -278,10 +283,8 @@ def test_a_load_stopped_for_good_can_go_on_later(server, listing, status):
     assert threads() == []
     assert not load.receipt.complete
     server.answer = whole
-    rest = open_failures(
-        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
-    )
-    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert (rest.receipt.complete, rest.receipt.resumed, rest.receipt.rows) == (True, 1, 400)
     assert rest.receipt.started_at == load.receipt.started_at
@@ -300,14 +303,11 @@ def through_json(checkpoint):
 def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, passes):
     """Stopped again and again: every entry once, and nothing is asked for behind the end."""
     service = server.service()
-    rows, checkpoint, tables = [], None, 0
+    rows, checkpoint = [], None
     for stop_after in (1, 2, 5, 9, 14, 3, None):
-        load = open_failures(
-            service, progress=False, transport=transport_to(service), checkpoint=checkpoint, passes=passes
-        )
-        for number, table in enumerate(load, 1):
-            tables += 1
-            rows += table["dlq_id"].to_pylist()
+        load = open_failures(service, progress=False, transport=transport_to(service), passes=passes)
+        for number, batch in enumerate(load.batches(resume=checkpoint), 1):
+            rows += batch.table["dlq_id"].to_pylist()
             if number == stop_after:
                 checkpoint = through_json(load.checkpoint())
                 break
@@ -317,11 +317,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     receipt = load.receipt
     assert (receipt.complete, receipt.rows, receipt.notes) == (True, 400, ())
     assert receipt.resumed >= 1
-    load = open_failures(
-        service, progress=False, transport=transport_to(service), checkpoint=checkpoint, passes=passes
-    )
+    load = open_failures(service, progress=False, transport=transport_to(service), passes=passes)
     asked = len(listing.asked)
-    assert list(load) == []
+    assert ids(load, resume=checkpoint) == []
     assert len(listing.asked) == asked
 
 
@@ -338,21 +336,15 @@ def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
         if len(calls) == stop_at:
             raise KeyboardInterrupt
 
-    def load(checkpoint=None):
-        return open_failures(
-            service,
-            progress=interrupt,
-            transport=transport_to(service),
-            connections=1,
-            checkpoint=checkpoint,
-        )
+    def load():
+        return open_failures(service, progress=interrupt, transport=transport_to(service), connections=1)
 
     first = load()
     rows = []
     with pytest.raises(KeyboardInterrupt):
         rows.extend(dlq_id for table in first for dlq_id in table["dlq_id"].to_pylist())
-    rest = load(through_json(first.checkpoint()))
-    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    rest = load()
+    rows += ids(rest, resume=through_json(first.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     receipt = rest.receipt
     assert (receipt.windows, receipt.pages, receipt.duplicates, receipt.rows) == (1, 5, 0, 45)
@@ -364,14 +356,12 @@ def test_a_stop_at_a_split_makes_nothing_of_the_rows_seen_before_it(server, list
     service = server.service()
     load = open_failures(service, progress=False, transport=transport_to(service))
     rows = []
-    for number, piece in enumerate(load.pieces(), 1):
-        rows += piece.table["dlq_id"].to_pylist()
+    for number, batch in enumerate(load.batches(), 1):
+        rows += batch.table["dlq_id"].to_pylist()
         if number == stop_at:
             break
-    rest = open_failures(
-        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
-    )
-    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     receipt = rest.receipt
     assert (receipt.complete, receipt.duplicates, receipt.reread) == (True, 0, 0)
@@ -387,14 +377,8 @@ def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
     rows = next(iter(load))["dlq_id"].to_pylist()
     listing.entries |= {f"new-{place}": NOW + 1 + place for place in range(3)}
     listing.content |= dict.fromkeys(listing.entries, 500)
-    rest = open_failures(
-        service,
-        progress=False,
-        transport=transport_to(service),
-        connections=1,
-        checkpoint=through_json(load.checkpoint()),
-    )
-    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    rest = open_failures(service, progress=False, transport=transport_to(service), connections=1)
+    rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert (rest.receipt.complete, rest.receipt.reread, rest.receipt.duplicates) == (True, 2, 3)
 
@@ -422,10 +406,8 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
         return None
 
     listing.before = expired
-    rest = open_failures(
-        service, progress=False, transport=transport_to(service), checkpoint=through_json(load.checkpoint())
-    )
-    rows += [dlq_id for table in rest for dlq_id in table["dlq_id"].to_pylist()]
+    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert rest.receipt.complete
     assert rest.receipt.reread == len(old)

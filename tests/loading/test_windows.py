@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError
-from toolkit.loading.reading import Delivery
+from toolkit.loading.load import Checkpoint, Work
+from toolkit.loading.reading import FetchResult
 from toolkit.loading.settling import Partition
 from toolkit.loading.suggestions import FAR, moments, suggest
 from toolkit.loading.windows import Window, Windows, joined, uncovered
-from toolkit.loading.work import Checkpoint, Work
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000
@@ -301,7 +301,7 @@ def resumed(service, work, *, passes, chance, stop_after):
             window = under_way.pop(chance.randrange(len(under_way)))
             page, numbers = service.page(window)
             outcome = plan.arrived(window, page, free=8 - plan.busy)
-            came.append((Delivery(window, outcome, page, window.cursor, window.pages), numbers))
+            came.append((FetchResult(window, outcome, page, window.cursor, window.pages), numbers))
         else:
             assert not partition.awaited
             following = partition.next_pass()
@@ -332,7 +332,7 @@ def test_a_load_stopped_anywhere_goes_on_to_the_same_end(found, order, apart, st
             receipt=json.loads(json.dumps(work.counts())),
         )
         work = Work()
-        work.go_on(checkpoint)
+        work.resume(checkpoint)
     assert ended
     assert len(work.rows) == len(found)
     assert work.unsettled == []
@@ -344,7 +344,7 @@ def test_rows_from_where_nothing_can_be_show_that_dates_are_not_kept():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), Work())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
-    probe = Delivery(Window(FAR, FAR, splits=False, probe=True), "end", page)
+    probe = FetchResult(Window(FAR, FAR, splits=False, probe=True), "end", page)
     assert partition.take(probe, [], [])
     assert not partition.take(probe, [b"0" * 16], ["a"])
-    assert partition.take(Delivery(partition.windows[0], "end", page), [b"0" * 16], ["a"])
+    assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"])

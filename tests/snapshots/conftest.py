@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.progress import Progress
+from toolkit.loading.options import ProgressBar
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -68,7 +68,7 @@ def load_of(
             raise error
 
     plan = Plan(what="failures", source=source, scope=scope or {"kind": "workflows"}, schema=schema, key=key)
-    return Load(plan, tables, lambda: Progress(False, title="", unit=""))
+    return Load(plan, tables, lambda: ProgressBar(False, title="", unit=""))
 
 
 PAGES = ([entry("b", body="new"), *entries("c")], [entry("c", body="later"), *entries("d")])

@@ -21,8 +21,7 @@ from hypothesis import strategies as st
 from pyarrow.fs import _MockFileSystem
 
 from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
-from toolkit.loading.load import Load
-from toolkit.loading.work import Piece
+from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.comparing import Comparison
 from toolkit.snapshots.exporting import export_load
@@ -154,7 +153,7 @@ def test_a_long_load_writes_one_now_and_then(
             yield made.failures(page)
 
     load = made.load()
-    load.tables = tables
+    load.read = tables
     sync_load(load, folder, clock=clock, monotonic=Seconds(EVERY / 2))
     found = [state.get("position", {}).get("pages", 0) for state in left]
     assert found == sorted(found)
@@ -378,17 +377,17 @@ def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNam
     held = 0
     for number in range(40):
         table = made.failures([made.entry(f"{number}", body="x" * (10 if number < 2 else 100_000))])
-        waiting.add(Piece(table=table))
+        waiting.add(Batch(table=table))
         for _ in range(7):
-            waiting.add(Piece(table=table.slice(0, 0), known=[bytes(16)]))
+            waiting.add(Batch(table=table.slice(0, 0), stored=[bytes(16)]))
         held += table.nbytes
     assert waiting.bytes > held / 2
-    later = Piece(table=table.slice(0, 0), later=table)
+    later = Batch(table=table.slice(0, 0), later=table)
     before = waiting.bytes
     waiting.add(later)
     assert waiting.bytes >= before + table.nbytes
     waiting.clear()
-    assert (waiting.bytes, waiting.pieces) == (0, [])
+    assert (waiting.bytes, waiting.batches) == (0, [])
 
 
 def test_what_comes_again_does_not_gather_in_memory(

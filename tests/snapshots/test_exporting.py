@@ -55,7 +55,7 @@ def test_an_export_streams_row_groups(folder: SnapshotStore, made: SimpleNamespa
             yield _rows(100, start=start)
 
     load = _load(made)
-    load.tables = lambda _: (pa.Table.from_pylist(page, schema=vectors(8)) for page in watched())
+    load.read = lambda _: (pa.Table.from_pylist(page, schema=vectors(8)) for page in watched())
     export_load(load, folder, group_bytes=20_000)
     assert len(set(sizes)) > 5
     (path,) = folder.path.glob("*.parquet")

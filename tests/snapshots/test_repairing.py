@@ -289,13 +289,13 @@ def test_a_file_lost_during_the_load_is_found_before_the_commit(
 ) -> None:
     """What was there when the sync began is looked at again before the new manifest lists it."""
     load = made.load(made.entries("c", "d", "e", "f", "g"))
-    pieces = load.pieces
+    batches = load.batches
 
-    def losing() -> Any:
+    def losing(**options: Any) -> Any:
         history.file(1).unlink()
-        yield from pieces()
+        yield from batches(**options)
 
-    load.pieces = losing
+    load.batches = losing
     with pytest.raises(SnapshotDamagedError, match="1 of 3 data files lost"):
         sync_load(load, history.folder, clock=history.clock)
 

@@ -107,14 +107,14 @@ def test_a_first_writer_killed_at_any_step_leaves_nothing_or_a_whole_snapshot(
 def _read_on(load: Any) -> list[int]:
     """The numbers of the pages that a load reads, in a list that fills as it does."""
     numbers: list[int] = []
-    tables = load.tables
+    tables = load.read
 
     def watched(work: Any) -> Iterator[Any]:
         for table in tables(work):
             numbers.append(work.position["pages"])
             yield table
 
-    load.tables = watched
+    load.read = watched
     return numbers
 
 

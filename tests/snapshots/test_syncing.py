@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +11,7 @@ from typing import Any
 
 import duckdb
 import pandas as pd
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
@@ -19,8 +19,7 @@ from hypothesis import strategies as st
 
 from toolkit.errors import SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.identities import identities
-from toolkit.loading.load import Load
-from toolkit.loading.work import Piece
+from toolkit.loading.load import Batch, Load
 from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.columns import FAILURES_AT_REST
@@ -236,10 +235,10 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
 ) -> None:
     """Ids are unique at rest even if a loader should fail to make them so."""
 
-    def unchecked(load: Load, piece: Piece) -> Piece:
-        found = identities(piece.table, load.plan.key)
+    def unchecked(load: Load, table: pa.Table) -> Batch:
+        found = identities(table, load.plan.key)
         load.work.rows._order += b"".join(found)
-        return replace(piece, found=found)
+        return Batch(table=table, identities=found)
 
     monkeypatch.setattr("toolkit.loading.load.Load._unique", unchecked)
     with pytest.raises(SnapshotError, match="twice"):

@@ -28,7 +28,7 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.progress import Progress
+from toolkit.loading.options import ProgressBar
 from toolkit.snapshots import read_snapshot, verify_snapshot
 from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -47,7 +47,7 @@ def load_of(rows: list[dict[str, object]]) -> Load:
         yield pa.Table.from_pylist(rows, schema=FAILURES)
 
     plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))
-    return Load(plan, tables, lambda: Progress(False, title="", unit=""))
+    return Load(plan, tables, lambda: ProgressBar(False, title="", unit=""))
 
 
 def small() -> list[dict[str, object]]:

@@ -16,7 +16,7 @@ import pytest
 import toolkit as tk
 from toolkit.analysis import count_by, count_labels, failure_trend
 from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.progress import Progress
+from toolkit.loading.options import ProgressBar
 from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows
@@ -54,7 +54,7 @@ def _sync(path: Path, names: str) -> Any:
         yield pa_table(rows)
 
     plan = Plan(what="failures", source="http://127.0.0.1:1", scope={}, schema=FAILURES, key=("dlq_id",))
-    return sync_load(Load(plan, tables, lambda: Progress(False, title="", unit="")), SnapshotStore(path))
+    return sync_load(Load(plan, tables, lambda: ProgressBar(False, title="", unit="")), SnapshotStore(path))
 
 
 def pa_table(rows: list[dict[str, Any]]) -> Any:

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
-from typing import Any, Final, Unpack, cast, get_args
+from typing import Any, Final, cast, get_args
 
 import numpy as np
 import pandas as pd
@@ -17,10 +17,10 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, MASKED, FailureFilter, unsendable_reasons
-from toolkit.loading.load import Checkpoint, Load, Piece, Plan, Work
-from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
+from toolkit.loading.load import Batch, Load, Plan, Work
+from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.pacing import Pacing
-from toolkit.loading.progress import Progress, ProgressOption
+from toolkit.loading.stored_entries import EntryRecognizer
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
 from toolkit.redaction import Redactor
@@ -30,7 +30,6 @@ from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import FAILURES
-from toolkit.tables.wire_entries import WireReader
 from toolkit.times import Time, milliseconds, parse_time
 
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
@@ -295,9 +294,8 @@ def open_failures(
     *,
     kind: Kind = "workflows",
     reveal: bool = False,
-    checkpoint: Checkpoint | None = None,
     transport: Callable[[], Transport] | None = None,
-    **options: Unpack[LoadArguments],
+    **options: Any,
 ) -> Load:
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
 
@@ -305,8 +303,6 @@ def open_failures(
     ----------
     service, wanted, kind, reveal
         As in `load_failures`.
-    checkpoint : Checkpoint, optional
-        Of an earlier load of the same service and scope; this one goes on from there.
     transport : callable, optional
         Makes the transport, with a policy and clocks of its own. It keeps its own pace, too: as many requests
         at once as there are connections.
@@ -344,7 +340,7 @@ def open_failures(
             return False
         return True
 
-    def tables(work: Work) -> Iterator[Piece]:
+    def tables(work: Work) -> Iterator[Batch]:
         decoder = FailureDecoder(redactor, keep=_counting(keep, work))
         pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
         sender = transport() if transport else _paced(service, pacing, how.connections)
@@ -356,7 +352,7 @@ def open_failures(
                 exists=exists,
                 key="dlq_id",
                 # where entries are left out on this side, a page has more of them than its table has rows
-                read=WireReader(redactor).read if redactor and keep is None else None,
+                recognizer=EntryRecognizer(redactor) if redactor and keep is None else None,
             ),
             work,
             sender,
@@ -364,7 +360,7 @@ def open_failures(
             connections=how.connections,
             passes=how.passes,
             limit=how.limit,
-        ).pieces()
+        ).batches()
 
     assumptions = _ASSUMPTIONS
     if not reveal:
@@ -382,12 +378,12 @@ def open_failures(
         key=("dlq_id",),
         limit=how.limit,
         assumptions=assumptions,
+        rereads=True,
     )
     return Load(
         plan,
         tables,
-        lambda: Progress(how.progress, title="failures", unit="entries"),
-        resumed_from=checkpoint,
+        lambda: ProgressBar(how.progress, title="failures", unit="entries"),
     )
 
 

@@ -1,49 +1,43 @@
-"""One load: an iterator of tables with rows unique by id, and afterwards the receipt.
+"""One load: batches of rows unique by id, and the receipt that says whether everything was read.
 
-A load knows nothing of what it loads: it is given pages as tables, watches ids, counts work, and says at the
-end whether everything was read.
+A load knows nothing of what it loads: a reader gives it batches, and it counts rows, keeps to the limit, and
+records where a later load can resume.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import compress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
-from toolkit.loading.identities import identities, keys
+from toolkit.loading.identities import Identities, identities, keys
+from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import Idleness
-from toolkit.loading.progress import Progress
-from toolkit.loading.work import Checkpoint, Piece, Work
+from toolkit.loading.stored_entries import IsStored
 from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt
 from toolkit.tables.frames import to_frame
 
-T = TypeVar("T")
-
-__all__ = ["Checkpoint", "Load", "Piece", "Plan", "Work"]
+_Identities = list[bytes]
+_COUNTS: Final = ("pages", "requests", "bytes", "filtered_here", "windows", "reread", "duplicates")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """What a load is about: what its receipt repeats.
+    """What a load is about, as its receipt repeats it.
 
-    Attributes
-    ----------
-    what, source, scope, assumptions
-        As in `Receipt`.
-    schema : pyarrow.Schema
-    key : tuple of str
-        Columns whose values tell rows apart.
-    limit : int or None
+    `key` names the columns that identify a row. With `rereads`, the reader reads again what changed while it
+    was read, and says what stayed in doubt; otherwise every row that comes twice makes the load doubtful.
     """
 
     what: str
@@ -53,6 +47,7 @@ class Plan:
     key: tuple[str, ...]
     limit: int | None = None
     assumptions: tuple[str, ...] = ()
+    rereads: bool = False
 
     def __post_init__(self) -> None:
         """Mask our own tokens: snapshots and checkpoints are bound to a source and a scope."""
@@ -60,10 +55,153 @@ class Plan:
             object.__setattr__(self, name, masked_value(getattr(self, name)))
 
 
-class _Given(NamedTuple):
-    """Where a load is with a piece: its number, position, rows and counts, all of the same moment."""
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """A table of new rows, and what is known of them.
 
-    pieces: int
+    Attributes
+    ----------
+    table : pyarrow.Table
+    order : tuple
+        Sort key of its rows in a frame of the whole. Of equal keys, the earlier batch comes first.
+    identities : list of bytes
+        Of its rows.
+    digests : list of bytes
+        Of the bytes its rows came in, 16 each; empty where they are not known.
+    stored : list of bytes
+        Identities of further new rows, which a snapshot has stored in the same bytes.
+    later : pyarrow.Table, optional
+        Rows that came before: their later version.
+    reread : bool
+        Whether rows that came before are no sign of a concurrent modification, as they were asked for again.
+    """
+
+    table: pa.Table
+    order: tuple[Any, ...] = ()
+    identities: list[bytes] = field(default_factory=list)
+    digests: list[bytes] = field(default_factory=list)
+    stored: list[bytes] = field(default_factory=list)
+    later: pa.Table | None = None
+    reread: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many rows are new, those that are stored included."""
+        return int(self.table.num_rows) + len(self.stored)
+
+    def first(self, count: int) -> Batch:
+        """The first rows of its table alone."""
+        table, rows = self.table.slice(0, count), slice(count)
+        return replace(self, table=table, identities=self.identities[rows], digests=self.digests[rows])
+
+
+def joined(batches: Sequence[Batch]) -> Batch:
+    """Batches of a load as one, with zeros for the digests of rows that have none."""
+    tables = [batch.table for batch in batches if batch.table.num_rows]
+    later = [batch.later for batch in batches if batch.later is not None]
+    return Batch(
+        table=pa.concat_tables(tables or [batches[0].table]),
+        identities=[identity for batch in batches for identity in batch.identities],
+        digests=[
+            digest for batch in batches for digest in batch.digests or [bytes(16)] * batch.table.num_rows
+        ],
+        stored=[identity for batch in batches for identity in batch.stored],
+        later=pa.concat_tables(later) if later else None,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checkpoint:
+    """All that a later load needs to resume where an earlier one stopped.
+
+    Attributes
+    ----------
+    position : dict
+        What has been read of the collection up to the last batch yielded; JSON-able.
+    identities : bytes
+        16 bytes for each row yielded, in order.
+    receipt : dict
+        Counts so far, how often the load was resumed, and when the first one began; JSON-able.
+    """
+
+    position: dict[str, Any]
+    identities: bytes = field(repr=False)
+    receipt: dict[str, Any]
+
+
+@dataclass
+class Work:
+    """What a load has done so far: the counts of its `Receipt`, and what its reader needs to know.
+
+    Attributes
+    ----------
+    unsettled, notes : list of str
+        Reasons why the result may be incomplete, and what else is worth knowing of how it was read.
+    position : dict
+        A JSON-able value, replaced (never changed in place) before a batch is yielded: what all batches up to
+        and including that one make up.
+    rows : Identities
+        Of the rows yielded so far.
+    is_stored : callable, optional
+        Which entries a snapshot has stored in the same bytes. A reader may leave these undecoded.
+    """
+
+    pages: int = 0
+    requests: int = 0
+    bytes: int = 0
+    filtered_here: int = 0
+    windows: int = 0
+    reread: int = 0
+    duplicates: int = 0
+    unsettled: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    position: dict[str, Any] = field(default_factory=dict)
+    rows: Identities = field(default_factory=Identities)
+    is_stored: IsStored | None = None
+
+    def count(self, page: Page) -> None:
+        """Add a page's work."""
+        self.pages += 1
+        self.requests += page.tries
+        self.bytes += page.size
+
+    def counts(self) -> dict[str, Any]:
+        """What has been counted so far, as JSON-able values."""
+        counted = {name: getattr(self, name) for name in _COUNTS}
+        return counted | {"unsettled": [*self.unsettled], "notes": [*self.notes]}
+
+    def resume(self, checkpoint: Checkpoint) -> None:
+        """Count on from where an earlier load stopped."""
+        self.position = checkpoint.position
+        self.rows = Identities(checkpoint.identities)
+        for name, value in self.counts().items():
+            setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
+
+    def batch(self, table: pa.Table, found: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
+        """The batch of a table whose rows have these identities; `fresh` is what adding them to `rows` gave.
+
+        `known` holds the other attributes of `Batch`.
+        """
+        batch = Batch(table=table, identities=found, **known)
+        if fresh is None:
+            return batch
+        mask = pa.array(fresh, pa.bool_())
+        later = table.filter(pc.invert(mask))
+        if not batch.reread:
+            self.duplicates += later.num_rows
+        return replace(
+            batch,
+            table=table.filter(mask),
+            later=later,
+            identities=list(compress(found, fresh)),
+            digests=list(compress(batch.digests, fresh)),
+        )
+
+
+class _Stand(NamedTuple):
+    """Where a load is after a batch: its number, position, rows and counts."""
+
+    batches: int
     position: dict[str, Any]
     rows: int
     counts: dict[str, Any]
@@ -71,113 +209,139 @@ class _Given(NamedTuple):
 
 @dataclass
 class Load:
-    """An iterator of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
+    """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
 
-    Attributes
+    Parameters
     ----------
     plan : Plan
-    tables : callable
-        Given the load's `Work`, reads: an iterator of tables, or of `Piece`. It is closed when the load ends,
-        however it ends.
-    resumed_from : Checkpoint, optional
-        Of the load that this one goes on with. Its rows are known and do not come again.
-    work : Work
+    read : callable
+        Given the load's `Work`, an iterator of `Batch` or of plain tables. It is closed when the load ends.
+    progress : callable
+        Makes the progress bar when reading begins.
     """
 
     plan: Plan
-    tables: Callable[[Work], Iterator[pa.Table | Piece]]
-    progress: Callable[[], Progress]
-    resumed_from: Checkpoint | None = None
-    work: Work = field(default_factory=Work)
-    _given: _Given = field(default_factory=lambda: _Given(0, {}, 0, {}), repr=False)
-    _rows: int = 0
-    _started: str = ""
-    _ended: str = ""
-    _reached_limit: bool = False
+    read: Callable[[Work], Iterator[pa.Table | Batch]]
+    progress: Callable[[], ProgressBar]
+    work: Work = field(default_factory=Work, init=False)
+    _resumed_from: dict[str, Any] | None = field(default=None, init=False)
+    _stand: _Stand = field(default=_Stand(0, {}, 0, {}), init=False, repr=False)
+    _rows: int = field(default=0, init=False)
+    _started: str = field(default="", init=False)
+    _ended: str = field(default="", init=False)
+    _reached_limit: bool = field(default=False, init=False)
 
     def __iter__(self) -> Iterator[pa.Table]:
         """Read. A load can be read once."""
-        with closing(self.pieces()) as pieces:
-            for piece in pieces:
-                if piece.table.num_rows:
-                    yield piece.table
+        with closing(self.batches()) as batches:
+            for batch in batches:
+                if batch.table.num_rows:
+                    yield batch.table
 
-    def pieces(self) -> Generator[Piece]:
-        """Read, and hand on what is known of the rows beside them, and later versions of rows."""
-        with closing(self._pieces()) as pieces:
-            for piece, given in pieces:
+    def batches(
+        self, *, resume: Checkpoint | None = None, is_stored: IsStored | None = None
+    ) -> Generator[Batch]:
+        """Read, and yield what is known of the rows beside them, and later versions of rows.
+
+        Parameters
+        ----------
+        resume : Checkpoint, optional
+            Of an earlier load of the same service and scope. Its rows are known and do not come again.
+        is_stored : callable, optional
+            As in `Work`.
+        """
+        if self._started:
+            raise InputError("reading a load", got="a load that was read before", expected="a new one")
+        self._started = _now()
+        self.work.is_stored = is_stored
+        if resume is not None:
+            self.work.resume(resume)
+            self._resumed_from = resume.receipt
+            self._rows = len(self.work.rows)
+            self._stand = _Stand(0, self.work.position, self._rows, self.work.counts())
+        limit, number = self.plan.limit, 0
+        idleness, filtered_before = Idleness(self.plan.what), self.work.filtered_here
+        with self.progress() as progress, _closing(self.read(self.work)) as tables:
+            for item in tables:
+                batch = item if isinstance(item, Batch) else self._unique(item)
+                position = self.work.position
+                if limit is not None and self._rows + batch.table.num_rows >= limit:
+                    batch = batch.first(limit - self._rows)
+                    self._reached_limit = True
+                self._rows += batch.rows
+                filtered = self.work.filtered_here
+                idleness.page(new=bool(batch.rows) or filtered > filtered_before, seen=self._rows + filtered)
+                filtered_before = filtered
+                progress.add(batch.rows, retries=max(0, self.work.requests - self.work.pages))
+                number += 1
+                stand = _Stand(number, position, self._rows, self.work.counts())
                 # no call in between: an interrupt finds both done, or neither
-                self._given = given
-                yield piece
+                self._stand = stand
+                yield batch
+                if self._reached_limit:
+                    break
+        self._ended = _now()
 
     @property
-    def given(self) -> int:
-        """How many pieces were given out: those that `checkpoint` speaks of."""
-        return self._given.pieces
+    def yielded(self) -> int:
+        """How many batches were yielded: those that `checkpoint` covers."""
+        return self._stand.batches
 
     def checkpoint(self) -> Checkpoint:
-        """Where the load is: valid whenever it waits for its reader, has raised, or has ended."""
-        _, position, rows, counts = self._given
-        before = self.resumed_from.receipt if self.resumed_from else {}
-        return Checkpoint(
-            position=position,
-            identities=self.work.rows.first(rows),
-            receipt=counts
-            | {"started_at": before.get("started_at") or self._started or _now(), "resumed": self._resumed},
-        )
+        """Where the load is: valid whenever it waits for its consumer, has raised, or has ended."""
+        _, position, rows, counts = self._stand
+        receipt = counts | {"started_at": self._first_started, "resumed": self._resumed}
+        return Checkpoint(position=position, identities=self.work.rows.first(rows), receipt=receipt)
 
     @property
     def receipt(self) -> Receipt:
-        """What the load did. Asked before the end, it says that it did not end."""
-        work, before = self.work, self.resumed_from.receipt if self.resumed_from else {}
+        """What the load did. Before its end, it says that it did not end."""
+        counts = self.work.counts()
         reasons = []
         if not self._ended:
             reasons.append("the load did not end")
         if self._reached_limit:
             reasons.append(f"only the first {self.plan.limit:,} were asked for")
-        if work.duplicates and not work.settles:
-            reasons.append(f"{work.duplicates:,} came twice, so entries moved while they were read")
-        reasons.extend(work.unsettled)
+        if self.work.duplicates and not self.plan.rereads:
+            reasons.append(f"{self.work.duplicates:,} came twice, so entries moved while they were read")
+        reasons += counts.pop("unsettled")
         return Receipt(
             what=self.plan.what,
             source=self.plan.source,
             scope=self.plan.scope,
-            started_at=before.get("started_at") or self._started or _now(),
+            started_at=self._first_started,
             ended_at=self._ended or _now(),
-            windows=max(1, work.windows),
-            pages=work.pages,
-            requests=work.requests,
-            retries=work.requests - work.pages,
             rows=self._rows,
-            duplicates=work.duplicates,
-            reread=work.reread,
+            retries=self.work.requests - self.work.pages,
             resumed=self._resumed,
-            filtered_here=work.filtered_here,
-            bytes=work.bytes,
             limit=self.plan.limit,
             assumptions=self.plan.assumptions,
-            notes=tuple(work.notes),
             complete=not reasons,
             reasons=tuple(reasons),
+            **counts | {"windows": max(1, self.work.windows), "notes": tuple(self.work.notes)},
         )
 
-    def frame(self) -> pd.DataFrame:
-        """Read everything into one frame, with its receipt.
+    def frame(
+        self, *, resume: Checkpoint | None = None, after_batch: Callable[[], None] | None = None
+    ) -> pd.DataFrame:
+        """Read everything into one frame, with its receipt; `after_batch` is called when a batch was kept.
 
         Raises
         ------
         IncompleteLoadError
-            When the load ends short; what was read is its `.partial`.
+            When the load ends early; what was read is its `.partial`.
         """
-        read: list[Piece] = []
-        later: list[Piece] = []
+        read: list[Batch] = []
+        later: list[Batch] = []
         try:
-            with closing(self.pieces()) as pieces:
-                for piece in pieces:
-                    if piece.later is not None:
-                        later.append(piece)
-                    if piece.table.num_rows:
-                        read.append(piece)
+            with closing(self.batches(resume=resume)) as batches:
+                for batch in batches:
+                    if batch.later is not None:
+                        later.append(batch)
+                    if batch.table.num_rows:
+                        read.append(batch)
+                    if after_batch is not None:
+                        after_batch()
         except (ToolkitError, KeyboardInterrupt) as error:
             if not read:
                 raise
@@ -192,98 +356,47 @@ class Load:
         whole = pa.concat_tables(_in_order(read)) if read else self.plan.schema.empty_table()
         receipt = self.receipt
         if later:
-            whole, changed, unasked = self._latest(whole, later)
-            receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unasked), changed=changed)
+            whole, changed, unexpected = self._latest(whole, later)
+            receipt = replace(receipt, duplicates=max(0, receipt.duplicates - unexpected), changed=changed)
         frame = to_frame(whole, receipt)
         if not receipt.complete and not self._reached_limit:
             warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=3)
         return frame
 
     @property
+    def _first_started(self) -> str:
+        return (self._resumed_from or {}).get("started_at") or self._started or _now()
+
+    @property
     def _resumed(self) -> int:
-        return int(self.resumed_from.receipt.get("resumed", 0)) + 1 if self.resumed_from else 0
+        return 0 if self._resumed_from is None else int(self._resumed_from.get("resumed", 0)) + 1
 
-    def _pieces(self) -> Generator[tuple[Piece, _Given]]:
-        """The pieces with their new rows alone, and where the load is with each."""
-        if self._started:
-            raise InputError("reading a load", got="a load that was read before", expected="a new one")
-        self._started = _now()
-        if self.resumed_from is not None:
-            self.work.go_on(self.resumed_from)
-            self._rows = len(self.work.rows)
-            self._given = _Given(0, self.work.position, self._rows, self.work.counts())
-        limit, number = self.plan.limit, 0
-        idleness, before = Idleness(self.plan.what), self.work.filtered_here
-        with self.progress() as progress, _closing(self.tables(self.work)) as tables:
-            for item in tables:
-                piece = self._unique(item if isinstance(item, Piece) else Piece(table=item))
-                position, table = self.work.position, piece.table
-                if limit is not None and self._rows + table.num_rows >= limit:
-                    table = table.slice(0, limit - self._rows)
-                    rows = slice(table.num_rows)
-                    found, digests = (piece.found or [])[rows], piece.digests[rows]
-                    piece = replace(piece, table=table, found=found, digests=digests)
-                    self._reached_limit = True
-                count = table.num_rows + len(piece.known)
-                self._rows += count
-                here = self.work.filtered_here
-                idleness.page(new=bool(count) or here > before, seen=self._rows + here)
-                before = here
-                progress.add(count, retries=max(0, self.work.requests - self.work.pages))
-                number += 1
-                yield piece, _Given(number, position, self._rows, self.work.counts())
-                if self._reached_limit:
-                    break
-        self._ended = _now()
+    def _unique(self, table: pa.Table) -> Batch:
+        found = identities(table, self.plan.key)
+        return self.work.batch(table, found, self.work.rows.add(found))
 
-    def _unique(self, piece: Piece) -> Piece:
-        """The piece with the rows whose id is new in its table, and the others as later ones."""
-        found = identities(piece.table, self.plan.key) if piece.found is None else piece.found
-        fresh = self.work.rows.add([*piece.known, *found])
-        if fresh is None:
-            return replace(piece, found=found)
-        if piece.known:
-            raise InputError(
-                f"loading {self.plan.what}",
-                got="rows at rest in a piece with rows that came before",
-                expected="such a piece with all its rows in its table",
-            )
-        mask = pa.array(fresh, pa.bool_())
-        later = piece.table.filter(pc.invert(mask))
-        if not piece.asked_again:
-            self.work.duplicates += later.num_rows
-        return replace(
-            piece,
-            table=piece.table.filter(mask),
-            later=later,
-            found=list(compress(found, fresh)),
-            digests=list(compress(piece.digests, fresh)),
-        )
-
-    def _latest(self, whole: pa.Table, later: list[Piece]) -> tuple[pa.Table, int, int]:
-        """The rows, later versions in place; how many there are, and how many came unasked."""
-        again = pa.concat_tables(piece.later for piece in later)
+    def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
+        """The rows with later versions in place; how many changed, and how many of these unexpectedly."""
+        again = pa.concat_tables(batch.later for batch in later)
         known = pc.index_in(keys(again, self.plan.key), value_set=keys(whole, self.plan.key))
         if known.null_count == 0 and whole.take(known).equals(again):
             return whole, 0, 0
-        unasked = [
-            not piece.asked_again for piece in later if piece.later for _ in range(piece.later.num_rows)
-        ]
+        unexpected = [not batch.reread for batch in later if batch.later for _ in range(batch.later.num_rows)]
         order = list(range(whole.num_rows))
-        changed, changed_unasked = set[int](), 0
+        changed, changed_unexpectedly = set[int](), 0
         both = pa.concat_tables([whole, again])
-        for number, place in enumerate(known.to_pylist()):
-            # a row beyond a limit has come, but is not in the whole
+        for number, position in enumerate(known.to_pylist()):
+            # a row beyond the limit is not in the whole
             row = whole.num_rows + number
-            if place is not None and not both.slice(row, 1).equals(both.slice(order[place], 1)):
-                order[place] = row
-                changed.add(place)
-                changed_unasked += unasked[number]
-        return both.take(pa.array(order, pa.int64())), len(changed), changed_unasked
+            if position is not None and not both.slice(row, 1).equals(both.slice(order[position], 1)):
+                order[position] = row
+                changed.add(position)
+                changed_unexpectedly += unexpected[number]
+        return both.take(pa.array(order, pa.int64())), len(changed), changed_unexpectedly
 
 
 @contextmanager
-def _closing(tables: Iterator[T]) -> Iterator[Iterator[T]]:
+def _closing(tables: Iterator[pa.Table | Batch]) -> Iterator[Iterator[pa.Table | Batch]]:
     """Close a generator in the end; other iterators have nothing to close."""
     try:
         yield tables
@@ -293,8 +406,8 @@ def _closing(tables: Iterator[T]) -> Iterator[Iterator[T]]:
             close()
 
 
-def _in_order(pieces: list[Piece]) -> list[pa.Table]:
-    return [piece.table for piece in sorted(pieces, key=lambda piece: piece.place)]
+def _in_order(batches: list[Batch]) -> list[pa.Table]:
+    return [batch.table for batch in sorted(batches, key=lambda batch: batch.order)]
 
 
 def _now() -> str:

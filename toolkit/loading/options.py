@@ -1,45 +1,29 @@
-"""How a load is to be done: the options that all loaders share, checked in one place."""
+"""How a load is done: the options that all loaders share, and its progress bar."""
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from types import TracebackType
+from typing import Any, Final, Self
 
 from toolkit import arguments
-from toolkit.loading.progress import ProgressOption
 
 CONNECTIONS: Final = 16
-"""Requests under way at once, at most, when nothing else is said."""
+"""Concurrent requests, at most, unless the caller says otherwise."""
 MOST_CONNECTIONS: Final = 256
 """Each is a thread and a connection."""
 
+ProgressOption = bool | Callable[[int, int | None], None] | None
+"""None shows a bar in a notebook or terminal, True always, False never; a callable gets (done, total)."""
 
-class LoadArguments(TypedDict, total=False):
-    """The arguments of `LoadOptions`, for functions that hand them on."""
-
-    limit: int | None
-    progress: ProgressOption
-    connections: int
-    requests_per_second: float | None
-    passes: int
+_BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads stay quiet
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadOptions:
-    """How a load is to be done; the parameters are those of `load_failures`.
-
-    Raises
-    ------
-    InputError
-        For a value that means nothing; it names the option.
-
-    Examples
-    --------
-    >>> LoadOptions(passes=3)
-    Traceback (most recent call last):
-    ...
-    toolkit.errors.InputError: reading passes: got 3; expected 1 or 2
-    """
+    """How a load is done; the parameters are those of `load_failures`. Each error names the option."""
 
     limit: int | None = None
     progress: ProgressOption = None
@@ -64,3 +48,46 @@ class LoadOptions:
             raise arguments.wrong("passes", self.passes, "1 or 2")
         if not (self.progress is None or isinstance(self.progress, bool) or callable(self.progress)):
             raise arguments.wrong("progress", self.progress, "None, True, False or a callable")
+
+
+class ProgressBar:
+    """Counts what has been read, and shows it as the `ProgressOption` says; used as a context manager."""
+
+    def __init__(self, option: ProgressOption, *, title: str, unit: str, total: int | None = None) -> None:
+        self._report = option if callable(option) else None
+        self._done = 0
+        self._total = total
+        shown = self._report is None and (option is True or (option is None and _is_interactive()))
+        self._bar = _tqdm(title, unit, total) if shown else None
+
+    def add(self, count: int, *, retries: int = 0) -> None:
+        """Count more rows; `retries` is the number of retries so far."""
+        self._done += count
+        if self._bar is not None:
+            if retries:
+                self._bar.set_postfix_str(
+                    "1 retry" if retries == 1 else f"{retries:,} retries", refresh=False
+                )
+            self._bar.update(count)
+        if self._report is not None:
+            self._report(self._done, self._total)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _tqdm(title: str, unit: str, total: int | None) -> Any:
+    from tqdm.auto import tqdm  # noqa: PLC0415 - costs a tenth of a second, and is mostly not needed
+
+    return tqdm(desc=title, unit=f" {unit}", total=total, delay=_BAR_DELAY, leave=False, dynamic_ncols=True)
+
+
+def _is_interactive() -> bool:
+    """Whether this is a notebook's kernel (JupyterLab, VS Code) or a terminal."""
+    return "ipykernel" in sys.modules or sys.stderr.isatty()

@@ -145,7 +145,7 @@ _LONGEST_WAIT: Final = 3600.0  # seconds; a service may ask for more than the sy
 _WORTH_WAITING: Final = 0.005  # seconds of latency below which reading side by side gains nothing
 
 
-class Stopped(Exception):  # noqa: N818 - a sign to a thread that nobody waits for it any more
+class LoadStopped(Exception):  # noqa: N818 - a sign to a thread that nobody waits for it any more
     """The load has ended; this request is not wanted any more."""
 
 
@@ -189,7 +189,7 @@ class Pacing:
 
         Raises
         ------
-        Stopped
+        LoadStopped
             When it never may, because the load has ended.
         """
         with self._changed:
@@ -199,7 +199,7 @@ class Pacing:
                     self._rhythm.started(self._monotonic())
                     return
                 self._changed.wait(None if delay == float("inf") else min(delay, _LONGEST_WAIT))
-        raise Stopped
+        raise LoadStopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
         """A request has ended after so many seconds."""
@@ -212,7 +212,7 @@ class Pacing:
 
         Raises
         ------
-        Stopped
+        LoadStopped
             When the load has ended meanwhile.
         """
         until = self._monotonic() + seconds
@@ -220,7 +220,7 @@ class Pacing:
             while not self._stopped and (left := until - self._monotonic()) > 0:
                 self._woken.wait(min(left, _LONGEST_WAIT))
             if self._stopped:
-                raise Stopped
+                raise LoadStopped
 
     def stop(self) -> None:
         """Let nobody wait any longer."""

@@ -31,12 +31,12 @@ enough for six passes over such pages, and for hundreds over pages that hold a h
 _DIGEST: Final = 16  # bytes: cursors may be long, and all of them are remembered
 
 
-class Cursors:
+class CursorHistory:
     """The cursors of one walk: none may come twice.
 
     Examples
     --------
-    >>> cursors = Cursors()
+    >>> cursors = CursorHistory()
     >>> cursors.follow(None, "a", what="things", page=1)
     >>> cursors.follow("a", "a", what="things", page=2)
     Traceback (most recent call last):
@@ -147,7 +147,7 @@ def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = 
     CursorLoopError
         When a cursor comes back.
     """
-    cursors, cursor, number = Cursors(), first, 0
+    cursors, cursor, number = CursorHistory(), first, 0
     while True:
         page = fetch(cursor)
         number += 1

@@ -16,12 +16,12 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import IndexInfo, list_page, read_info
 from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
-from toolkit.loading.identities import Identities, identities
+from toolkit.loading.identities import identities
+from toolkit.loading.load import Batch, Work
 from toolkit.loading.memory import check_page
 from toolkit.loading.page_size import PAGE_BYTES, PageSize, TooLargeError
 from toolkit.loading.paging import walk
 from toolkit.loading.read_ahead import DEPTH, ReadAhead, Watch, side_by_side
-from toolkit.loading.work import Piece, Work
 from toolkit.redaction import Redactor
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
@@ -39,7 +39,7 @@ _CLIENT_ERRORS: Final = range(400, 500)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Include:
+class VectorParts:
     """What comes with each id."""
 
     vectors: bool = True
@@ -53,7 +53,7 @@ class Include:
 
 
 @dataclass(frozen=True)
-class Range:
+class VectorRange:
     """All vectors of a namespace whose ids begin with a prefix."""
 
     namespace: str
@@ -67,12 +67,12 @@ class Range:
 
 
 @dataclass
-class _Reading:
+class _RangeReading:
     """One reading of a range, and what showed in it that vectors moved.
 
     Attributes
     ----------
-    range : Range
+    range : VectorRange
     place : int
         Where the range stands among all.
     number : int
@@ -85,7 +85,7 @@ class _Reading:
         Rows that no earlier reading had.
     """
 
-    range: Range
+    range: VectorRange
     place: int
     number: int = 1
     cursor: str | None = FIRST
@@ -94,12 +94,11 @@ class _Reading:
     more: int = 0
     _seen: set[bytes] = field(default_factory=set)
 
-    def add(self, found: Sequence[bytes], page: Page, known: Identities) -> None:
-        """A page was read, with rows of these identities; `known` were given out before it."""
-        if self.number == 1:
-            new = len({row for row, old in zip(found, known.known(found), strict=True) if not old})
-        else:
-            self.more += known.known(found).count(False)
+    def add(self, found: Sequence[bytes], fresh: Sequence[bool] | None, page: Page) -> None:
+        """A page was read, with rows of these identities, all or some of which come for the first time."""
+        new = len(found) if fresh is None else fresh.count(True)
+        if self.number > 1:
+            self.more += new
             before = len(self._seen)
             self._seen.update(found)
             new = len(self._seen) - before
@@ -107,9 +106,9 @@ class _Reading:
         self.twice += len(found) - new
         self.cursor = page.cursor
 
-    def again(self) -> _Reading:
+    def again(self) -> _RangeReading:
         """The next reading of the range, from its start."""
-        return _Reading(self.range, self.place, number=self.number + 1)
+        return _RangeReading(self.range, self.place, number=self.number + 1)
 
     @property
     def position(self) -> list[Any]:
@@ -117,7 +116,7 @@ class _Reading:
         return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.twice]
 
     @classmethod
-    def resumed(cls, one: Range, place: int, position: Sequence[Any]) -> _Reading:
+    def resumed(cls, one: VectorRange, place: int, position: Sequence[Any]) -> _RangeReading:
         """The reading at a position. One that compares with an earlier one begins anew."""
         if not position:
             return cls(one, place)
@@ -137,7 +136,7 @@ class RangeReader:
         Where counts, the position, and what has not settled go.
     info : IndexInfo
         What the index said before.
-    include : Include
+    include : VectorParts
     redactor : Redactor
         Masks our own tokens.
     limit : int, optional
@@ -156,7 +155,7 @@ class RangeReader:
         work: Work,
         info: IndexInfo,
         *,
-        include: Include,
+        include: VectorParts,
         redactor: Redactor,
         limit: int | None = None,
         connections: int = 16,
@@ -166,7 +165,6 @@ class RangeReader:
         self._memory_limit = memory_limit
         self._sender = sender
         self._work = work
-        work.settles = True
         self._info = info
         self._include = include
         self._masker = ColumnMasker(redactor)
@@ -175,15 +173,15 @@ class RangeReader:
         self._dimension = info.dimension or None
         self._pool = ThreadPoolExecutor(connections, thread_name_prefix="vectors")
         self._ahead: list[ReadAhead] = []
-        self._positions: dict[Range, list[Any]] = {}
+        self._positions: dict[VectorRange, list[Any]] = {}
         self._page_bytes = PAGE_BYTES
 
-    def pieces(self, ranges: Sequence[Range]) -> Iterator[Piece]:
+    def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
         """All rows of these ranges, a page at a time, going on from where the work's position says."""
-        self._work.settles = True
-        self._positions = {Range(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
+        self._positions = {VectorRange(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
         readings = [
-            _Reading.resumed(one, place, self._positions.get(one, ())) for place, one in enumerate(ranges)
+            _RangeReading.resumed(one, place, self._positions.get(one, ()))
+            for place, one in enumerate(ranges)
         ]
         unread = [reading for reading in readings if reading.cursor is not None]
         # the more are read at once, the smaller their pages: what waits takes as much memory as with one
@@ -197,7 +195,7 @@ class RangeReader:
         self._sender.close()
         self._pool.shutdown(cancel_futures=True)
 
-    def _opened(self, reading: _Reading) -> Iterator[Piece]:
+    def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
         """Start to read a range, and give its tables."""
         numbers = (self._dimension or 0) if self._include.vectors else 0
         size = PageSize(numbers, most=self._limit, page_bytes=self._page_bytes)
@@ -207,19 +205,18 @@ class RangeReader:
         ahead.start(reading.cursor or FIRST)
         return self._settled(reading, ahead, size)
 
-    def _settled(self, reading: _Reading, ahead: ReadAhead, size: PageSize) -> Iterator[Piece]:
+    def _settled(self, reading: _RangeReading, ahead: ReadAhead, size: PageSize) -> Iterator[Batch]:
         """The pieces of a range, read again until nothing has moved meanwhile."""
         while True:
             following = None
             try:
                 for page in walk(ahead, what=reading.range.title, first=reading.cursor):
-                    piece = self._piece(reading, page)
-                    size.learn(rows=piece.table.num_rows, size=page.size)
+                    batch = self._batch(reading, page, size)
                     if page.cursor is None:
                         following = self._following(reading)
                     self._positions[reading.range] = (following or reading).position
                     self._work.position = {"ranges": list(self._positions.values())}
-                    yield piece
+                    yield batch
             except ResponseError as error:
                 if not _is_lost(error, reading) or reading.number >= MOST_READINGS:
                     raise
@@ -230,7 +227,7 @@ class RangeReader:
             reading = following
         self._ahead.remove(ahead)
 
-    def _piece(self, reading: _Reading, page: Page) -> Piece:
+    def _batch(self, reading: _RangeReading, page: Page, size: PageSize) -> Batch:
         self._work.count(page)
         check_page(page.rows, self._dimension, self._memory_limit)
         table = decode_vectors(
@@ -241,11 +238,13 @@ class RangeReader:
             want_vectors=self._include.vectors,
         )
         found = identities(table, KEY)
-        reading.add(found, page, self._work.rows)
+        size.learn(rows=table.num_rows, size=page.size)
+        fresh = self._work.rows.add(found)
+        reading.add(found, fresh, page)
         table = self._masker.table(table)
-        return Piece(table=table, place=(reading.place,), found=found, asked_again=reading.number > 1)
+        return self._work.batch(table, found, fresh, order=(reading.place,), reread=reading.number > 1)
 
-    def _following(self, reading: _Reading) -> _Reading | None:
+    def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""
         if self._limit is not None:
             return None
@@ -257,7 +256,7 @@ class RangeReader:
             return None
         return reading.again()
 
-    def _movement(self, reading: _Reading) -> tuple[str | None, int]:
+    def _movement(self, reading: _RangeReading) -> tuple[str | None, int]:
         """What shows that vectors moved while they were read, and how many readings to try."""
         if reading.twice:
             return f"{reading.twice:,} came twice", MOST_READINGS
@@ -266,7 +265,7 @@ class RangeReader:
         missing = self._missing(reading)
         return (f"{missing:,} fewer came than the index counts" if missing else None), _READINGS_FOR_COUNTS
 
-    def _missing(self, reading: _Reading) -> int:
+    def _missing(self, reading: _RangeReading) -> int:
         """Vectors that the index counted before and counts now, and that were not read."""
         name = reading.range.namespace
         before = self._info.namespaces.get(name, 0)
@@ -275,7 +274,7 @@ class RangeReader:
         now = read_info(self._sender)
         return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
 
-    def _asking(self, one: Range, size: PageSize) -> Callable[[str, Watch], Page]:
+    def _asking(self, one: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
         """How to ask for a page of a range, with as many rows as make a page of the size aimed at."""
 
         def ask(cursor: str, watch: Watch) -> Page:
@@ -306,7 +305,7 @@ class RangeReader:
         return ask
 
 
-def _is_lost(error: ResponseError, reading: _Reading) -> bool:
+def _is_lost(error: ResponseError, reading: _RangeReading) -> bool:
     """Whether the service no longer knows the cursor: the range can be read from its start."""
     refused = error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
     return refused and reading.cursor != FIRST

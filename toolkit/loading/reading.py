@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 from toolkit.client.pages import Page
 from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
-from toolkit.loading.pacing import Stopped
+from toolkit.loading.pacing import LoadStopped
 from toolkit.loading.windows import Window, Windows
 
 _MOST_PAGES: Final = 96  # that wait, or are on their way
@@ -25,7 +25,7 @@ _JOIN: Final = 10.0  # seconds that a thread gets to notice that its connection 
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery:
+class FetchResult:
     """What became of asking for a page of a window.
 
     Attributes
@@ -92,7 +92,7 @@ class Reading:
         lock = threading.Lock()
         self._wanted = threading.Condition(lock)  # there is something to ask for
         self._came = threading.Condition(lock)  # there is something to take
-        self._ready: deque[Delivery] = deque()
+        self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
         self._threads: list[threading.Thread] = []
         self._idle = 0
@@ -100,7 +100,7 @@ class Reading:
         self._error: BaseException | None = None
         self._stopped = False
 
-    def take(self) -> list[Delivery]:
+    def take(self) -> list[FetchResult]:
         """What has come, in its order; waits for something, and gives nothing once all is read.
 
         Raises
@@ -186,7 +186,7 @@ class Reading:
         while (window := self._assigned()) is not None:
             try:
                 page = self._fetch(window)
-            except Stopped:
+            except LoadStopped:
                 return
             except BaseException as error:  # noqa: BLE001 - raised by `take`, on the thread of whoever reads
                 self._failed(window, error)
@@ -216,7 +216,7 @@ class Reading:
                 except Exception as error:  # noqa: BLE001 - as above; the page itself is good
                     self._error = error
                     outcome = "more"
-                self._deliver(Delivery(window, outcome, page, window.cursor, window.pages, asked=asked))
+                self._deliver(FetchResult(window, outcome, page, window.cursor, window.pages, asked=asked))
                 self._ready_bytes += page.size
             self._wake(1)
             self._came.notify()
@@ -227,9 +227,9 @@ class Reading:
             if not window.dropped:
                 if isinstance(error, ResponseError) and _is_about_the_request(error):
                     if window.cursor is not None:
-                        self._deliver(Delivery(window, "lost", error=error))
+                        self._deliver(FetchResult(window, "lost", error=error))
                     elif not window.whole:
-                        self._deliver(Delivery(window, "refused", error=error))
+                        self._deliver(FetchResult(window, "refused", error=error))
                     else:
                         self._error = error
                 else:
@@ -237,7 +237,7 @@ class Reading:
             self._wake(1)
             self._came.notify()
 
-    def _deliver(self, delivery: Delivery) -> None:
+    def _deliver(self, delivery: FetchResult) -> None:
         self._ready.append(delivery)
 
 

@@ -13,9 +13,8 @@ from toolkit.client.failures import PAGE_LIMIT, list_runs_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.loading.load import Load, Plan, Work
-from toolkit.loading.options import LoadOptions
+from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.paging import walk
-from toolkit.loading.progress import Progress, ProgressOption
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.runs import decode_runs
 from toolkit.tables.schemas import RUNS
@@ -86,4 +85,4 @@ def load_runs(
         limit=how.limit,
         assumptions=_ASSUMPTIONS,
     )
-    return Load(plan, tables, lambda: Progress(progress, title="runs", unit="runs")).frame()
+    return Load(plan, tables, lambda: ProgressBar(progress, title="runs", unit="runs")).frame()

@@ -13,9 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from toolkit.errors import ResponseError
-from toolkit.loading.reading import Delivery
+from toolkit.loading.identities import Identities
+from toolkit.loading.load import Work
+from toolkit.loading.reading import FetchResult
 from toolkit.loading.windows import Span, Window, joined, uncovered
-from toolkit.loading.work import Work
 
 MOST_READINGS: Final = 3
 """Readings of a window until it counts as moving."""
@@ -27,7 +28,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass
-class _Reading:
+class _WindowReading:
     """One reading of a window: its rows so far, and the signs of movement among them."""
 
     rows: dict[bytes, str] = field(default_factory=dict)  # but for a single window's first reading
@@ -60,10 +61,10 @@ class Partition:
         self._done = [list(span) for span in before.get("done", ())]
         self._leaves: list[Span] = [(first, last) for first, last in self._done]
         self._open: dict[Window, list[Any]] = {}
-        self._readings: dict[Window, _Reading] = {}
+        self._readings: dict[Window, _WindowReading] = {}
         self._awaited: dict[bytes, str] = {}
         self._goes_on = False
-        self._earlier = frozenset(work.rows) if len(work.rows) else frozenset[bytes]()
+        self._earlier = Identities(work.rows.first(len(work.rows)))
         self.windows = self._resumed(before)
 
     def _resumed(self, before: dict[str, Any]) -> list[Window]:
@@ -85,7 +86,7 @@ class Partition:
             )
             left.append(window)
             self._goes_on |= window.whole and cursor is not None
-            self._readings[window] = _Reading(twice=twice)
+            self._readings[window] = _WindowReading(twice=twice)
             self._note(window, cursor, pages)
         covered = [*self._leaves, *(window.span for window in left)]
         again = self._pass > 1
@@ -109,12 +110,12 @@ class Partition:
         """Rows that were seen before a window was split, and not since: their identities and ids."""
         return self._awaited
 
-    def take(self, delivery: Delivery, found: Sequence[bytes], ids: Sequence[str]) -> bool:
+    def take(self, delivery: FetchResult, found: Sequence[bytes], ids: Sequence[str]) -> bool:
         """Take a page's rows.
 
         Parameters
         ----------
-        delivery : Delivery
+        delivery : FetchResult
         found : sequence of bytes
             The rows' identities.
         ids : sequence of str
@@ -128,7 +129,7 @@ class Partition:
         window = delivery.window
         if window.probe:
             return not found
-        reading = self._readings.setdefault(window, _Reading())
+        reading = self._readings.setdefault(window, _WindowReading())
         apart = True
         if self._work.rows.are_new(found):
             reading.new += len(found)
@@ -142,7 +143,7 @@ class Partition:
             self._forget(window)
         return apart
 
-    def _sorted_out(self, window: Window, reading: _Reading, found: Sequence[bytes]) -> bool:
+    def _sorted_out(self, window: Window, reading: _WindowReading, found: Sequence[bytes]) -> bool:
         """Tell rows that come twice in a window from those that are expected, and from another window's."""
         apart = True
         met = set[bytes]()
@@ -173,7 +174,7 @@ class Partition:
         """A window was read to its end; the same window, if it has to be read again."""
         if window.probe:
             return None
-        reading = self._readings.get(window, _Reading())
+        reading = self._readings.get(window, _WindowReading())
         moved = reading.twice or (window.compares and reading.new)
         if moved and window.reading < MOST_READINGS:
             return self._again(window, compares=True)

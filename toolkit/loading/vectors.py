@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Final, Unpack
+from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
@@ -16,13 +16,11 @@ from toolkit.arguments import nearest
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import PREFIX_LIMIT, IndexInfo, fetch_bytes, read_info
 from toolkit.errors import InputError, UnexpectedResultWarning
-from toolkit.loading.load import Load, Plan
+from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.memory import available_memory, check_memory, check_page
-from toolkit.loading.options import CONNECTIONS, LoadArguments, LoadOptions
+from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.pacing import Pacing
-from toolkit.loading.progress import Progress, ProgressOption
-from toolkit.loading.ranges import KEY, Include, Range, RangeReader
-from toolkit.loading.work import Checkpoint, Piece, Work
+from toolkit.loading.ranges import KEY, RangeReader, VectorParts, VectorRange
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas
@@ -249,7 +247,7 @@ def fetch_vectors(
     endpoint = endpoint_of(service, "vector")
     arguments.unmasked("namespace", arguments.text("namespace", namespace))
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
-    include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    include = VectorParts(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
     asked = (
         None
         if ids is None
@@ -359,9 +357,8 @@ def open_vectors(
     include_metadata: bool = True,
     include_data: bool = True,
     memory_limit: float | None = None,
-    checkpoint: Checkpoint | None = None,
     transport: Callable[[], Transport] | None = None,
-    **options: Unpack[LoadArguments],
+    **options: Any,
 ) -> Load:
     """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
 
@@ -371,8 +368,6 @@ def open_vectors(
         As in `load_vectors`.
     memory_limit : float, optional
         Bytes that all rows together may take. Default: any number, for readers that do not keep them.
-    checkpoint : Checkpoint, optional
-        Of an earlier load of the same service and scope; this one goes on from there.
     transport : callable, optional
         Makes the transport, with a policy and clocks of its own.
     **options
@@ -385,7 +380,7 @@ def open_vectors(
     endpoint = endpoint_of(service, "vector")
     how = LoadOptions(**options)
     flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
-    include = Include(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    include = VectorParts(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
     prefixes = _disjoint(prefix)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as asking:
@@ -393,7 +388,7 @@ def open_vectors(
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
-    ranges = [Range(name, start) for name in names for start in prefixes]
+    ranges = [VectorRange(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if how.limit is None else min(how.limit, counted or how.limit)
 
@@ -406,7 +401,7 @@ def open_vectors(
             "memory_limit=math.inf tries in any case.",
         )
 
-    def pieces(work: Work) -> Iterator[Piece]:
+    def batches(work: Work) -> Iterator[Batch]:
         has_room(info.dimension * _NUMBER_BYTES if include_vectors else 0)
         pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
         sender = (
@@ -427,11 +422,11 @@ def open_vectors(
         )
         measured = False
         try:
-            for piece in reader.pieces(ranges):
-                if not measured and piece.table.num_rows:
-                    has_room(piece.table.nbytes / piece.table.num_rows)
+            for batch in reader.batches(ranges):
+                if not measured and batch.table.num_rows:
+                    has_room(batch.table.nbytes / batch.table.num_rows)
                     measured = True
-                yield piece
+                yield batch
         finally:
             pacing.stop()
             reader.stop()
@@ -448,12 +443,12 @@ def open_vectors(
         key=KEY,
         limit=how.limit,
         assumptions=_ASSUMPTIONS,
+        rereads=True,
     )
     return Load(
         plan,
-        pieces,
-        lambda: Progress(how.progress, title="vectors", unit="vectors", total=expected or None),
-        resumed_from=checkpoint,
+        batches,
+        lambda: ProgressBar(how.progress, title="vectors", unit="vectors", total=expected or None),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
@@ -13,13 +13,12 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import MalformedResponseError
 from toolkit.loading.identities import identities_of
+from toolkit.loading.load import Batch, Work
 from toolkit.loading.pacing import Pacing
-from toolkit.loading.reading import Delivery, Reading
-from toolkit.loading.recognising import Recognised, recognise
+from toolkit.loading.reading import FetchResult, Reading
 from toolkit.loading.settling import MOST_SOUGHT, Partition
+from toolkit.loading.stored_entries import EntryRecognizer, PartlyStored
 from toolkit.loading.windows import Span, Window, Windows
-from toolkit.loading.work import Piece, Work
-from toolkit.tables.wire_entries import WireEntries
 
 _ASKED_AGAIN: Final = 2  # times that a malformed page is asked for once more
 _OVERLAP = "entries came from two windows of time"
@@ -45,8 +44,8 @@ class Listing:
         Given a transport and an id, whether there is such an entry.
     key : str
         The column of the id.
-    read : callable, optional
-        Tells a page's entries by their bytes, or gives None where it cannot.
+    recognizer : EntryRecognizer, optional
+        Recognises entries that a snapshot has stored.
     """
 
     asked: Span
@@ -54,7 +53,7 @@ class Listing:
     tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
     exists: Callable[[Transport, str], bool]
     key: str
-    read: Callable[[bytes], WireEntries | None] | None = None
+    recognizer: EntryRecognizer | None = None
 
 
 class Reader:
@@ -89,7 +88,6 @@ class Reader:
         self._work = work
         self._transport = transport
         self._pacing = pacing
-        work.settles = True
         self._partition = Partition(
             listing.asked, work, passes=passes if limit is None else 1, splits=limit is None
         )
@@ -103,7 +101,7 @@ class Reader:
             ahead=limit is None,
         )
 
-    def pieces(self) -> Iterator[Piece]:
+    def batches(self) -> Iterator[Batch]:
         """The rows, as they come. However this ends, no thread of it is left."""
         try:
             while deliveries := self._take():
@@ -115,7 +113,7 @@ class Reader:
             self._transport.close()
             self._reading.join()
 
-    def _take(self) -> list[Delivery]:
+    def _take(self) -> list[FetchResult]:
         """What has come, or what comes of reading once more; nothing when all is done."""
         while True:
             deliveries = self._reading.take()
@@ -144,7 +142,7 @@ class Reader:
         awaited.clear()
         return None
 
-    def _settled(self, deliveries: list[Delivery]) -> Iterator[Piece]:
+    def _settled(self, deliveries: list[FetchResult]) -> Iterator[Batch]:
         decoded = self._decoded([delivery for delivery in deliveries if delivery.page])
         for delivery in deliveries:
             window = delivery.window
@@ -154,14 +152,14 @@ class Reader:
                 continue
             recognised, table = next(decoded)
             self._work.count(delivery.page)
-            if recognised and recognised.known and not self._work.rows.are_new(recognised.found):
+            if recognised and recognised.stored and not self._work.rows.are_new(recognised.identities):
                 # some came with a page in between: the later version has to be looked at
                 recognised, (table,) = None, self._listing.tables([delivery.page.rows])
             ids = recognised.ids if recognised else table[self._listing.key].to_pylist()
-            found = recognised.found if recognised else identities_of(ids)
+            found = recognised.identities if recognised else identities_of(ids)
             twice = self._partition.twice(window)
             apart = self._partition.take(delivery, found, ids)
-            asked_again = self._partition.twice(window) == twice or window.again
+            reread = self._partition.twice(window) == twice or window.again
             if not apart:
                 self._fall_back(_NO_DATES if window.probe else _OVERLAP)
             elif delivery.outcome == "end":
@@ -170,25 +168,33 @@ class Reader:
                     self._reading.add([again])
             self._work.position = self._partition.position
             place = float("-inf") if window.last is None else -window.last
-            piece = Piece(table=table, place=(place,), found=found, asked_again=asked_again)
-            if recognised:
-                piece = replace(
-                    piece, found=recognised.fresh, digests=recognised.digests, known=recognised.known
+            fresh = self._work.rows.add(found)
+            if recognised and recognised.stored:
+                yield Batch(
+                    table=table,
+                    order=(place,),
+                    identities=recognised.fresh,
+                    digests=recognised.digests,
+                    stored=recognised.stored,
+                    reread=reread,
                 )
-            yield piece
+            else:
+                digests = recognised.digests if recognised else []
+                yield self._work.batch(table, found, fresh, order=(place,), digests=digests, reread=reread)
             if not apart:
                 return  # what else came will come again
 
-    def _decoded(self, deliveries: Sequence[Delivery]) -> Iterator[tuple[Recognised | None, pa.Table]]:
+    def _decoded(self, deliveries: Sequence[FetchResult]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
         """What is at rest of each page as it came, where that can be told, and a table of all else."""
         pages = [delivery.page.rows for delivery in deliveries if delivery.page]
-        found: Sequence[Recognised | None] = [None] * len(pages)
-        if self._work.at_rest is not None and self._listing.read is not None:
-            found = list(recognise(pages, self._listing.read, self._work.rows.are_new, self._work.at_rest))
+        found: Sequence[PartlyStored | None] = [None] * len(pages)
+        if self._work.is_stored is not None and self._listing.recognizer is not None:
+            are_new, is_stored = self._work.rows.are_new, self._work.is_stored
+            found = list(self._listing.recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
         rows = [one.rows if one else page for page, one in zip(pages, found, strict=True)]
         return zip(found, self._tables(deliveries, rows), strict=True)
 
-    def _tables(self, deliveries: Sequence[Delivery], rows: list[bytes]) -> Iterator[pa.Table]:
+    def _tables(self, deliveries: Sequence[FetchResult], rows: list[bytes]) -> Iterator[pa.Table]:
         """A table of each page. One that turns out to be malformed only here is asked for again."""
         done = asked = 0
         while done < len(rows):
@@ -202,7 +208,7 @@ class Reader:
                     raise
                 rows[done] = self._asked_again(deliveries[done], error)
 
-    def _asked_again(self, delivery: Delivery, error: MalformedResponseError) -> bytes:
+    def _asked_again(self, delivery: FetchResult, error: MalformedResponseError) -> bytes:
         window = delivery.window
         page = self._listing.page(self._transport, Window(*window.span, cursor=delivery.asked))
         self._work.requests += page.tries
@@ -210,7 +216,7 @@ class Reader:
             raise error  # where it leads was not to be trusted, and what was read behind it neither
         return page.rows
 
-    def _refused(self, delivery: Delivery) -> bool:
+    def _refused(self, delivery: FetchResult) -> bool:
         """Go on without a page; whether all else that came counts for nothing, too."""
         self._work.requests += 1
         if delivery.outcome == "lost" and delivery.error is not None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from toolkit.client.pages import Page
-from toolkit.loading.paging import Cursors
+from toolkit.loading.paging import CursorHistory
 from toolkit.loading.suggestions import FAR, PART, moments, suggest
 
 Span = tuple[int | None, int | None]
@@ -81,7 +81,7 @@ class Window:
     rest: float | None = None
     expected: float | None = None
     dropped: bool = False
-    _cursors: Cursors = field(default_factory=Cursors, repr=False)
+    _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
 
     @property
     def span(self) -> Span:

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from toolkit.errors import SnapshotError
 from toolkit.loading.identities import identities
-from toolkit.loading.work import Piece
+from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.checkpoint import Resting, read_whole
@@ -77,20 +77,20 @@ class Comparison:
                 self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
             self.rows = sum(file.rows for file in resting.identities)
 
-    def at_rest(self, identities: bytes, digests: bytes) -> _Mask:
-        """Which entries are at rest, and there, as they came."""
+    def is_stored(self, identities: bytes, digests: bytes) -> _Mask:
+        """Which entries are stored, and not gone, in the same bytes."""
         places = self._index.find(_items(identities))
         found: _Mask = places >= 0
         before = self._index.entries[places[found]]
         found[found] = (before["wire"] == _items(digests)[found]) & ~before["gone"]
         return found
 
-    def take(self, piece: Piece) -> None:
+    def take(self, batch: Batch) -> None:
         """Compare rows with those at rest; keep the new and the changed ones."""
-        table = piece.table
-        entries, places = self._compared(table, piece)
+        table = batch.table
+        entries, places = self._compared(table, batch)
         known = places >= 0
-        seen = np.concatenate([places[known], self._index.find(_items(b"".join(piece.known)))])
+        seen = np.concatenate([places[known], self._index.find(_items(b"".join(batch.stored)))])
         if (seen < 0).any() or self._seen[seen].any() or _repeated(seen):
             raise self._twice()
         different = ~known
@@ -100,7 +100,7 @@ class Comparison:
             self._first.add(table.filter(mask), entries[different], places[different])
         self._index.learn(places[~different], entries["wire"][~different])
         self._seen[seen] = True
-        self.rows += table.num_rows + len(piece.known)
+        self.rows += table.num_rows + len(batch.stored)
 
     def take_later(self, table: pa.Table) -> None:
         """Keep the later versions of rows that were taken before, if they are other ones."""
@@ -152,11 +152,11 @@ class Comparison:
                 self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
         return self._known
 
-    def _compared(self, table: pa.Table, piece: Piece | None = None) -> tuple[Entries, _Places]:
+    def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, _Places]:
         """What is remembered of each row, and its place at rest; -1 for new ones."""
-        found = piece.found if piece and piece.found is not None else identities(table, KEY)
+        found = batch.identities if batch else identities(table, KEY)
         ids = _items(b"".join(found))
-        wire = _items(b"".join(piece.digests)) if piece else np.zeros_like(ids)
+        wire = _items(b"".join(batch.digests)) if batch else np.zeros_like(ids)
         places = self._index.find(ids)
         entries = new_entries(ids, fingerprints(table), wire, self._now)
         known = places >= 0

@@ -11,8 +11,7 @@ from pyarrow.fs import FileSystem
 
 from toolkit.errors import IncompleteLoadWarning
 from toolkit.loading.load import Load
-from toolkit.loading.options import CONNECTIONS
-from toolkit.loading.progress import ProgressOption
+from toolkit.loading.options import CONNECTIONS, ProgressOption
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service

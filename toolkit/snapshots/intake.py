@@ -16,8 +16,8 @@ from typing import Any, Final, Protocol
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
-from toolkit.loading.load import Checkpoint, Load
-from toolkit.loading.work import Piece, joined
+from toolkit.loading.load import Batch, Checkpoint, Load, joined
+from toolkit.loading.stored_entries import IsStored
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import VERSION, Resting, RestingFile, misfit, read_whole, whole
 from toolkit.snapshots.commit import Clock, Transaction
@@ -42,7 +42,7 @@ class Taker(Protocol):
     def rows(self) -> int:
         """Rows taken so far, those of the checkpoint it goes on from included."""
 
-    def take(self, piece: Piece) -> None:
+    def take(self, batch: Batch) -> None:
         """Take rows whose ids are new."""
 
     def take_later(self, table: pa.Table) -> None:
@@ -56,12 +56,12 @@ class _Waiting:
     """Pieces that wait until they are worth taking, and about how many bytes they hold."""
 
     def __init__(self) -> None:
-        self.pieces: list[Piece] = []
+        self.batches: list[Batch] = []
         self.clear()
 
     def clear(self) -> None:
         """None waits any more."""
-        self.pieces.clear()
+        self.batches.clear()
         self._tables, self._rows, self._row_bytes, self._other_bytes = 0, 0, 0.0, 0
 
     @property
@@ -69,16 +69,16 @@ class _Waiting:
         """Estimated from some of the tables."""
         return self._rows * self._row_bytes + self._other_bytes
 
-    def add(self, piece: Piece) -> None:
+    def add(self, batch: Batch) -> None:
         """One more waits."""
-        self.pieces.append(piece)
-        self._other_bytes += _KNOWN_BYTES * len(piece.known)
-        if piece.later is not None:
-            self._other_bytes += piece.later.nbytes
-        rows = piece.table.num_rows
+        self.batches.append(batch)
+        self._other_bytes += _KNOWN_BYTES * len(batch.stored)
+        if batch.later is not None:
+            self._other_bytes += batch.later.nbytes
+        rows = batch.table.num_rows
         if rows:
             if self._tables % _MEASURED == 0:
-                self._row_bytes = max(self._row_bytes, piece.table.nbytes / rows)
+                self._row_bytes = max(self._row_bytes, batch.table.nbytes / rows)
             self._tables += 1
             self._rows += rows
 
@@ -137,27 +137,31 @@ class Intake:
         self.resting = self._fitting() if checkpoints else None
         self.began = datetime.fromisoformat(self.resting.began_at) if self.resting else clock()
         self._identities = self.resting.identities if self.resting else ()
+        self._resume: Checkpoint | None = None
         if self.resting:
-            load.resumed_from = Checkpoint(
+            self._resume = Checkpoint(
                 position=self.resting.position,
                 identities=b"".join(read_whole(transaction.folder, file) for file in self.resting.identities),
                 receipt=self.resting.counts,
             )
 
-    def read(self, taker: Taker) -> Receipt:
-        """Read the load to its end. The receipt says so, and which checkpoint could not be gone on from."""
+    def read(self, taker: Taker, *, is_stored: IsStored | None = None) -> Receipt:
+        """Read the load to its end. The receipt says so, and which checkpoint could not be resumed.
+
+        `is_stored` tells the load which entries need not be decoded again.
+        """
         with holding() as hold:
-            self._read(taker, hold)
+            self._read(taker, hold, is_stored)
         receipt = self._load.receipt
         return replace(receipt, notes=(*receipt.notes, self.note)) if self.note else receipt
 
-    def _read(self, taker: Taker, hold: Hold) -> None:
+    def _read(self, taker: Taker, hold: Hold, is_stored: IsStored | None) -> None:
         waiting = _Waiting()
         try:
-            with closing(self._load.pieces()) as pieces:
-                for piece in pieces:
+            with closing(self._load.batches(resume=self._resume, is_stored=is_stored)) as batches:
+                for batch in batches:
                     with hold:
-                        waiting.add(piece)
+                        waiting.add(batch)
                         self._take(taker, waiting)
             with hold:
                 self._flush(taker, waiting)
@@ -184,19 +188,19 @@ class Intake:
 
     def _flush(self, taker: Taker, waiting: _Waiting) -> None:
         self._busy = True
-        if waiting.pieces:
-            piece = joined(waiting.pieces)
-            taker.take(piece)
-            if piece.later is not None:
-                taker.take_later(piece.later)
-            self._taken += len(waiting.pieces)
+        if waiting.batches:
+            batch = joined(waiting.batches)
+            taker.take(batch)
+            if batch.later is not None:
+                taker.take_later(batch.later)
+            self._taken += len(waiting.batches)
             waiting.clear()
         self._busy = False
 
     def _save(self, taker: Taker) -> None:
         """Write a checkpoint, unless the load gave out other pieces or counts other rows than were taken."""
         stand = self._load.checkpoint()
-        same = self._taken == self._load.given and len(stand.identities) == _IDENTITY * taker.rows
+        same = self._taken == self._load.yielded and len(stand.identities) == _IDENTITY * taker.rows
         if not same or not taker.rows or not self._checkpoints:
             return
         self._busy = True

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from toolkit.errors import InputError
 from toolkit.loading.identities import identities
-from toolkit.loading.work import Piece
+from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.snapshots.checkpoint import Resting, RestingFile
 from toolkit.snapshots.commit import Transaction
@@ -60,9 +60,9 @@ class Stream:
             transaction.adopt(file)
         self.rows = sum(part.rows for part in self._parts)
 
-    def take(self, piece: Piece) -> None:
+    def take(self, batch: Batch) -> None:
         """Write rows."""
-        table = piece.table
+        table = batch.table
         if not table.schema.equals(self._schema):
             raise InputError(
                 "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"

@@ -15,8 +15,7 @@ from toolkit.errors import IncompleteLoadWarning
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
-from toolkit.loading.options import CONNECTIONS
-from toolkit.loading.progress import ProgressOption
+from toolkit.loading.options import CONNECTIONS, ProgressOption
 from toolkit.settings.service import Service
 from toolkit.snapshots.changes import Changes
 from toolkit.snapshots.commit import Clock, changing, utc_now
@@ -196,5 +195,4 @@ def sync_load(
             waiting_bytes=waiting_bytes,
             repair=found,
         )
-        load.work.at_rest = comparison.at_rest
-        return comparison.finish(intake.read(comparison))
+        return comparison.finish(intake.read(comparison, is_stored=comparison.is_stored))

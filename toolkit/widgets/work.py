@@ -5,17 +5,16 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final
 
 import pandas as pd
-import pyarrow as pa
 
 from toolkit.analysis.wording import short_number, span
-from toolkit.loading.load import Load, Work
+from toolkit.loading.load import Load
 
 _EVERY: Final = 0.15  # seconds between two sights of the progress
 _SETTLED: Final = 0.5  # seconds before a rate means something
@@ -125,16 +124,12 @@ class Job:
         """
         counted: list[tuple[int, int | None]] = [(0, None)]
         load = opened(lambda done, total: counted.__setitem__(0, (done, total)))
-        read = load.tables
 
-        def stepwise(work: Work) -> Iterator[pa.Table]:
-            for table in read(work):
-                yield table
-                # only after the rows were taken and counted, so that stopping loses none
-                self.progress.retries = work.requests - work.pages
-                self.step(*counted[0])
+        def step() -> None:
+            self.progress.retries = load.work.requests - load.work.pages
+            self.step(*counted[0])
 
-        return replace(load, tables=stepwise).frame()
+        return load.frame(after_batch=step)
 
 
 def start(

@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.loading import seen
+from toolkit.loading import identities
 from toolkit.loading.identities import Identities
-from toolkit.loading.seen import Seen
 
 
 def identity(number: int) -> bytes:
@@ -23,8 +22,8 @@ def identity(number: int) -> bytes:
 def test_it_knows_what_a_set_knows(batches):
     """With tiny runs, after any batches: what is known, what is new, and the order, as a plain set has it."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(seen, "_RECENT", 3)
-        patch.setattr(seen, "_LONGEST", 10)
+        patch.setattr(identities, "_MOST_RECENT", 3)
+        patch.setattr(identities, "_LONGEST_MERGE", 10)
         rows, plain, order = Identities(), set[bytes](), list[bytes]()
         for batch in batches:
             found = [identity(number) for number in batch]
@@ -34,7 +33,7 @@ def test_it_knows_what_a_set_knows(batches):
             assert (rows.add(found) or [True] * len(found)) == fresh
             order += [one for one, new in zip(found, fresh, strict=True) if new]
             plain.update(found)
-            assert list(rows) == order
+            assert rows.first(len(rows)) == b"".join(order)
             assert len(rows) == len(plain)
         again = Identities(rows.first(len(rows)))
         assert all(one in again for one in plain)
@@ -43,12 +42,12 @@ def test_it_knows_what_a_set_knows(batches):
 
 def test_many_stay_exact(monkeypatch):
     """More than several runs of them: all are known, and no other."""
-    monkeypatch.setattr(seen, "_RECENT", 4096)
-    rows = Seen()
+    monkeypatch.setattr(identities, "_MOST_RECENT", 4096)
+    rows = Identities()
     made = [identity(number) for number in range(50_000)]
     for start in range(0, len(made), 500):
         batch = made[start : start + 500]
-        assert rows.isdisjoint(batch)
-        rows.update(batch)
+        assert rows.are_new(batch)
+        assert rows.add(batch) is None
     assert all(rows.known(made))
     assert not any(rows.known([identity(number) for number in range(50_000, 51_000)]))

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from toolkit.loading.stored_entries import EntryRecognizer
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
-from toolkit.tables.wire_entries import WireReader
 
 _REDACTOR = Redactor(key=b"example")
-_READER = WireReader(_REDACTOR)
+_READER = EntryRecognizer(_REDACTOR)
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
@@ -27,7 +27,7 @@ _ENTRIES = st.builds(
 )
 
 
-def digests(rows: bytes, reader: WireReader = _READER) -> list[bytes]:
+def digests(rows: bytes, reader: EntryRecognizer = _READER) -> list[bytes]:
     """Of a page that can be read."""
     found = reader.read(rows)
     assert found is not None
@@ -68,9 +68,9 @@ def test_digests_are_of_one_user_and_one_way_of_masking(monkeypatch: pytest.Monk
         Redactor(key=b"example", own=[Secret("a-token-of-ours")]),
         Redactor(key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]),
     ]
-    found = [digests(rows, WireReader(redactor)) for redactor in made]
-    monkeypatch.setattr("toolkit.tables.wire_entries.__version__", "another")
-    found.append(digests(rows, WireReader(made[0])))
+    found = [digests(rows, EntryRecognizer(redactor)) for redactor in made]
+    monkeypatch.setattr("toolkit.loading.stored_entries.__version__", "another")
+    found.append(digests(rows, EntryRecognizer(made[0])))
     assert len({tuple(one) for one in found}) == len(found)
 
 
