@@ -13,14 +13,14 @@ _TOOLKIT = Path(__file__).parents[1] / "toolkit"
 _MANY_AT_ONCE = """
 import sys, threading
 from toolkit.client.pages import range_page
-from toolkit.client.transport import Answer, Request
+from toolkit.client.transport import Response, Request
 sys.setswitchinterval(1e-6)
 request = Request(doing="reading", method="POST", path="/range")
-answer = Answer(status=200, headers={}, body=b'{"result": {"nextCursor": "7", "vectors": []}}', tries=1)
+response = Response(status=200, headers={}, body=b'{"result": {"nextCursor": "7", "vectors": []}}', tries=1)
 gate, found = threading.Barrier(8), []
 def read():
     gate.wait()
-    found.append(range_page(request, answer).cursor)
+    found.append(range_page(request, response).cursor)
 threads = [threading.Thread(target=read) for _ in range(8)]
 [thread.start() for thread in threads]
 [thread.join() for thread in threads]

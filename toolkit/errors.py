@@ -3,17 +3,17 @@
 What was being done, what was got, what was expected, and what to do next::
 
     ToolkitError
-    ├── SettingsError              where the service is, or who asks, is missing or contradictory
+    ├── SettingsError              addresses or tokens are missing or contradictory
     ├── InputError (ValueError)    an argument cannot be used as given
     │   └── FilterSyntaxError      a metadata filter does not parse; knows the position
-    ├── ServiceError               asking the service failed; knows the request (without secrets)
-    │   ├── TransportError         no whole answer came                                  (retriable)
-    │   │   └── DeadlineError      the answer took longer than the deadline              (retriable)
+    ├── ServiceError               a request to the service failed; knows the request (without secrets)
+    │   ├── TransportError         no complete response                                  (retriable)
+    │   │   └── DeadlineError      the response exceeded the deadline                    (retriable)
     │   ├── RedirectError          the service pointed elsewhere; not followed
     │   ├── ProtocolError          the response is not what the specification says
-    │   │   ├── MalformedResponseError   200, but HTML, empty, cut or without its fields (retriable)
+    │   │   ├── MalformedResponseError   200, but HTML, empty or truncated              (retriable)
     │   │   └── CursorLoopError    a cursor came back, so paging would never end
-    │   └── ResponseError          the service answered with an error status
+    │   └── ResponseError          the service responded with an error status
     │       ├── BadRequestError            400
     │       ├── AuthenticationError        401 and 403
     │       ├── NotFoundError              404
@@ -21,19 +21,19 @@ What was being done, what was got, what was expected, and what to do next::
     │       ├── RateLimitError             429, passes within seconds                    (retriable)
     │       │   └── DailyLimitError        429, passes when the day's budget is renewed
     │       └── ServerError                5xx                                           (retriable)
-    ├── NotEnoughMemoryError       what was asked for would not fit into memory
-    ├── IncompleteLoadError        a load ended short; `.partial` holds what was read
+    ├── NotEnoughMemoryError       the result would not fit into memory
+    ├── IncompleteLoadError        a load ended early; `.partial` holds what was read
     ├── SignatureError             a callback's signature does not verify
     ├── SnapshotError              a snapshot cannot be used as asked
-    │   ├── SnapshotDamagedError   a file is missing, cut or edited
+    │   ├── SnapshotDamagedError   a file is missing, truncated or edited
     │   ├── SnapshotLockedError    another writer holds it
     │   ├── SnapshotConflictError  another writer changed it meanwhile
     │   └── SnapshotBindingError   it belongs to another service, index or filter
     └── LocalServiceError          the embedded service did not start, or ended
 
-`IncompleteLoadWarning` is warned, not raised, when entries moved while they were read: the result is
-there, and its receipt says why it may not be the whole. `UnexpectedResultWarning` is warned when a call did
-what it was asked and that was probably a mistake: a label that no entry has, ids that are gone already.
+`IncompleteLoadWarning` is a warning: entries changed while they were read, and the result's receipt says why
+it may be incomplete. `UnexpectedResultWarning` is a warning that a call was probably a mistake: a label that
+no entry has, ids that are gone already.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class ToolkitError(Exception):
 
     Notes
     -----
-    No text of it holds a live token of ours, whatever it was given: attributes and notes are masked when they
-    are set. So are the errors that are being handled while it is made.
+    It never holds a live token of ours: attributes and notes are masked when they are set, and so are the
+    errors that are being handled while it is made.
 
     Examples
     --------
@@ -108,7 +108,7 @@ def _rebuild(kind: type[ToolkitError], args: tuple[object, ...], state: dict[str
 
 
 class SettingsError(ToolkitError):
-    """Where the service is, or who asks, is missing or contradictory."""
+    """Addresses or tokens are missing or contradictory."""
 
 
 class InputError(ToolkitError, ValueError):
@@ -135,7 +135,7 @@ class FilterSyntaxError(InputError):
 
 
 class ServiceError(ToolkitError):
-    """Asking the service failed.
+    """A request to the service failed.
 
     Attributes
     ----------
@@ -159,13 +159,13 @@ class ServiceError(ToolkitError):
 
 
 class TransportError(ServiceError):
-    """No whole answer came: refused, reset, cut short or corrupt."""
+    """No complete response: refused, reset, truncated or corrupt."""
 
     retriable = True
 
 
 class DeadlineError(TransportError):
-    """The whole answer did not come within the deadline."""
+    """The complete response did not arrive within the deadline."""
 
 
 class RedirectError(ServiceError):
@@ -187,16 +187,16 @@ class CursorLoopError(ProtocolError):
 
 
 class ResponseError(ServiceError):
-    """The service answered with an error status.
+    """The service responded with an error status.
 
     Attributes
     ----------
     status : int
-        HTTP status of the answer.
+        HTTP status of the response.
     message : str
         The service's own message, secrets masked.
     wait : float or None
-        Seconds the service asked to wait (429 and 503); None when it did not say.
+        Seconds of delay that the service asked for (429 and 503); None when it did not.
     """
 
     def __init__(
@@ -272,16 +272,16 @@ class ServerError(ResponseError):
 
 
 class NotEnoughMemoryError(ToolkitError):
-    """What was asked for would not fit into memory. Nothing was read of it, or next to nothing."""
+    """The result would not fit into memory. Nothing, or next to nothing, was read."""
 
 
 class IncompleteLoadError(ToolkitError):
-    """A load ended short.
+    """A load ended early.
 
     Attributes
     ----------
     partial : object
-        What was read until then (a frame, or None when nothing was). It is not the whole.
+        The part that was read (a frame, or None when nothing was).
     """
 
     def __init__(
@@ -300,7 +300,7 @@ class SnapshotError(ToolkitError):
 
 
 class SnapshotDamagedError(SnapshotError):
-    """A file of the snapshot is missing, cut or edited."""
+    """A file of the snapshot is missing, truncated or edited."""
 
 
 class SnapshotLockedError(SnapshotError):
@@ -308,7 +308,7 @@ class SnapshotLockedError(SnapshotError):
 
 
 class SnapshotConflictError(SnapshotError):
-    """Another writer changed the snapshot while this one was writing. What that one wrote is what counts."""
+    """Another writer changed the snapshot while this one was writing; the other writer's version is kept."""
 
 
 class SnapshotBindingError(SnapshotError):
@@ -327,8 +327,8 @@ class _MaskedWarning(UserWarning):
 
 
 class IncompleteLoadWarning(_MaskedWarning):
-    """Entries moved while they were read; the receipt says why the result may not be the whole."""
+    """Entries changed while they were read; the receipt says why the result may be incomplete."""
 
 
 class UnexpectedResultWarning(_MaskedWarning):
-    """A call did what it was asked, but nothing came of it: a mistyped label, ids that are gone already."""
+    """A call succeeded without effect, probably by mistake: a mistyped label, ids that are gone already."""

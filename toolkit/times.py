@@ -225,13 +225,13 @@ def http_date_ms(text: str) -> int | None:
         return None
 
 
-def wait_ms(text: str, now_ms: int) -> int | None:
+def delay_ms(text: str, now_ms: int) -> int | None:
     """How long a header such as Retry-After asks to wait: seconds, a duration or an HTTP date.
 
     A date that has passed asks for no wait. None when the text is none of these, or asks for more than 36,500
     days.
 
-    >>> wait_ms("Thu, 01 Jan 1970 00:00:10 GMT", 4000), wait_ms("2", 0), wait_ms("-1", 0)
+    >>> delay_ms("Thu, 01 Jan 1970 00:00:10 GMT", 4000), delay_ms("2", 0), delay_ms("-1", 0)
     (6000, 2000, None)
     """
     wait = duration_ms(text.lower())

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gzip
 import http.client
+import itertools
 import socket
 import time
 
+import pyarrow as pa
 import pytest
 import urllib3
+from hypothesis import given
+from hypothesis import strategies as st
 
-from toolkit.client.connections import Connections
+from toolkit.client.connections import Connections, CorruptError, UnknownEncodingError, decoded
 
 
 @pytest.fixture
@@ -35,3 +40,88 @@ def test_a_response_that_was_interrupted_while_it_was_made_is_closed_quietly(res
         half.__init__(sock)
     half.close()
     assert half.closed
+
+
+PACK = {"gzip": gzip.compress, "zstd": lambda data: pa.Codec("zstd").compress(data, asbytes=True)}
+encodings = pytest.mark.parametrize("encoding", sorted(PACK))
+bodies = st.binary(max_size=300) | st.builds(bytes.__mul__, st.binary(max_size=3), st.integers(0, 100_000))
+
+
+def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
+    """The bytes, cut at these places."""
+    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(places)]
+
+
+@encodings
+@given(members=st.lists(bodies, min_size=1, max_size=3), cuts=st.lists(st.integers(0), max_size=6))
+def test_any_members_in_any_pieces_come_back(encoding, members, cuts):
+    """One member or several, however they arrive, give all their data in pieces of bounded size."""
+    packed = b"".join(PACK[encoding](member) for member in members)
+    found = list(decoded(pieces_of(packed, cuts), encoding))
+    assert b"".join(found) == b"".join(members)
+    assert all(0 < len(piece) <= 1 << 16 for piece in found)
+
+
+@encodings
+@given(body=bodies, end=st.integers(1), cuts=st.lists(st.integers(0), max_size=3))
+def test_a_body_without_its_end_is_an_error(encoding, body, end, cuts):
+    """Wherever a compressed body stops, it is an error, also when all its data was there."""
+    packed = PACK[encoding](body)
+    cut = packed[: 1 + end % (len(packed) - 1)]
+    if cut == packed:
+        cut = packed[:-1]
+    with pytest.raises(CorruptError):
+        list(decoded(pieces_of(cut, cuts), encoding))
+
+
+@given(body=bodies, place=st.integers(0), change=st.integers(1, 255))
+def test_a_changed_byte_of_gzip_never_changes_the_data(body, place, change):
+    """Whichever byte was altered on the way, the data is right or there is an error."""
+    packed = bytearray(gzip.compress(body))
+    packed[place % len(packed)] ^= change
+    try:
+        found = b"".join(decoded([bytes(packed)], "gzip"))
+    except CorruptError:
+        return
+    assert found == body
+
+
+@encodings
+def test_what_follows_the_end_is_an_error(encoding):
+    """Bytes behind the last member that are no member are not passed over."""
+    with pytest.raises(CorruptError):
+        list(decoded([PACK[encoding](b"data"), b"and more"], encoding))
+
+
+@encodings
+def test_a_bomb_comes_in_small_pieces(encoding):
+    """A megabyte of zeros a kilobyte wide is given piece by piece, so that whoever counts can stop."""
+    packed = PACK[encoding](bytes(100_000_000))
+    assert len(packed) < 200_000
+    for number, piece in enumerate(decoded([packed], encoding)):
+        assert len(piece) <= 1 << 16
+        if number == 3:
+            break
+
+
+@encodings
+def test_an_error_of_the_wire_comes_through(encoding):
+    """What goes wrong while the pieces arrive is raised as it is, and not taken for damage."""
+
+    def arriving():
+        yield PACK[encoding](b"data" * 1000)[:20]
+        raise TimeoutError("the wire")
+
+    with pytest.raises(TimeoutError, match="the wire"):
+        list(decoded(arriving(), encoding))
+
+
+def test_other_encodings_are_refused_and_none_is_passed_through():
+    """Identity and nothing leave the pieces alone; what was not offered is named in an error."""
+    for encoding in ("", "identity", " Identity "):
+        assert list(decoded([b"a", b"b"], encoding)) == [b"a", b"b"]
+    assert list(decoded([], "gzip")) == []
+    for encoding in ("br", "deflate", "gzip, gzip"):
+        with pytest.raises(UnknownEncodingError, match=encoding):
+            decoded([b"a"], encoding)

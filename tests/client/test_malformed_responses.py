@@ -67,7 +67,7 @@ UNREADABLE = {
 
 def opened(service: tk.Service, half: str, tries: int) -> Transport:
     """A transport that waits for nothing before the next try."""
-    return Transport.to(service, half, policy=RetryPolicy(tries=tries, first_wait=0.0))
+    return Transport.to(service, half, policy=RetryPolicy(tries=tries, first_delay=0.0))
 
 
 @pytest.mark.parametrize("name", READS)

@@ -38,7 +38,7 @@ def published(server, **options):
 
 
 def test_a_plain_publish_posts_the_body_to_the_destination_after_the_path(server):
-    """The destination follows /v2/publish/, the token goes into the header, the answer becomes a value."""
+    """The destination follows /v2/publish/, the token goes into the header, the response becomes a value."""
     server.json(b'{"messageId": "msg_1", "later": "fields are fine"}')
     found = publish(server.service(), DESTINATION, {"order": 1})
     assert found == Published(message_id="msg_1", deduplicated=False)
@@ -370,7 +370,7 @@ def test_a_run_is_started_at_the_applications_own_endpoint_without_our_token(ser
 
 
 def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
-    """A 500 or a cut answer may mean a started run: asking again could start a second one."""
+    """A 500 or a truncated response may mean a started run: asking again could start a second one."""
     server.json(b'{"error": "x"}', status=500)
     with pytest.raises(tk.errors.ServerError):
         start_run(server.url, redactor=Redactor(key=b"k"))

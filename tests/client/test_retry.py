@@ -1,4 +1,4 @@
-"""What an answer's headers say about waiting, whatever stands in them."""
+"""What a response's headers say about delays, whatever their values."""
 
 from __future__ import annotations
 
@@ -56,14 +56,14 @@ def test_what_cannot_be_followed_is_waited_as_our_own_backoff(told):
     assert retry_after({"Retry-After": told}) is None
     limit = RateLimitError("asking", status=429, message="", wait=None)
     waits = [
-        RetryPolicy(first_wait=1.0, longest_wait=5.0).wait_before(n, limit, Random(1)) for n in (2, 3, 9)
+        RetryPolicy(first_delay=1.0, longest_delay=5.0).delay_before(n, limit, Random(1)) for n in (2, 3, 9)
     ]
     assert [0.5 <= waits[0] <= 1.0, 1.0 <= waits[1] <= 2.0, 2.5 <= waits[2] <= 5.0] == [True] * 3
 
 
 @given(server=moments, ahead=st.integers(-100_000, 100_000))
 def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
-    """Whatever the local clock says, a date and a reset mean the time between them and the answer's Date."""
+    """A date and a reset count from the response's Date, whatever the local clock says."""
     date = format_datetime(server, usegmt=True)
     then = server + timedelta(seconds=ahead)
     assert retry_after({"Date": date, "Retry-After": format_datetime(then, usegmt=True)}) == max(0, ahead)
@@ -73,6 +73,6 @@ def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
 
 def test_the_longest_wait_is_the_last_one():
     """Waits grow up to the longest one and stay there, however many tries there are."""
-    policy = RetryPolicy(first_wait=1.0, longest_wait=4.0)
+    policy = RetryPolicy(first_delay=1.0, longest_delay=4.0)
     failed = ServerError("asking", status=500, message="")
-    assert all(policy.wait_before(n, failed, Random(n)) <= 4.0 for n in (5, 50, 2000))
+    assert all(policy.delay_before(n, failed, Random(n)) <= 4.0 for n in (5, 50, 2000))

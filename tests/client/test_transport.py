@@ -1,4 +1,4 @@
-"""The one door: whole answers, typed errors, retries, and nothing of ours where it does not belong."""
+"""The transport: complete responses, typed errors, retries, and nothing of ours sent elsewhere."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ import pytest
 
 import toolkit as tk
 from toolkit import errors
-from toolkit.client.retry import RetryPolicy
-from toolkit.client.statuses import status_error
+from toolkit.client.retry import RetryPolicy, status_error
 from toolkit.client.transport import Request, Transport
 from toolkit.redaction import Redactor
 
@@ -32,7 +31,7 @@ def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
         endpoint.url,
         redactor=service.redactor,
         endpoint=endpoint,
-        policy=RetryPolicy(**{"tries": 4, "first_wait": 0.01, "deadline": 5.0, **policy}),
+        policy=RetryPolicy(**{"tries": 4, "first_delay": 0.01, "deadline": 5.0, **policy}),
         sleep=([] if waits is None else waits).append,
         seed=1,
     )
@@ -42,8 +41,8 @@ def test_a_whole_answer_comes_back(server):
     """Body, status and headers of a success are given as they came, with the token in the header."""
     server.json(b'{"a": 1}', X_Kept="yes")
     with door_to(server) as door:
-        answer = door.send(GET)
-    assert (answer.status, answer.body, answer.headers["x-kept"], answer.tries) == (
+        response = door.send(GET)
+    assert (response.status, response.body, response.headers["x-kept"], response.tries) == (
         200,
         b'{"a": 1}',
         "yes",
@@ -120,7 +119,7 @@ def test_a_passing_failure_is_retried_with_growing_waits(server):
         server.json(b"{}", status)
     server.json(b'"fine"')
     waits = []
-    with door_to(server, waits=waits, first_wait=1.0) as door:
+    with door_to(server, waits=waits, first_delay=1.0) as door:
         assert door.send(GET).tries == 4
     assert [0.5 * 2**n <= wait <= 2**n for n, wait in enumerate(waits)] == [True] * 3
 
@@ -225,7 +224,7 @@ def test_a_used_up_day_stops_and_names_the_reset(server):
     ],
 )
 def test_a_cut_or_corrupt_answer_is_asked_for_again(server, cut):
-    """Whatever is missing of an answer, the same request is sent again; a short one is never given."""
+    """Whatever is missing of a response, the same request is sent again; a short one is never given."""
     server.raw(cut)
     server.json(b'"whole"')
     with door_to(server) as door:
@@ -234,7 +233,7 @@ def test_a_cut_or_corrupt_answer_is_asked_for_again(server, cut):
 
 
 def test_what_may_have_arrived_is_not_sent_twice(server):
-    """A request that must not be repeated fails after a lost answer, though it would be retriable."""
+    """A request that must not be repeated fails after a lost response, though it would be retriable."""
     server.raw(b"")
     server.json(b"{}")
     once = Request(doing="resuming", method="POST", path="/x", repeatable=False)
@@ -254,7 +253,7 @@ def test_compressed_answers_are_decompressed_and_bounded(server):
 
 
 def test_one_byte_at_a_time_meets_the_deadline():
-    """A deadline holds for the whole answer, however often single bytes arrive."""
+    """A deadline holds for the complete response, however often single bytes arrive."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
 

@@ -67,7 +67,7 @@ def silent(said: bytes = b"") -> Iterator[tuple[str, threading.Semaphore]]:
 
 
 def test_many_threads_share_one_transport(server):
-    """Each of 16 threads gets the answers to its own requests, over at most 16 connections."""
+    """Each of 16 threads gets the responses to its own requests, over at most 16 connections."""
     server.answering(lambda asked: asked.path.encode() * 5000)
     service = server.service()
     with Transport.to(service, "queue", connections=16) as door, ThreadPoolExecutor(16) as pool:
@@ -122,14 +122,14 @@ def test_a_watcher_sees_the_head_before_the_rest_has_come():
 
 
 def test_a_watcher_starts_again_with_the_next_try(server):
-    """After a cut answer the watcher is shown the new one from its start, whatever it saw before."""
+    """After a truncated response the watcher is shown the new one from its start, whatever it saw before."""
     server.raw(HEAD % 100 + b"the first")
     server.json(b"the second, whole")
     shown = []
-    policy = RetryPolicy(first_wait=0.0)
+    policy = RetryPolicy(first_delay=0.0)
     with Transport(server.url, redactor=Redactor(key=b"test"), policy=policy) as door:
-        answer = door.send(GET, watch=lambda so_far: shown.append(bytes(so_far)))
-    assert (answer.body, answer.tries) == (b"the second, whole", 2)
+        response = door.send(GET, watch=lambda so_far: shown.append(bytes(so_far)))
+    assert (response.body, response.tries) == (b"the second, whole", 2)
     assert shown == [b"the first", b"the second, whole"]
 
 
@@ -185,17 +185,17 @@ def test_closing_ends_what_other_threads_wait_for(said):
             assert came.acquire(timeout=30)
         door.close()
         for one in waiting:
-            with pytest.raises(errors.TransportError, match="end of this transport"):
+            with pytest.raises(errors.TransportError, match="a closed transport"):
                 one.result(30)
 
 
-def test_closing_ends_a_wait_before_the_next_try(server):
+def test_closing_ends_a_delay_before_the_next_try(server):
     """A thread that waits before its next try stops waiting, and does not ask again."""
     server.always(b"{}", 503)
     asked = threading.Event()
     give = server.answer
     server.answer = lambda request: asked.set() or give(request)
-    policy = RetryPolicy(first_wait=500.0, longest_wait=500.0, total=5000.0)
+    policy = RetryPolicy(first_delay=500.0, longest_delay=500.0, total=5000.0)
     door = Transport(server.url, redactor=Redactor(key=b"test"), policy=policy)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(door.send, GET)
@@ -204,12 +204,12 @@ def test_closing_ends_a_wait_before_the_next_try(server):
         with pytest.raises(errors.ServiceError):
             waiting.result(30)
     assert len(server.asked) == 1
-    with pytest.raises(errors.TransportError, match="end of this transport"):
+    with pytest.raises(errors.TransportError, match="a closed transport"):
         door.send(GET)
 
 
 def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
-    """Ctrl-C while waiting for an answer comes out at once, without the token, and the door stays usable."""
+    """Ctrl-C while waiting for a response comes out at once, without the token, and the door stays usable."""
     service, pace = server.service(), Recorder()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main, give = threading.main_thread().ident, threading.Event()

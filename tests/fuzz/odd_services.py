@@ -270,7 +270,7 @@ def quick_retries() -> None:
     """Retries without the waits: how often a request is sent stays as it is."""
     defaults = RetryPolicy.__init__.__kwdefaults__
     assert defaults is not None
-    defaults.update(total=4.0, deadline=20.0, first_wait=0.0005, longest_wait=0.001)
+    defaults.update(total=4.0, deadline=20.0, first_delay=0.0005, longest_delay=0.001)
 
 
 class Services:

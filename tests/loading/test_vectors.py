@@ -205,7 +205,7 @@ def test_a_batch_of_another_shape_is_a_protocol_error(server, body):
     """Two queries and anything but two lists is an error, never hits of the wrong query."""
     server.always(body)
     queries = [tk.VectorQuery(vector=[number]) for number in (1.0, 2.0)]
-    policy = RetryPolicy(tries=3, first_wait=0.0)
+    policy = RetryPolicy(tries=3, first_delay=0.0)
     with (
         Transport.to(server.service(), "vector", policy=policy) as transport,
         pytest.raises(MalformedResponseError),

@@ -110,7 +110,7 @@ def test_no_message_shows_a_token(
     monkeypatch: pytest.MonkeyPatch,
 ):
     """Whatever comes back, and however often it is asked for, what is raised and warned is without it."""
-    monkeypatch.setattr(RetryPolicy, "wait_before", lambda *_: 0.0)
+    monkeypatch.setattr(RetryPolicy, "delay_before", lambda *_: 0.0)
     service = tk.connect(
         queue_url=server.url, queue_token=QUEUE_TOKEN, vector_url=server.url, vector_token=VECTOR_TOKEN,
         current_signing_key=SIGNING_KEY,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.client.dense import cut_vectors
+from toolkit.client.pages import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata

@@ -1,7 +1,8 @@
-"""Connections that can be given a deadline for a whole answer, and ended from another thread.
+"""Connections with a deadline for a complete response, which another thread can end; and decompression.
 
-The HTTP library's own read timeout is for one read: a server that sends a byte now and then would never meet
-it. And a thread that waits for an answer waits, whatever happens elsewhere, unless its socket is shut down.
+The HTTP library's read timeout is for one read: a server that sends a byte now and then would never reach it.
+A thread that reads from a socket is only stopped by shutting the socket down. And the HTTP library accepts a
+gzip body without its trailer, so that truncated data would pass for complete.
 """
 
 from __future__ import annotations
@@ -11,23 +12,24 @@ import io
 import socket
 import threading
 import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal
+import zlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import pyarrow as pa
 
 if TYPE_CHECKING:
     from urllib3 import HTTPConnectionPool
 
+ACCEPTED: Final = "gzip, zstd"
+"""Offered in ``Accept-Encoding``."""
+
+_MOST: Final = 1 << 16  # bytes that a decoder yields at once, however well they were compressed
+_GZIP: Final = 16 + zlib.MAX_WBITS  # with header and trailer, as zlib counts it
+
 
 class Connections:
-    """Every connection that a pool opens: what they may take, and how to end them all.
-
-    Parameters
-    ----------
-    pool : urllib3.HTTPConnectionPool
-        From now on, its connections are of this kind.
-    monotonic : callable
-        Clock, in seconds.
-    """
+    """The connections of a pool: each thread's exchange has a deadline, and all can be ended at once."""
 
     def __init__(self, pool: HTTPConnectionPool, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -35,32 +37,32 @@ class Connections:
         self._lock = threading.Lock()
         self._sockets: weakref.WeakSet[socket.socket] = weakref.WeakSet()
         self._ended = False
-        pool.ConnectionCls = _kept_by(self, pool.ConnectionCls)
+        pool.ConnectionCls = _limited_connection(self, pool.ConnectionCls)
 
     def allow(self, seconds: float) -> None:
-        """From now on, this thread's exchange may take so many seconds, head and body."""
+        """Set the deadline of this thread's next exchange, head and body."""
         self._current.allowed, self._current.until = seconds, self._monotonic() + seconds
 
     @property
     def allowed(self) -> float:
-        """Seconds this thread's exchange may take."""
+        """Seconds of this thread's exchange."""
         return float(self._current.allowed)
 
     @property
     def left(self) -> float:
-        """Seconds that are left of them; raises `TimeoutError` when none are."""
+        """Seconds until the deadline; raises `TimeoutError` when it has passed."""
         seconds = float(self._current.until - self._monotonic())
         if seconds <= 0:
-            raise TimeoutError("the time for the whole answer is over")
+            raise TimeoutError("the deadline of the response has passed")
         return seconds
 
     @property
     def overdue(self) -> bool:
-        """Whether this thread's exchange has taken longer than it may."""
+        """Whether the deadline of this thread's exchange has passed."""
         return bool(self._monotonic() >= self._current.until)
 
     def keep(self, sock: socket.socket) -> None:
-        """Remember a socket that was opened."""
+        """Register an open socket."""
         with self._lock:
             self._sockets.add(sock)
             ended = self._ended
@@ -68,7 +70,7 @@ class Connections:
             _shut_down(sock)
 
     def end(self) -> None:
-        """Shut all sockets down: whoever waits on one gets an error at once."""
+        """Shut all sockets down: threads that read from them get an error at once."""
         with self._lock:
             self._ended = True
             sockets = list(self._sockets)
@@ -84,17 +86,17 @@ def _shut_down(sock: socket.socket) -> None:
         return  # closed, or never connected
 
 
-def _kept_by(connections: Connections, kind: Any) -> Any:
-    """The pool's kind of connection, with its sockets kept and its steps limited."""
+def _limited_connection(connections: Connections, kind: Any) -> Any:
+    """A subclass of the pool's connection that registers its socket and applies the deadline to each step."""
 
-    class Response(http.client.HTTPResponse):
-        fp = None  # type: ignore[assignment] # one that an interrupt left half made is closed, too
+    class LimitedResponse(http.client.HTTPResponse):
+        fp = None  # type: ignore[assignment] # an interrupt may leave it half made, and it is closed nevertheless
 
         def __init__(self, sock: socket.socket, *args: Any, **options: Any) -> None:
             super().__init__(_Source(sock, connections), *args, **options)  # type: ignore[arg-type]
 
     class Connection(kind):  # type: ignore[misc]
-        response_class = Response
+        response_class = LimitedResponse
 
         def connect(self) -> None:
             super().connect()
@@ -109,7 +111,7 @@ def _kept_by(connections: Connections, kind: Any) -> Any:
 
 
 class _Source:
-    """A socket as a response takes it: something that makes one file."""
+    """A socket as http.client reads it: an object with `makefile`."""
 
     def __init__(self, sock: socket.socket, connections: Connections) -> None:
         self._sock = sock
@@ -121,7 +123,7 @@ class _Source:
 
 
 class _Limited(io.RawIOBase):
-    """What a socket gives, until the time for the whole answer is over."""
+    """Reads from a socket until the deadline."""
 
     def __init__(self, raw: io.RawIOBase, sock: socket.socket, connections: Connections) -> None:
         super().__init__()
@@ -139,3 +141,92 @@ class _Limited(io.RawIOBase):
     def close(self) -> None:
         self._raw.close()
         super().close()
+
+
+class CorruptError(Exception):
+    """The compressed bytes are truncated or damaged."""
+
+
+class UnknownEncodingError(Exception):
+    """An encoding that was not offered."""
+
+
+def decoded(chunks: Iterable[bytes], encoding: str) -> Iterator[bytes]:
+    """The body that arrives in these chunks, decoded: in chunks of at most 64 KB where it was compressed."""
+    name = encoding.strip().lower()
+    if name in {"", "identity"}:
+        return iter(chunks)
+    if name not in _DECODERS:
+        raise UnknownEncodingError(encoding)
+    return _DECODERS[name](iter(chunks))
+
+
+def _gunzipped(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """One or more gzip members; zlib checks each against its trailer."""
+    member, inside = zlib.decompressobj(_GZIP), False
+    for arrived in chunks:
+        chunk = arrived
+        while True:
+            inside = inside or bool(chunk)
+            try:
+                data = member.decompress(chunk, _MOST)
+            except zlib.error as error:
+                raise CorruptError(str(error)) from None
+            if data:
+                yield data
+            if member.eof:
+                chunk = member.unused_data
+                member, inside = zlib.decompressobj(_GZIP), False
+                if not chunk:
+                    break
+            else:
+                chunk = member.unconsumed_tail
+                # a full chunk may be followed by more, although all input was consumed
+                if not chunk and len(data) < _MOST:
+                    break
+    if inside:
+        raise CorruptError("gzip without its trailer")
+
+
+def _unzstd(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """One or more zstd frames."""
+    stream = pa.CompressedInputStream(pa.PythonFile(_File(chunks), mode="r"), "zstd")
+    while True:
+        try:
+            data = stream.read(_MOST)
+        except pa.ArrowException as error:
+            raise CorruptError(str(error)) from None
+        except OSError as error:
+            # Arrow's own; the chunks raise no bare OSError
+            if type(error) is not OSError:
+                raise
+            raise CorruptError(str(error)) from None
+        if not data:
+            return
+        yield data
+
+
+class _File:
+    """The chunks as a file for Arrow."""
+
+    closed = False
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._rest = memoryview(b"")
+
+    def read(self, size: int) -> bytes:
+        if not self._rest:
+            self._rest = memoryview(next(self._chunks, b""))
+        found, self._rest = self._rest[:size], self._rest[size:]
+        return bytes(found)
+
+    def close(self) -> None:
+        """Nothing to close: the connection is the transport's."""
+
+
+_DECODERS: Final[dict[str, Callable[[Iterator[bytes]], Iterator[bytes]]]] = {
+    "gzip": _gunzipped,
+    "x-gzip": _gunzipped,
+    "zstd": _unzstd,
+}

@@ -9,8 +9,7 @@ from urllib.parse import quote
 
 from toolkit.arguments import choice, shown, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
-from toolkit.client.request import Answer, Request
-from toolkit.client.shapes import a_count, a_text, small
+from toolkit.client.responses import Request, Response, a_count, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, ResponseError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter
@@ -343,6 +342,6 @@ def _warn(message: str) -> None:
     warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
 
 
-def _deleted(request: Request, answer: Answer) -> tuple[int, int]:
+def _deleted(request: Request, response: Response) -> tuple[int, int]:
     """How many entries were deleted, and in how many tries."""
-    return a_count(request, "deleted", small(request, answer), required=True), answer.tries
+    return a_count(request, "deleted", small(request, response), required=True), response.tries

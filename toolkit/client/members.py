@@ -1,9 +1,8 @@
 """JSON that strict readers refuse: its members as the text they came as, and values that Python can hold.
 
-Python's own reader takes NaN, lone surrogates and bytes that are no UTF-8, but neither deep nesting nor
-integers of thousands of digits. Reading with it and writing again would also lose the spelling of numbers
-(1.10, 1e400). Here members are found by their places, however deep they are nested, and what no Python value
-can stand for stays JSON text.
+Python's own reader accepts NaN, lone surrogates and bytes that are not UTF-8, but neither deep nesting nor
+integers of thousands of digits, and reading and writing again would lose the spelling of numbers (1.10,
+1e400). Here members are found by position, at any depth, and a value that Python cannot hold stays JSON text.
 """
 
 from __future__ import annotations
@@ -31,10 +30,7 @@ _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 class Unread:
     """A JSON value that stays text: an integer of too many digits, or nested too deep.
 
-    Attributes
-    ----------
-    text : str
-        The JSON as it came; bytes that are no UTF-8 are lone surrogates in it.
+    Bytes that are not UTF-8 are lone surrogates in the text.
     """
 
     text: str
@@ -44,25 +40,11 @@ class Unread:
 
 
 def read(raw: bytes | str) -> Any:
-    """What a JSON text stands for.
+    """The value of a JSON text; raises `ValueError` when it is no JSON.
 
-    Parameters
-    ----------
-    raw : bytes or str
+    It is `Unread` when nested more than `MOST_DEPTH` levels deep, and so is each integer in it of more digits
+    than the interpreter converts (4,300, unless configured otherwise).
 
-    Returns
-    -------
-    object
-        `Unread` for what is nested more than `MOST_DEPTH` levels deep, and in place of each integer of more
-        digits than the interpreter converts (4,300, unless it was told otherwise).
-
-    Raises
-    ------
-    ValueError
-        When it is no JSON.
-
-    Examples
-    --------
     >>> read('{"a": [1, NaN]}'), read("[" * 1000 + "]" * 1000)
     ({'a': [1, nan]}, JSON of 2,000 characters)
     """
@@ -78,7 +60,7 @@ def read(raw: bytes | str) -> Any:
 
 
 def unread_integer(text: str) -> int | Unread:
-    """An integer from its digits, `Unread` where they are too many for the interpreter."""
+    """An integer from its digits, or `Unread` where the interpreter converts no more."""
     try:
         return int(text)
     except ValueError:
@@ -101,15 +83,8 @@ def is_deep(text: str) -> bool:
 
 
 def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
-    """Name and JSON text of each member of the object that starts at a place, and where it ends.
+    """Name and JSON text of each member of the object at an index, and the index of its end.
 
-    Raises
-    ------
-    ValueError
-        When there is no JSON object.
-
-    Examples
-    --------
     >>> pairs(' {"a": 1.10, "b": {"c": NaN}, "a": 2} ')
     ([('a', '1.10'), ('b', '{"c": NaN}'), ('a', '2')], 37)
     """
@@ -127,37 +102,16 @@ def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
 
 
 def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
-    """The JSON text of each member of the object that starts at a place, and where it ends.
+    """The JSON text of each member of the object at an index, and the index of its end.
 
-    Of a name that comes twice it is the last one, as every reader of JSON has it.
-
-    Raises
-    ------
-    ValueError
-        When there is no JSON object.
-
-    Examples
-    --------
-    >>> members(' {"a": 1.10, "b": {"c": NaN}} ')
-    ({'a': '1.10', 'b': '{"c": NaN}'}, 29)
+    The last of members with the same name counts, as in every reader of JSON.
     """
     found, end = pairs(text, at)
     return dict(found), end
 
 
 def elements(text: str) -> list[str]:
-    """The JSON text of each element of an array.
-
-    Raises
-    ------
-    ValueError
-        When the text is no JSON array.
-
-    Examples
-    --------
-    >>> elements('[1.10, {"a": NaN}]')
-    ['1.10', '{"a": NaN}']
-    """
+    """The JSON text of each element of an array; raises `ValueError` when the text is no array."""
     at = _opened(text, skipped(text, 0), "[")
     found = []
     while text[at : at + 1] != "]":
@@ -171,14 +125,9 @@ def elements(text: str) -> list[str]:
 
 
 def end_of(text: str, at: int) -> int:
-    """Where the value ends that starts at a place.
+    """The index where the value ends that starts at an index; raises `ValueError` when it has no end.
 
-    Of what is nested too deep for Python's reader only the brackets are looked at.
-
-    Raises
-    ------
-    ValueError
-        When no whole value starts there.
+    Only the brackets are read of a value that is nested too deep for Python's reader.
     """
     try:
         return _READER.raw_decode(text, at)[1]
@@ -199,16 +148,32 @@ def end_of(text: str, at: int) -> int:
 
 
 def _opened(text: str, at: int, bracket: str) -> int:
-    """Where the first part starts of the value that starts here, which is of this kind and whole."""
+    """The index of the first part of the object or array at an index, which is complete."""
     if text[at : at + 1] != bracket:
         raise ValueError(f"no {bracket} at {at}")
-    with suppress(RecursionError):  # then its parts show whether it is whole
+    with suppress(RecursionError):  # then its parts show whether it is complete
         _READER.raw_decode(text, at)
     return skipped(text, at + 1)
 
 
 def skipped(text: str, at: int) -> int:
-    """Where the next value starts, behind spaces, commas and colons."""
+    """The index of the next value, behind spaces, commas and colons."""
     while at < len(text) and text[at] in _BETWEEN:
         at += 1
     return at
+
+
+def is_truncated(body: bytes) -> bool:
+    """Whether a body that ended with the connection lacks its end: known of JSON, not of other text."""
+    if not body.lstrip().startswith((b"{", b"[")):
+        return not body
+    try:
+        msgspec.json.decode(body, type=msgspec.Raw)
+    except (msgspec.DecodeError, RecursionError):
+        # an application's odd text, which the strict reader refuses, or truncated
+        text = body.decode("utf-8", "surrogateescape").strip()
+        try:
+            return end_of(text, 0) < len(text)
+        except ValueError:
+            return True
+    return False

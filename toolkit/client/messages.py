@@ -26,8 +26,7 @@ from toolkit.client.publish_headers import (
     refused,
     web_address,
 )
-from toolkit.client.request import Answer, Request
-from toolkit.client.shapes import a_text, small
+from toolkit.client.responses import Request, Response, a_text, small
 from toolkit.client.transport import Transport
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
@@ -141,7 +140,7 @@ def publish(
 ) -> Published:
     """Publish a message: the service delivers it to `url`, and tries again when that fails.
 
-    A deduplication id is always sent (a random one unless given), so that a publish whose answer was lost
+    A deduplication id is always sent (a random one unless given), so that a publish whose response was lost
     can be sent again without a second message.
 
     Parameters
@@ -185,7 +184,7 @@ def publish(
     redact : str or iterable of str
         What the service's own logs hide: ``"body"``, ``"headers"`` or ``"header[Name]"``.
     callback : str or CallbackSettings, optional
-        Called with the destination's answer, perhaps on each try.
+        Called with the destination's response, perhaps on each try.
     failure_callback : str or CallbackSettings, optional
         Called when delivery has failed and all retries are exhausted.
 
@@ -259,8 +258,8 @@ def publish(
         return transport.fetch(request, _published)
 
 
-def _published(request: Request, answer: Answer) -> Published:
-    found = small(request, answer)
+def _published(request: Request, response: Response) -> Published:
+    found = small(request, response)
     return Published(
         message_id=a_text(request, "messageId", found, required=True),
         deduplicated=found.get("deduplicated") is True,
@@ -296,7 +295,7 @@ def start_run(
     InputError
         When the address or a header cannot be sent.
     ServiceError
-        When the application does not answer as a workflow endpoint does.
+        When the application does not response as a workflow endpoint does.
 
     Examples
     --------
@@ -326,11 +325,11 @@ def start_run(
         repeatable=False,
     )
     with Transport(base, redactor=redactor or Redactor()) as transport:
-        answer = transport.send(request)
+        response = transport.send(request)
     return a_text(
         request,
         "workflowRunId",
-        small(request, answer),
+        small(request, response),
         required=True,
         next_step="Is this the address of a workflow endpoint?",
     )

@@ -1,23 +1,32 @@
 """A page's envelope: the raw bytes of its rows, undecoded, and the cursor of the next page.
 
-The envelope is found at the ends of a page, which is then handed on whole, or by taking the page apart. Rows
-are handed on as the bytes that came, whatever an application put into them: the tables decide what to do
-with it.
+The envelope is found at the ends of a page, which is then passed on whole, or by taking the page apart. Rows
+are passed on as the bytes that came: the tables decode them. Nearly all bytes of a range are the numbers of
+dense vectors, so those are cut out first, by searching for the end of each array.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Final
 
 import msgspec
 
-from toolkit.client.dense import CUT, cut_vectors
 from toolkit.client.members import elements, members, read
-from toolkit.client.request import Answer, Request, not_as_specified
-from toolkit.client.shapes import MOST_CURSOR, SHORTEST, envelope, kind_of, names, not_json
+from toolkit.client.responses import (
+    MOST_CURSOR,
+    SHORTEST,
+    Request,
+    Response,
+    envelope,
+    kind_of,
+    names,
+    not_as_specified,
+    not_json,
+)
 from toolkit.errors import MalformedResponseError
 
 
@@ -28,15 +37,14 @@ class Page:
     Attributes
     ----------
     rows : bytes
-        A JSON array, undecoded; of a DLQ listing mostly the whole answer, with the array under ``messages``.
+        A JSON array, undecoded; of a DLQ listing mostly the complete response, with the array under
+        ``messages``.
     cursor : str or None
         Of the next page; None at the end (absent, null and empty all are the end).
     size : int
-        Bytes of the answer's body.
-    tries : int
-        How often the request was sent.
+        Bytes of the response's body.
     cut : tuple of memoryview
-        Of a range: the JSON of the dense vectors that were cut out of `rows`.
+        The JSON of the dense vectors that were cut out of the `rows` of a range.
     """
 
     rows: bytes = field(repr=False)
@@ -65,96 +73,99 @@ _END: Final = re.compile(rb'\]\s*,\s*"cursor"\s*:\s*(?:null|"([ !#-\[\]-~]*)")\s
 _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
+CUT: Final = '"\u2702 dense vector"'.encode()
+"""The JSON in place of a dense vector's numbers."""
+_NAME: Final = re.compile(rb'"vector"\s*:\s*\[')
+_HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
+_LONGEST_HEAD: Final = 1 << 16
 _RANGE_ALONE: Final = len('{"result":{"nextCursor":"","vectors":}}')
 
-# made here, because the first look at a struct is not safe when several threads take it at once
+# made here, as the first use of a struct by several threads at once is not safe
 _RANGE: Final = msgspec.json.Decoder(_RangeResult)
 _ARRAY: Final = msgspec.json.Decoder(list[msgspec.Raw])
 
 
-def failures_page(request: Request, answer: Answer) -> Page:
+def failures_page(request: Request, response: Response) -> Page:
     """The page of a DLQ listing.
 
-    A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is handed on
-    whole, unread: whatever lies in between, if it is one array then this is its cursor, and the decoder sees
-    whether it is (`listed`). A truncated response has no such end, except where it was cut right behind an
-    array and a ``cursor`` inside an entry. Every other response is checked as a whole.
+    A response that begins with ``messages`` and ends with the end of an array and ``cursor`` is passed on
+    unread: if what lies between is one array, then this is its cursor, and the decoder sees whether it is
+    (`listed`). Every other response is checked as a whole.
     """
-    end = _END.search(answer.body, max(0, len(answer.body) - _LONGEST_END))
-    if end is not None and _BEGINNING.match(answer.body):
+    end = _END.search(response.body, max(0, len(response.body) - _LONGEST_END))
+    if end is not None and _BEGINNING.match(response.body):
         cursor = None if end[1] is None else end[1].decode()
-        return Page(rows=answer.body, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
-    return _checked(request, answer, envelope(request, answer.body), "messages", "cursor")
+        return Page(rows=response.body, cursor=cursor or None, size=len(response.body), tries=response.tries)
+    return _checked(request, response, envelope(request, response.body), "messages", "cursor")
 
 
 def listed(rows: bytes) -> bytes | memoryview:
-    """The array of a DLQ page that was handed on whole; of other rows, the rows.
+    """The array of a DLQ page that was passed on unread; of other rows, the rows.
 
-    Whatever is read of such a page is read from this: an array that is not the only one of its name would be
-    more than one value, which no reader takes.
+    Several arrays of the name would be more than one value, which no reader accepts.
     """
     begin = _BEGINNING.match(rows)
     end = _END.search(rows, max(0, len(rows) - _LONGEST_END)) if begin else None
     return memoryview(rows)[begin.end() - 1 : end.start() + 1] if begin and end else rows
 
 
-def runs_page(request: Request, answer: Answer) -> Page:
+def runs_page(request: Request, response: Response) -> Page:
     """The page of a run log."""
-    return _checked(request, answer, envelope(request, answer.body), "runs", "cursor")
+    return _checked(request, response, envelope(request, response.body), "runs", "cursor")
 
 
-def range_page(request: Request, answer: Answer) -> Page:
+def range_page(request: Request, response: Response) -> Page:
     """The page of a range over vectors, its dense vectors cut out of the rows."""
-    body, cut = cut_vectors(answer.body)
+    body, cut = cut_vectors(response.body)
     if cut:
         try:
-            page = _range(request, answer, body)
+            page = _range(request, response, body)
         except MalformedResponseError:
-            pass  # cut in the wrong place, or really malformed: the whole tells
+            pass  # cut in the wrong place, or malformed: the complete body shows which
         else:
             if page.rows.count(CUT) == len(cut):
                 return replace(page, cut=cut)
-    return _range(request, answer, answer.body)
+    return _range(request, response, response.body)
 
 
-def _range(request: Request, answer: Answer, body: bytes) -> Page:
+def _range(request: Request, response: Response, body: bytes) -> Page:
     try:
         found = _RANGE.decode(body).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     else:
         cursor, rows = found.nextCursor, bytes(found.vectors)
-        # as in `envelope`: what else there is, is too short to hold a name a second time
+        # as in `envelope`: the rest is too short to hold a name a second time
         if cursor is not None and len(body) - len(rows) - len(cursor.encode()) < _RANGE_ALONE + SHORTEST:
-            return _page(request, answer, {"vectors": rows}, "vectors", cursor)
+            return _page(request, response, {"vectors": rows}, "vectors", cursor)
     whole = envelope(request, body)
     if "result" not in whole:
         not_as_specified(request, got=f"an object of {names(whole)}", expected="an object under 'result'")
-    return _checked(request, answer, envelope(request, whole["result"]), "vectors", "nextCursor")
+    return _checked(request, response, envelope(request, whole["result"]), "vectors", "nextCursor")
 
 
-def entry_bytes(request: Request, answer: Answer) -> bytes:
+def entry_bytes(request: Request, response: Response) -> bytes:
     """A single JSON object, undecoded: an entry by its id."""
     try:
-        fields, _ = members(answer.body.decode("utf-8", "surrogateescape"))
+        fields, _ = members(response.body.decode("utf-8", "surrogateescape"))
     except ValueError:
-        not_json(request, answer.body, expected="an entry")
+        not_json(request, response.body, expected="an entry")
     if not fields:
         not_as_specified(request, got="an object of no fields", expected="an entry")
-    return answer.body
+    return response.body
 
 
-def result_bytes(request: Request, answer: Answer) -> bytes:
+def result_bytes(request: Request, response: Response) -> bytes:
     """The JSON under ``result``, undecoded."""
-    whole = envelope(request, answer.body)
+    whole = envelope(request, response.body)
     if "result" not in whole:
         not_as_specified(request, got=f"an object of {names(whole)}", expected="an object with 'result'")
     return whole["result"]
 
 
-def result_arrays(request: Request, answer: Answer, count: int | None = None) -> list[bytes]:
+def result_arrays(request: Request, response: Response, count: int | None = None) -> list[bytes]:
     """The JSON arrays under ``result``, undecoded: `count` of them in an array, or a single one."""
-    raw = result_bytes(request, answer)
+    raw = result_bytes(request, response)
     try:
         found = [raw] if count is None else list(map(bytes, _ARRAY.decode(raw)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -171,7 +182,9 @@ def result_arrays(request: Request, answer: Answer, count: int | None = None) ->
     return found
 
 
-def _checked(request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str) -> Page:
+def _checked(
+    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str
+) -> Page:
     try:
         after = read(whole.get(cursor, b"null"))
     except ValueError:
@@ -180,11 +193,11 @@ def _checked(request: Request, answer: Answer, whole: Mapping[str, bytes], rows:
         not_as_specified(request, got=f"{cursor!r} of {kind_of(after)}", expected="text or nothing")
     if after and not _is_utf8(after):
         not_as_specified(request, got=f"{cursor!r} of bytes that are not UTF-8", expected="text")
-    return _page(request, answer, whole, rows, after)
+    return _page(request, response, whole, rows, after)
 
 
 def _page(
-    request: Request, answer: Answer, whole: Mapping[str, bytes], rows: str, cursor: str | None
+    request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str | None
 ) -> Page:
     found = whole.get(rows)
     if found is None or not found.startswith(b"["):
@@ -193,7 +206,7 @@ def _page(
     if cursor and len(cursor) > MOST_CURSOR:
         expected = f"at most {MOST_CURSOR:,}"
         not_as_specified(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
-    return Page(rows=found, cursor=cursor or None, size=len(answer.body), tries=answer.tries)
+    return Page(rows=found, cursor=cursor or None, size=len(response.body), tries=response.tries)
 
 
 def _is_utf8(text: str) -> bool:
@@ -202,3 +215,64 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
+    """The JSON with each dense vector replaced by `CUT`, and views of the vectors' JSON in order.
+
+    All arrays under the name "vector" are cut out, each up to its first closing bracket. That is right where
+    what was cut out is an array of numbers and the rest is JSON: users of the parts check both, and join them
+    with `uncut` where they are not. Nothing is cut out of a body that contains `CUT` already.
+
+    >>> rest, vectors = cut_vectors(b'[{"id": "a", "vector": [1, 2]}, {"id": "b"}]')
+    >>> [vector.tobytes() for vector in vectors]
+    [b'[1, 2]']
+    >>> uncut(rest, vectors)
+    b'[{"id": "a", "vector": [1, 2]}, {"id": "b"}]'
+    """
+    found = _NAME.search(body)
+    if found is None:
+        return body, ()
+    # a service spells all its rows alike; another spelling is not cut out, and costs only time
+    name = found.group()
+    size, find = len(name) - 1, body.find
+    rest, vectors, done = [], [], 0
+    view = memoryview(body)
+    start = found.start()
+    while start >= 0:
+        begin = start + size
+        end = find(b"]", begin) + 1
+        if not end:
+            break
+        rest.append(body[done:begin])
+        vectors.append(view[begin:end])
+        done = end
+        start = find(name, end)
+    rest.append(body[done:])
+    whole = CUT.join(rest)
+    return (whole, tuple(vectors)) if whole.count(CUT) == len(vectors) else (body, ())
+
+
+def uncut(rest: bytes, vectors: tuple[memoryview, ...]) -> bytes:
+    """The original JSON, from the parts that `cut_vectors` made of it."""
+    if not vectors:
+        return rest
+    parts = rest.split(CUT)
+    pairs: Iterator[tuple[bytes, bytes | memoryview]] = zip(parts, (*vectors, b""), strict=True)
+    return b"".join(chain.from_iterable(pairs))
+
+
+def head_cursor(body: bytes | bytearray) -> str | None:
+    """The next cursor at the head of a range's response, of which only the beginning may have arrived.
+
+    None when it has not arrived, is the end, or is too long for a cursor.
+
+    >>> head_cursor(b'{"result": {"nextCursor": "7", "vectors": [{"id"')
+    '7'
+    """
+    found = _HEAD.match(bytes(body[:_LONGEST_HEAD]))
+    try:
+        cursor = None if found is None else msgspec.json.decode(found.group(1), type=str)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return cursor if cursor and len(cursor) <= MOST_CURSOR else None

@@ -1,4 +1,4 @@
-"""When to ask again, and how long to wait: pure functions of an answer's headers, and one policy."""
+"""What a response's status and headers mean: a typed error, whether to retry, and after which delay."""
 
 from __future__ import annotations
 
@@ -9,11 +9,36 @@ from datetime import UTC, datetime
 from random import Random
 from typing import Final
 
-from toolkit.errors import ResponseError, ServiceError
-from toolkit.times import http_date_ms, wait_ms
+import msgspec
 
-_MAX_BURST_WAIT: Final = 60.0
-_MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any wait is the longest
+from toolkit.errors import (
+    AuthenticationError,
+    BadRequestError,
+    DailyLimitError,
+    NotFoundError,
+    RateLimitError,
+    RedirectError,
+    ResponseError,
+    ServerError,
+    ServiceError,
+    UnprocessableError,
+)
+from toolkit.redaction import Redactor
+from toolkit.settings.service import REGIONS, Endpoint
+from toolkit.times import delay_ms, http_date_ms
+
+MOST_SHOWN: Final = 500
+"""Characters of foreign text that an error shows at most."""
+
+_MAX_BURST_DELAY: Final = 60.0
+_MOST_DOUBLINGS: Final = 60  # beyond, a float would overflow long after any delay is the longest
+_KINDS: Final[dict[int, tuple[type[ResponseError], str | None]]] = {
+    400: (BadRequestError, None),
+    401: (AuthenticationError, "Check the token: connect() with a valid one, then call again."),
+    403: (AuthenticationError, "This token may not do that."),
+    404: (NotFoundError, None),
+    422: (UnprocessableError, None),
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,60 +50,115 @@ class RetryPolicy:
     tries : int
         How often a request is sent at most.
     total : float
-        Seconds all tries and waits of one request may take together.
+        Seconds that all tries and delays of one request may take together.
     deadline : float
-        Seconds one whole answer may take, head and body.
-    first_wait, longest_wait : float
-        Seconds of the first and of the longest wait of our own; each is drawn between half and whole.
+        Seconds for one complete response, head and body.
+    first_delay, longest_delay : float
+        Seconds of our own backoff before jitter, which shortens each delay by up to half.
     most_bytes : int
-        Bytes an answer may have after decompression.
+        Bytes of a response after decompression.
     """
 
     tries: int = 6
     total: float = 180.0
     deadline: float = 60.0
-    first_wait: float = 0.25
-    longest_wait: float = 20.0
+    first_delay: float = 0.25
+    longest_delay: float = 20.0
     most_bytes: int = 512 * 1024 * 1024
 
-    def wait_before(self, try_number: int, error: ServiceError, random: Random) -> float:
-        """Seconds to wait before try `try_number` (the second try is 2), after `error`.
-
-        What the service asked for is waited exactly; otherwise the wait doubles, with jitter.
-        """
+    def delay_before(self, try_number: int, error: ServiceError, random: Random) -> float:
+        """Seconds before try `try_number` (the second try is 2): the service's delay, or our own backoff."""
         if isinstance(error, ResponseError) and error.wait is not None:
             return error.wait
-        whole = min(self.longest_wait, self.first_wait * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
-        return whole * random.uniform(0.5, 1.0)
+        backoff = min(self.longest_delay, self.first_delay * 2.0 ** min(try_number - 2, _MOST_DOUBLINGS))
+        return backoff * random.uniform(0.5, 1.0)
+
+
+def status_error(
+    status: int,
+    headers: Mapping[str, str],
+    body: bytes,
+    *,
+    doing: str,
+    request: str,
+    redactor: Redactor,
+    endpoint: Endpoint | None = None,
+) -> ServiceError:
+    """The error for a response with this status, with the service's own message, masked.
+
+    `doing` and `request` describe the request in the error; `endpoint` is the one whose token was sent.
+    """
+    if 300 <= status < 400:  # noqa: PLR2004 - the redirects
+        return RedirectError(
+            doing,
+            request=request,
+            got=f"{status} to {redactor.url(headers.get('Location', 'nowhere'))[:MOST_SHOWN]}",
+            expected="a response from this address",
+            next_step="If the service has moved, connect to its new address.",
+        )
+    message = redactor.text(_message(body))[:MOST_SHOWN]
+    if status == 429:  # noqa: PLR2004 - the status for too many requests
+        return _limit_error(doing, message, request, headers)
+    kind, next_step = _KINDS.get(status, (ServerError if status >= 500 else ResponseError, None))  # noqa: PLR2004
+    if status == 401 and endpoint is not None and endpoint.region:  # noqa: PLR2004 - no valid token
+        (other,) = (region for region in REGIONS if region != endpoint.region)
+        next_step = (
+            f"This is the address of {endpoint.region}, and each region has its own token: check the token, "
+            f"or, if it is one of {other}, connect(region={other!r})."
+        )
+    delay = retry_after(headers) if status == 503 else None  # noqa: PLR2004 - temporarily unavailable
+    return kind(doing, status=status, message=message, request=request, next_step=next_step, wait=delay)
+
+
+def _limit_error(doing: str, message: str, request: str, headers: Mapping[str, str]) -> RateLimitError:
+    delay, renewed = retry_after(headers), daily_reset(headers)
+    if delay is None and renewed is not None:
+        return DailyLimitError(
+            doing,
+            status=429,
+            message=message,
+            request=request,
+            next_step=f"The daily limit is used up; it is renewed at {renewed.isoformat()}. Call again then.",
+        )
+    return RateLimitError(
+        doing, status=429, message=message, request=request, wait=delay, limit=burst_limit(headers)
+    )
+
+
+def _message(body: bytes) -> str:
+    """The service's own message: the `error` field, or the start of the body."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        value = None
+    if isinstance(value, dict) and isinstance(value.get("error"), str):
+        return str(value["error"])
+    return " ".join(body[: 4 * MOST_SHOWN].decode("utf-8", "replace").split())[:MOST_SHOWN]
 
 
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """Seconds a 429 or 503 asks to wait, at most 36,500 days; None when it says nothing that can be followed.
+    """Seconds of delay that a 429 or 503 asks for, at most 36,500 days; None without a usable header.
 
     ``Retry-After`` as seconds, as a duration such as ``6m5s``, or as an HTTP date, and
-    ``Burst-RateLimit-Reset`` in Unix seconds. Dates are compared with the answer's own ``Date``, so that a
+    ``Burst-RateLimit-Reset`` in Unix seconds. Dates are compared with the response's own ``Date``, so that a
     wrong local clock changes nothing.
 
     >>> retry_after({"Retry-After": "6m5s"})
     365.0
     """
-    wait = wait_ms(headers.get("Retry-After", ""), _server_ms(headers))
-    if wait is not None:
-        return wait / 1000
+    delay = delay_ms(headers.get("Retry-After", ""), _server_ms(headers))
+    if delay is not None:
+        return delay / 1000
     reset = headers.get("Burst-RateLimit-Reset", "").strip()
     if re.fullmatch(r"\d{1,12}(\.\d{1,9})?", reset, re.ASCII):
-        return min(_MAX_BURST_WAIT, max(0.0, float(reset) - _server_ms(headers) / 1000))
+        return min(_MAX_BURST_DELAY, max(0.0, float(reset) - _server_ms(headers) / 1000))
     return None
 
 
 def burst_limit(headers: Mapping[str, str]) -> int | None:
-    """Requests a second that a 429 names as the limit; None when it names none.
-
-    >>> burst_limit({"Burst-RateLimit-Limit": "100"})
-    100
-    """
-    told = headers.get("Burst-RateLimit-Limit", "").strip()
-    return int(told) if re.fullmatch(r"[1-9]\d{0,6}", told) else None
+    """Requests a second that a 429 names as the limit; None when it names none."""
+    limit = headers.get("Burst-RateLimit-Limit", "").strip()
+    return int(limit) if re.fullmatch(r"[1-9]\d{0,6}", limit) else None
 
 
 def daily_reset(headers: Mapping[str, str]) -> datetime | None:
@@ -96,6 +176,6 @@ def daily_reset(headers: Mapping[str, str]) -> datetime | None:
 
 
 def _server_ms(headers: Mapping[str, str]) -> int:
-    """The response's Date in Unix milliseconds, or the local time when it has none that can be read."""
-    told = http_date_ms(headers.get("Date", ""))
-    return round(datetime.now(UTC).timestamp() * 1000) if told is None else told
+    """The response's Date in Unix milliseconds, or the local time without a readable one."""
+    date = http_date_ms(headers.get("Date", ""))
+    return round(datetime.now(UTC).timestamp() * 1000) if date is None else date

@@ -1,10 +1,10 @@
-"""The one door to the network: sends a request, returns what its response says or raises a typed error.
+"""Sends requests: returns what a response says, or raises a typed error.
 
-One retry policy over the whole exchange: head, body, and reading the body. Redirects are refused, cookies and
-``~/.netrc`` are ignored, proxies and CA bundles from the environment work: requests finds them once, and its
-pool of connections sends. The token is put on the wire here and shows up nowhere else: errors are raised
-without the frames in which it was a local value, and not from the library's own errors, whose requests carry
-it.
+`Transport.fetch` retries, `_paced` waits for its turn, `_exchange` is one try: it sends (`_open`), reads the
+body (`_read`) and checks it. The retry policy covers the complete exchange, including reading the body.
+Redirects are refused, cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and
+CA bundles of the environment, and the pool sends. The token is put on the wire here and nowhere else: errors
+are raised without the frames in which it was a local value, and not from the library's own errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
-import msgspec
 import requests
 import urllib3
 from requests.adapters import HTTPAdapter
@@ -33,12 +32,16 @@ from urllib3.exceptions import (
     SSLError,
 )
 
-from toolkit.client.compression import ACCEPTED, CorruptError, UnknownEncodingError, decoded
-from toolkit.client.connections import Connections
-from toolkit.client.members import end_of
-from toolkit.client.request import Answer, Request
-from toolkit.client.retry import RetryPolicy
-from toolkit.client.statuses import MOST_SHOWN, status_error
+from toolkit.client.connections import (
+    ACCEPTED,
+    Connections,
+    CorruptError,
+    UnknownEncodingError,
+    decoded,
+)
+from toolkit.client.members import is_truncated
+from toolkit.client.responses import Request, Response
+from toolkit.client.retry import MOST_SHOWN, RetryPolicy, status_error
 from toolkit.errors import (
     DeadlineError,
     MalformedResponseError,
@@ -51,12 +54,12 @@ from toolkit.redaction import Redactor
 from toolkit.settings.service import Endpoint, Service, endpoint_of, is_loopback
 from toolkit.version import __version__
 
-__all__ = ["CONNECTIONS", "Answer", "Pace", "Request", "Transport", "Watch"]
+__all__ = ["CONNECTIONS", "Pace", "Request", "Response", "Transport", "Watch"]
 
 CONNECTIONS: Final = 32
 """Connections a transport keeps open at most, unless told otherwise."""
 
-_PIECE: Final = 1 << 16
+_CHUNK: Final = 1 << 16
 _CONNECT_TIMEOUT: Final = 10.0
 _NO_CONTENT: Final = 204
 _QUERY: Final = re.compile(r"\?[^\s\"']+")
@@ -72,52 +75,43 @@ Watch = Callable[[bytearray], object]
 """Called with the body so far; True when it has seen enough."""
 
 T = TypeVar("T")
+E = TypeVar("E", bound=ServiceError)
 
 _Failure: TypeAlias = tuple[ServiceError, bool]
 """Why a try failed, and whether the request may have arrived."""
 
 
 class Pace(Protocol):
-    """Decides when a try may begin: how many are under way, and how many start a second.
+    """Decides when a try may begin: limits concurrent tries and tries a second.
 
     Called from every thread that sends. Each `start` is followed by one `end`, also when the try is
     interrupted.
     """
 
     def start(self) -> None:
-        """Block until this try may begin. What it raises goes to the caller of `send`."""
+        """Block until this try may begin. Its exceptions propagate to the caller of `send`."""
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
-        """A try has ended after `seconds`, with an answer (no error) or without.
-
-        A `RateLimitError` carries in `.wait` what the service asked to wait.
-        """
+        """A try has ended after `seconds`; a `RateLimitError` carries the service's delay in `.wait`."""
 
 
 class Transport:
-    """Sends requests to one base address, from as many threads as want to.
+    """Sends requests to one base address, from any number of threads.
 
     Parameters
     ----------
-    base_url : str
     redactor : Redactor
-        Masks what goes into errors.
+        Masks the texts of errors.
     endpoint : Endpoint, optional
-        Whose token is sent. Without it nothing of ours is (an application's own endpoint).
-    policy : RetryPolicy
+        Whose token is sent. Default: none is (an application's own endpoint).
     pace : Pace, optional
-        Asked before each try, and told how it ended. Waiting for it is not counted in the policy's total.
+        Waiting for it does not count towards the policy's total.
     connections : int
-        Connections kept open for the next request at most. More requests at once open more.
+        Idle connections kept open at most. More concurrent requests open more.
     sleep, monotonic : callable
-        Clock and sleep, in seconds. The default sleep ends early when the transport is closed.
+        In seconds. The default sleep ends early when the transport is closed.
     seed : int, optional
         Seed of the jitter.
-
-    Raises
-    ------
-    SettingsError
-        When no connection can be prepared to this address, or through the environment's proxy.
     """
 
     def __init__(
@@ -177,7 +171,7 @@ class Transport:
         )
 
     def close(self) -> None:
-        """End it: what other threads wait for fails at once, and nothing is sent any more."""
+        """Close all connections: requests in other threads fail at once, and no more are sent."""
         self._closed.set()
         self._connections.end()
         self._pool.close()
@@ -195,27 +189,20 @@ class Transport:
     def __repr__(self) -> str:
         return f"Transport({self._redactor.url(self.base_url)!r})"
 
-    def send(self, request: Request, *, watch: Watch | None = None) -> Answer:
-        """Send a request and return the whole response, unread. Otherwise as `fetch`."""
+    def send(self, request: Request, *, watch: Watch | None = None) -> Response:
+        """Send a request and return the complete response; otherwise as `fetch`."""
         return self.fetch(request, _unread, watch=watch)
 
     def fetch(
-        self, request: Request, read: Callable[[Request, Answer], T], *, watch: Watch | None = None
+        self, request: Request, read: Callable[[Request, Response], T], *, watch: Watch | None = None
     ) -> T:
         """Send a request and return what `read` makes of the response.
 
-        A response that cannot be read is retried like a 503.
+        A response for which `read` raises `MalformedResponseError` is retried like a 503.
 
-        Parameters
-        ----------
-        request : Request
-        read : callable
-            Given the request and a whole response with a success status. Raises `MalformedResponseError` when
-            the response is not what the specification says.
-        watch : callable, optional
-            Called with the body so far, decompressed, whenever more of it has arrived. A retry starts again.
-            What it is given must neither be kept nor changed. Once it returns True, it is not called any more
-            for this try, and the rest is read faster.
+        `watch` is called with the decompressed body so far whenever more of it has arrived, and must neither
+        keep nor change it; a retry starts again. Once it returns True, it is not called any more for this
+        try, and the rest is read faster.
 
         Raises
         ------
@@ -224,13 +211,13 @@ class Transport:
         MalformedResponseError
             No response could be read, also after retries.
         TransportError, DeadlineError
-            No whole response came, also after retries; or the transport was closed meanwhile.
+            No complete response arrived, also after retries; or the transport was closed meanwhile.
         RedirectError, ProtocolError
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
-            outcome, took = self._paced(request, number, watch, self.policy.total - spent)
-            if isinstance(outcome, Answer):
+            outcome, seconds = self._paced(request, number, watch, self.policy.total - spent)
+            if isinstance(outcome, Response):
                 try:
                     return read(request, outcome)
                 except MalformedResponseError as unreadable:
@@ -239,27 +226,27 @@ class Transport:
             last = number == self.policy.tries or self._closed.is_set()
             if last or not error.retriable or (arrived and not request.repeatable):
                 break
-            wait = self.policy.wait_before(number + 1, error, self._random)
-            spent += took + wait
+            delay = self.policy.delay_before(number + 1, error, self._random)
+            spent += seconds + delay
             if spent > self.policy.total:
                 error.add_note(
-                    f"Waiting {wait:,.1f} s more would exceed the {self.policy.total:,.0f} s for a request."
+                    f"Waiting {delay:,.1f} s more would exceed the {self.policy.total:,.0f} s for a request."
                 )
                 break
-            self._sleep(wait)
+            self._sleep(delay)
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)
 
     def _paced(
         self, request: Request, number: int, watch: Watch | None, left: float
-    ) -> tuple[Answer | _Failure, float]:
-        """One try, when the pace allows it, and the seconds that it took."""
+    ) -> tuple[Response | _Failure, float]:
+        """One try, once the pace allows it, and its seconds."""
         if self._pace is not None:
             self._pace.start()
         start, failure = self._monotonic(), None
         try:
             outcome = self._exchange(request, number, watch, left)
-            failure = None if isinstance(outcome, Answer) else outcome[0]
+            failure = None if isinstance(outcome, Response) else outcome[0]
             return outcome, self._monotonic() - start
         except KeyboardInterrupt as stopped:
             raise stopped.with_traceback(None)  # noqa: B904 - the same one, without the frames of the token
@@ -267,13 +254,16 @@ class Transport:
             if self._pace is not None:
                 self._pace.end(failure, self._monotonic() - start)
 
-    def _exchange(self, request: Request, number: int, watch: Watch | None, left: float) -> Answer | _Failure:
-        """One try: an answer, or the error and whether the request may have arrived."""
+    def _exchange(
+        self, request: Request, number: int, watch: Watch | None, left: float
+    ) -> Response | _Failure:
+        """One try: a response, or the error and whether the request may have arrived."""
         if not all(_HEADER.fullmatch(text) for header in request.headers for text in header):
-            return self._refused_here(request), False
+            got, expected = "a header that cannot be sent", "no line ends or control characters in it"
+            return self._error(ProtocolError, request, got, expected), False
         self._connections.allow(min(self.policy.deadline, left))
         try:
-            response = self._open(request)
+            received = self._open(request)
         except (NewConnectionError, ConnectTimeoutError, ProxyError) as error:
             return self._unreached(request, error), False
         except SSLError as error:
@@ -281,34 +271,33 @@ class Transport:
         except (HTTPError, HTTPException, OSError) as error:
             return self._unreached(request, error), True
         try:
-            framed = response.chunked or response.length_remaining is not None
-            body = self._read(request, response, watch)
+            framed = received.chunked or received.length_remaining is not None
+            body = self._read(request, received, watch)
         except ServiceError as error:
             return error, True
         finally:
-            # a connection whose answer was not read to its end cannot be used again
-            response.close()
-            response.release_conn()
-        status, headers = response.status, response.headers
-        if not framed and status != _NO_CONTENT and (self._closed.is_set() or _cut(body)):
-            # the HTTP library takes the end of the connection for the end of the answer
-            return self._incomplete(request, f"status {status} and an answer without its end"), True
+            # a connection whose response was not read to its end cannot be used again
+            received.close()
+            received.release_conn()
+        status, headers = received.status, received.headers
+        if not framed and status != _NO_CONTENT and (self._closed.is_set() or is_truncated(body)):
+            # the HTTP library takes the end of the connection for the end of the response
+            return self._incomplete(request, f"status {status} and a truncated response"), True
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
-            return Answer(status=status, headers=headers, body=body, tries=number)
-        named, endpoint = self._named(request), self._endpoint
-        told = status_error(
+            return Response(status=status, headers=headers, body=body, tries=number)
+        failure = status_error(
             status,
             headers,
             body,
             doing=request.doing,
-            request=named,
+            request=self._named(request),
             redactor=self._redactor,
-            endpoint=endpoint,
+            endpoint=self._endpoint,
         )
-        return told, True
+        return failure, True
 
     def _open(self, request: Request) -> urllib3.BaseHTTPResponse:
-        """Send, and read the head of the answer."""
+        """Send, and read the head of the response."""
         if self._closed.is_set():
             raise ClosedPoolError(self._pool, "closed")
         query, headers = request.query, urllib3.HTTPHeaderDict(_ALWAYS)
@@ -333,18 +322,17 @@ class Transport:
             decode_content=False,
         )
 
-    def _read(self, request: Request, response: urllib3.BaseHTTPResponse, watch: Watch | None) -> bytes:
-        """The body, decoded and whole as far as its framing tells."""
-        encoding = response.headers.get("Content-Encoding", "")
-        length, body = response.length_remaining, bytearray()
+    def _read(self, request: Request, received: urllib3.BaseHTTPResponse, watch: Watch | None) -> bytes:
+        """The body, decompressed, and complete as far as its framing tells."""
+        encoding = received.headers.get("Content-Encoding", "")
+        length, body = received.length_remaining, bytearray()
         if length is not None and length > self.policy.most_bytes:
             raise self._too_large(request)
         plain = length is not None and not encoding
-        arriving = self._arriving(request, response)
         try:
             if watch is not None or not plain:
-                for piece in decoded(arriving, encoding):
-                    body += piece
+                for chunk in decoded(self._chunks(request, received), encoding):
+                    body += chunk
                     if len(body) > self.policy.most_bytes:
                         raise self._too_large(request)
                     if watch is not None and watch(body):
@@ -352,28 +340,24 @@ class Transport:
                         if plain:
                             break
         except CorruptError as error:
-            raise self._incomplete(request, f"a compressed answer that is damaged ({error})") from None
+            raise self._incomplete(request, f"a compressed response that is damaged ({error})") from None
         except UnknownEncodingError as error:
-            raise ProtocolError(
-                request.doing,
-                request=self._named(request),
-                got=f"a response encoded as {str(error)[:40]!r}",
-                expected=ACCEPTED,
-            ) from None
-        # in one go where nobody looks on: the bytes are not copied from piece to piece
-        return bytes(body) + b"".join(self._arriving(request, response, None))
+            got = f"a response encoded as {str(error)[:40]!r}"
+            raise self._error(ProtocolError, request, got, ACCEPTED) from None
+        # what nobody watches is read at once: the bytes are not copied chunk by chunk
+        return bytes(body) + b"".join(self._chunks(request, received, None))
 
-    def _arriving(
-        self, request: Request, response: urllib3.BaseHTTPResponse, most: int | None = _PIECE
+    def _chunks(
+        self, request: Request, received: urllib3.BaseHTTPResponse, most: int | None = _CHUNK
     ) -> Iterator[bytes]:
-        """The body as it comes off the wire, in pieces of so many bytes at most."""
+        """The body as it arrives, in chunks of so many bytes at most."""
         try:
-            while piece := (
-                response.read(decode_content=False)
+            while chunk := (
+                received.read(decode_content=False)
                 if most is None
-                else response.read1(most, decode_content=False)
+                else received.read1(most, decode_content=False)
             ):
-                yield piece
+                yield chunk
                 if self._connections.overdue:
                     raise TimeoutError
         except (HTTPError, HTTPException, OSError) as error:
@@ -405,59 +389,39 @@ class Transport:
     def _named(self, request: Request) -> str:
         return f"{request.method} {self._redactor.text(self.base_url + request.path)[:MOST_SHOWN]}"
 
-    def _unreached(self, request: Request, error: BaseException) -> TransportError:
-        """No whole answer came, as the HTTP library says it."""
-        if self._connections.overdue and not self._closed.is_set():
-            return DeadlineError(
-                request.doing,
-                request=self._named(request),
-                got=f"no end of the answer within {self._connections.allowed:,.0f} s",
-                expected="the whole answer in that time",
-                next_step="Ask for fewer rows a page, or raise the deadline.",
-            )
-        return self._incomplete(request, self._reason(error))
-
-    def _too_large(self, request: Request) -> ProtocolError:
-        return ProtocolError(
-            request.doing,
-            request=self._named(request),
-            got=f"an answer of more than {self.policy.most_bytes:,} bytes after decompression",
-            expected="at most that",
-            next_step="Ask for fewer rows a page.",
+    def _error(
+        self, kind: type[E], request: Request, got: str, expected: str, next_step: str | None = None
+    ) -> E:
+        return kind(
+            request.doing, request=self._named(request), got=got, expected=expected, next_step=next_step
         )
 
+    def _unreached(self, request: Request, error: BaseException) -> TransportError:
+        """No complete response, for the HTTP library's reason."""
+        if self._connections.overdue and not self._closed.is_set():
+            got = f"no end of the response within {self._connections.allowed:,.0f} s"
+            next_step = "Ask for fewer rows a page, or raise the deadline."
+            return self._error(DeadlineError, request, got, "the complete response in that time", next_step)
+        return self._incomplete(request, self._reason(error))
+
+    def _incomplete(self, request: Request, got: str) -> TransportError:
+        if self._closed.is_set():
+            got, next_step = "a closed transport", "It was closed or interrupted: call again."
+        else:
+            next_step = "Check that the address is right and the service is up."
+        return self._error(TransportError, request, got, "a complete response", next_step)
+
+    def _too_large(self, request: Request) -> ProtocolError:
+        got = f"a response of more than {self.policy.most_bytes:,} bytes after decompression"
+        return self._error(ProtocolError, request, got, "at most that", "Ask for fewer rows a page.")
+
     def _untrusted(self, request: Request, error: SSLError) -> ServiceError:
-        """What went wrong with TLS before anything was sent: another try does not change a certificate."""
+        """A TLS failure before anything was sent: retrying does not change a certificate."""
         reason = self._reason(error)
         if "CERTIFICATE_VERIFY_FAILED" not in reason:
             return self._unreached(request, error)
-        return ProtocolError(
-            request.doing,
-            request=self._named(request),
-            got=reason,
-            expected="a certificate that is trusted here",
-            next_step="If the service has an authority of its own, name its file in REQUESTS_CA_BUNDLE.",
-        )
-
-    def _incomplete(self, request: Request, got: str) -> TransportError:
-        closed = self._closed.is_set()
-        return TransportError(
-            request.doing,
-            request=self._named(request),
-            got="the end of this transport" if closed else got,
-            expected="a whole answer",
-            next_step="It was closed or interrupted: call again."
-            if closed
-            else "Check that the address is right and the service is up.",
-        )
-
-    def _refused_here(self, request: Request) -> ProtocolError:
-        return ProtocolError(
-            request.doing,
-            request=self._named(request),
-            got="a header that cannot be sent",
-            expected="no line ends or control characters in it",
-        )
+        next_step = "If the service has an authority of its own, name its file in REQUESTS_CA_BUNDLE."
+        return self._error(ProtocolError, request, reason, "a certificate that is trusted here", next_step)
 
     def _reason(self, error: BaseException) -> str:
         """The innermost cause in words. The outer ones repeat the address, which may hold a token."""
@@ -474,28 +438,12 @@ class Transport:
         return self._redactor.text(text)[:MOST_SHOWN]
 
 
-def _unread(_: Request, answer: Answer) -> Answer:
-    return answer
-
-
-def _cut(body: bytes) -> bool:
-    """Whether a body that ended with the connection lacks its end: JSON tells, other text does not."""
-    if not body.lstrip().startswith((b"{", b"[")):
-        return not body
-    try:
-        msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
-        # an application's odd text, which the strict reader refuses, or no end
-        text = body.decode("utf-8", "surrogateescape").strip()
-        try:
-            return end_of(text, 0) < len(text)
-        except ValueError:
-            return True
-    return False
+def _unread(_: Request, response: Response) -> Response:
+    return response
 
 
 class _LogFilter(logging.Filter):
-    """Masks the HTTP library's own log lines, which name whole addresses: tokens, and every query string."""
+    """Masks the HTTP library's own log lines, which hold whole addresses with tokens and query strings."""
 
     def __init__(self, redactor: Redactor) -> None:
         super().__init__()

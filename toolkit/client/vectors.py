@@ -13,8 +13,16 @@ import msgspec
 
 from toolkit.arguments import nearest, text, unmasked, wrong
 from toolkit.client.pages import Page, range_page, result_arrays, result_bytes
-from toolkit.client.request import Answer, Request, not_as_specified
-from toolkit.client.shapes import a_count, a_text, an_object, kind_of, small
+from toolkit.client.responses import (
+    Request,
+    Response,
+    a_count,
+    a_text,
+    an_object,
+    kind_of,
+    not_as_specified,
+    small,
+)
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery, numbers, sparse_vector
@@ -103,8 +111,8 @@ def read_info(transport: Transport) -> IndexInfo:
     return transport.fetch(request, _info)
 
 
-def _info(request: Request, answer: Answer) -> IndexInfo:
-    value = an_object(request, "result", small(request, answer).get("result"), required=True)
+def _info(request: Request, response: Response) -> IndexInfo:
+    value = an_object(request, "result", small(request, response).get("result"), required=True)
     dense, sparse = (an_object(request, name, value.get(name)) for name in ("denseIndex", "sparseIndex"))
     spaces = an_object(request, "namespaces", value.get("namespaces"))
     kind = "HYBRID" if dense and sparse else "DENSE" if dense or value.get("dimension") else "SPARSE"
@@ -149,8 +157,8 @@ def list_namespaces(service: Service) -> list[str]:
         return [service.redactor.own(name) for name in transport.fetch(request, _names)]
 
 
-def _names(request: Request, answer: Answer) -> list[str]:
-    value = small(request, answer).get("result")
+def _names(request: Request, response: Response) -> list[str]:
+    value = small(request, response).get("result")
     odd = [value] if not isinstance(value, list) else [name for name in value if not isinstance(name, str)]
     if odd:
         got = f"{kind_of(odd[0])} {'under' if odd[0] is value else 'among the names under'} 'result'"
@@ -212,7 +220,7 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
     Queries of one namespace and one kind (by vector, by text) go in one batch. One query alone comes back
     as a flat list, several as a list of lists: that rule is undone here.
     """
-    answers: list[bytes] = [b""] * len(queries)
+    responses: list[bytes] = [b""] * len(queries)
     groups: dict[tuple[str, str], list[int]] = {}
     for place, query in enumerate(queries):
         groups.setdefault(("query" if query.data is None else "query-data", query.namespace), []).append(
@@ -225,8 +233,8 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
         count = None if len(places) == 1 else len(places)
         lists = transport.fetch(request, partial(result_arrays, count=count))
         for place, hits in zip(places, lists, strict=True):
-            answers[place] = hits
-    return answers
+            responses[place] = hits
+    return responses
 
 
 def wire_query(query: VectorQuery) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pandas as pd
 
 from toolkit import arguments
 from toolkit.client.members import elements, read
-from toolkit.client.shapes import kind_of
+from toolkit.client.responses import kind_of
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
 from toolkit.receipt import Receipt

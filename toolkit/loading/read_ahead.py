@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Protocol, TypeVar
 
-from toolkit.client.dense import head_cursor
-from toolkit.client.pages import Page
+from toolkit.client.pages import Page, head_cursor
 
 T = TypeVar("T")
 P = TypeVar("P")

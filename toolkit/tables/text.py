@@ -26,7 +26,7 @@ from toolkit.client.members import (
     unread_integer,
 )
 from toolkit.client.pages import listed
-from toolkit.client.shapes import kind_of, shown
+from toolkit.client.responses import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in_cut
 from toolkit.redaction import Redactor

@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.client.dense import CUT, uncut
 from toolkit.client.members import elements, members, read
+from toolkit.client.pages import CUT, uncut
 from toolkit.errors import ProtocolError
 from toolkit.tables.text import clean, lenient, required_id
 
@@ -75,7 +75,7 @@ def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> Vec
     ----------
     raw : bytes
     cut : tuple of memoryview
-        Dense vectors that `toolkit.client.dense.cut_vectors` took out of the array.
+        Dense vectors that `toolkit.client.pages.cut_vectors` took out of the array.
     what : str
         What is read, for errors.
 

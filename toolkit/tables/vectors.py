@@ -11,9 +11,9 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.dense import uncut
 from toolkit.client.members import Unread
-from toolkit.client.shapes import shown
+from toolkit.client.pages import uncut
+from toolkit.client.responses import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.floats import BEYOND_FLOAT32, BlockReader, as_value, dense_column

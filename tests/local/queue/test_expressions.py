@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError
 from toolkit.local.queue.expressions import MAX_LENGTH, RetryDelay
-from toolkit.times import duration_ms, wait_ms
+from toolkit.times import delay_ms, duration_ms
 
 NUMBERS = st.integers(0, 999).map(str) | st.floats(0, 999).map(lambda value: f"{value:.3f}")
 ONE = st.sampled_from(["sqrt", "abs", "exp", "floor", "ceil", "round"])
@@ -129,5 +129,5 @@ def test_what_is_no_duration_is_none(text: str) -> None:
 @given(text=st.text(max_size=40))
 def test_any_wait_is_a_number_or_none(text: str) -> None:
     """Headers of destinations are read without a surprise."""
-    found = wait_ms(text, 0)
+    found = delay_ms(text, 0)
     assert found is None or found >= 0

@@ -27,7 +27,7 @@ from toolkit.local.queue.events import record
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.message import Message
 from toolkit.local.queue.payloads import Answer, Sent
-from toolkit.times import DAY_MS, wait_ms
+from toolkit.times import DAY_MS, delay_ms
 
 NON_RETRYABLE: Final = 489
 _RESET_HEADERS: Final = (
@@ -111,7 +111,7 @@ def retry_wait(message: Message, answer: Answer, *, retried: int, now_ms: int) -
     """
     for name in _RESET_HEADERS:
         text = answer.header(name)
-        wait = None if text is None else wait_ms(text, now_ms)
+        wait = None if text is None else delay_ms(text, now_ms)
         if wait is not None and wait <= DAY_MS:
             return wait
     if message.settings.retry_delay:

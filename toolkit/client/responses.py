@@ -1,24 +1,25 @@
-"""The shapes of responses: what is not as specified is a `MalformedResponseError` that says what came.
+"""Requests and responses, and readers of small responses.
 
-An envelope (what stands around rows) is taken apart without reading its rows. A small response is read as a
-whole. In both, a name that comes twice is an error: readers of JSON would keep one of the two and drop the
-other, rows and all, without a word.
+What is not as specified is a `MalformedResponseError`. An envelope (the object around rows) is taken apart
+without reading its rows; a small response is read as a whole. In both, a repeated name is an error: readers
+of JSON would silently keep one of the two values and drop the other, rows and all.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
 
 import msgspec
 
 from toolkit.client.members import Unread, pairs, read, unread_integer
-from toolkit.client.request import Answer, Request, not_as_specified
+from toolkit.errors import MalformedResponseError
 from toolkit.own_tokens import masked
 
 MOST_CURSOR: Final = 4_096
-"""Characters of a cursor at most: it goes into an address, of which servers take 8,000 or so."""
+"""Characters of a cursor at most: it goes into an address, of which servers accept 8,000 or so."""
 
 _OBJECT: Final = msgspec.json.Decoder(dict[str, msgspec.Raw])
 SHORTEST: Final = len(',"runs":0')
@@ -26,36 +27,74 @@ SHORTEST: Final = len(',"runs":0')
 _SHOWN: Final = 60
 
 
-def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
-    """The members of a JSON object, undecoded.
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """A request below a base address.
 
-    Raises
-    ------
-    MalformedResponseError
-        When it is no JSON object, or has a name twice.
+    Attributes
+    ----------
+    doing : str
+        Its purpose, as the start of an error's sentence.
+    path : str
+        Below the base address; starts with a slash, already quoted.
+    repeatable : bool
+        Whether sending it twice does no harm. Others are not retried once they may have arrived.
     """
+
+    doing: str
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...] = ()
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes | None = field(default=None, repr=False)
+    repeatable: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Response:
+    """A complete response with a success status: names of headers ignore case, the body is decompressed."""
+
+    status: int
+    headers: Mapping[str, str] = field(repr=False)
+    body: bytes = field(repr=False)
+    tries: int
+
+
+def not_as_specified(request: Request, *, got: str, expected: str, next_step: str | None = None) -> NoReturn:
+    """Raise a `MalformedResponseError`."""
+    raise MalformedResponseError(
+        request.doing,
+        request=f"{request.method} {request.path.split('?', maxsplit=1)[0][:80]}",
+        got=got,
+        expected=expected,
+        next_step=next_step or "Is this the address of the service, and not of a proxy or a web page?",
+    )
+
+
+def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
+    """The members of a JSON object, undecoded; raises when it is none, or has a name twice."""
     try:
         found = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return _exactly(request, raw)
+        return _exact_envelope(request, raw)
     known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in found.items())
-    # what is no member is punctuation, and mostly too short to hide one that came before another of its name
-    return found if len(raw) - known < SHORTEST else _exactly(request, raw)
+    # the rest is punctuation, and mostly too short to hide a member that was replaced by another of its name
+    return found if len(raw) - known < SHORTEST else _exact_envelope(request, raw)
 
 
-def _exactly(request: Request, raw: bytes) -> dict[str, bytes]:
+def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
     text = raw.decode("utf-8", "surrogateescape")
     try:
         found, end = pairs(text)
         if text[end:].strip():
-            raise ValueError("more behind the object")  # noqa: TRY301 - as what `pairs` raises
+            raise ValueError("more behind the object")  # noqa: TRY301 - as `pairs` does
     except ValueError:
         not_json(request, raw, expected="a JSON object")
-    _once(request, [name for name, _ in found])
+    _check_unique(request, [name for name, _ in found])
     return {name: value.encode("utf-8", "surrogateescape") for name, value in found}
 
 
-def not_json(request: Request, raw: bytes, *, expected: str) -> Any:
+def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
     """Raise for a response that is no JSON, or JSON of another kind."""
     try:
         got = kind_of(read(raw))
@@ -65,30 +104,24 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> Any:
     not_as_specified(request, got=got, expected=expected)
 
 
-def _once(request: Request, names: list[str]) -> None:
+def _check_unique(request: Request, names: list[str]) -> None:
     if len(set(names)) < len(names):
         repeated = next(name for place, name in enumerate(names) if name in names[:place])
         not_as_specified(request, got=f"{repeated[:_SHOWN]!r} twice in one object", expected="each name once")
 
 
-def small(request: Request, answer: Answer) -> dict[str, Any]:
-    """A small response, read as a whole; it has to be an object.
-
-    Raises
-    ------
-    MalformedResponseError
-        When it is none, or has a name twice at any depth.
-    """
+def small(request: Request, response: Response) -> dict[str, Any]:
+    """A small response, read as a whole: an object without a repeated name at any depth."""
 
     def made(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        _once(request, [name for name, _ in found])
+        _check_unique(request, [name for name, _ in found])
         return dict(found)
 
     try:
-        text = answer.body.decode("utf-8", "surrogateescape")
+        text = response.body.decode("utf-8", "surrogateescape")
         value = json.loads(text, object_pairs_hook=made, parse_int=unread_integer)
     except (ValueError, RecursionError):
-        return not_json(request, answer.body, expected="a JSON object")  # type: ignore[no-any-return]
+        not_json(request, response.body, expected="a JSON object")
     if not isinstance(value, dict):
         not_as_specified(request, got=kind_of(value), expected="a JSON object")
     return value
@@ -140,7 +173,7 @@ def names(whole: Mapping[str, Any]) -> str:
 
 
 def kind_of(value: Any) -> str:
-    """What a JSON value is, in words."""
+    """The type of a JSON value, in words."""
     kinds = {dict: "an object", list: "an array", str: "text", bool: "a boolean", type(None): "null"}
     return kinds.get(type(value), "something nested too deep" if isinstance(value, Unread) else "a number")
 

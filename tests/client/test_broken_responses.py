@@ -27,12 +27,12 @@ RESET = struct.pack("ii", 1, 0)
 
 def door(url: str, **policy: object) -> Transport:
     """A transport that waits for nothing before the next try."""
-    chosen = RetryPolicy(**{"first_wait": 0.0, "deadline": 10.0, **policy})
+    chosen = RetryPolicy(**{"first_delay": 0.0, "deadline": 10.0, **policy})
     return Transport(url, redactor=Redactor(key=b"test"), policy=chosen)
 
 
 def framed(body: bytes, *headers: bytes) -> bytes:
-    """A whole answer, after which the connection ends."""
+    """A complete response, after which the connection ends."""
     lines = (*headers, b"Connection: close", b"Content-Length: %d" % len(body))
     return OK + b"".join(line + b"\r\n" for line in lines) + b"\r\n" + body
 
@@ -59,9 +59,9 @@ def test_wherever_an_answer_breaks_off_it_is_asked_for_again(place, orderly):
         thread = threading.Thread(target=serve)
         thread.start()
         with door(f"http://127.0.0.1:{listener.getsockname()[1]}") as away:
-            answer = away.send(GET)
+            response = away.send(GET)
         thread.join()
-    assert (answer.body, answer.tries) == (BODY, 2)
+    assert (response.body, response.tries) == (BODY, 2)
 
 
 def test_an_answer_that_ends_with_its_connection_is_checked_by_its_json(server):
@@ -71,8 +71,8 @@ def test_an_answer_that_ends_with_its_connection_is_checked_by_its_json(server):
         for cut in (b"", b"{", raw, BODY[: len(BODY) // 2], BODY[:-1]):
             server.raw(OK + b"\r\n" + cut)
             server.raw(OK + b"\r\n" + BODY)
-            answer = away.send(GET)
-            assert (answer.body, answer.tries) == (BODY, 2)
+            response = away.send(GET)
+            assert (response.body, response.tries) == (BODY, 2)
 
 
 @pytest.mark.parametrize("body", [BODY, b"[NaN]", b'{"a": "\xff"}', b"<html>", b"plain text", b'"text"'])
@@ -99,8 +99,8 @@ def test_damaged_gzip_is_asked_for_again(server, packed):
     server.raw(framed(packed, b"Content-Encoding: gzip"))
     server.raw(framed(PACKED, b"Content-Encoding: gzip"))
     with door(server.url) as away:
-        answer = away.send(GET)
-    assert (answer.body, answer.tries) == (BODY, 2)
+        response = away.send(GET)
+    assert (response.body, response.tries) == (BODY, 2)
 
 
 def test_gzip_and_zstd_are_offered_and_read(server):
@@ -163,7 +163,7 @@ def test_ten_megabytes_come_whole(server):
 
 @pytest.mark.parametrize("start", [b"", b"HTTP/1.1 200 OK\r\nX-Long: ", WHOLE[: HEAD + 9]])
 def test_a_byte_now_and_then_meets_the_deadline(start):
-    """The deadline is for the whole answer, wherever it drips: before the head, inside it, in the body."""
+    """The deadline is for the complete response, also when it drips before, inside or after the head."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stop = threading.Event()
 
@@ -183,7 +183,7 @@ def test_a_byte_now_and_then_meets_the_deadline(start):
         begun = time.monotonic()
         with (
             door(f"http://127.0.0.1:{listener.getsockname()[1]}", tries=1, deadline=0.3) as away,
-            pytest.raises(errors.DeadlineError, match="no end of the answer within"),
+            pytest.raises(errors.DeadlineError, match="no end of the response within"),
         ):
             away.send(GET)
         stop.set()
