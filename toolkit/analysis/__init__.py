@@ -22,6 +22,7 @@ from toolkit.analysis.rankings import ScoreCurve, score_curves, score_moves
 from toolkit.analysis.recent import RecentFailures, count_workflows, recent_failures
 from toolkit.analysis.retries import RetriesUsed, retries_used
 from toolkit.analysis.scores import ScoreBins, score_bins, score_summary
+from toolkit.analysis.signatures import error_signatures
 from toolkit.analysis.trend import FailureTrend, count_over_time, failure_trend
 from toolkit.filters.error_text import ErrorText, error_text, mask_text
 
@@ -49,6 +50,7 @@ __all__ = [
     "count_over_time",
     "count_states",
     "count_workflows",
+    "error_signatures",
     "error_text",
     "expiring",
     "expiry_bins",

@@ -1,0 +1,193 @@
+"""Signatures of failures: equal for one kind of failure, different for two."""
+
+# ruff: noqa: E501 - traces are kept as they are printed
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.log_lines import log_lines
+from tests.accuracy.measures import agreement
+from toolkit.analysis import error_signatures
+from toolkit.analysis.signatures.placeholders import with_placeholders
+from toolkit.analysis.signatures.traces import stack_trace
+from toolkit.errors import InputError
+
+TRACES = {
+    "java": (
+        (
+            'Exception in thread "main" org.springframework.web.NestedServletException: Request processing failed\n'
+            "\tat org.springframework.web.servlet.FrameworkServlet.processRequest(FrameworkServlet.java:1014)\n"
+            "\tat java.base/java.lang.Thread.run(Thread.java:833)\n"
+            "Caused by: java.sql.SQLException: Connection reset\n"
+            "\tat com.mysql.cj.jdbc.Foo.bar(Foo.java:1)\n"
+            "\tat com.acme.db.Pool$$EnhancerBySpringCGLIB$$1a2b.lambda$get$0(Pool.java:7)\n\t... 30 more"
+        ),
+        "com.acme.db.Pool.get",
+    ),
+    "go": (
+        (
+            "panic: runtime error: index out of range [5] with length 3\n\ngoroutine 1 [running]:\n"
+            "main.(*Store).load(0xc000012345, {0x1, 0x2})\n\t/app/store.go:10 +0x1d\nmain.main()\n\t/app/main.go:3 +0x2"
+        ),
+        "main.Store.load",
+    ),
+    "ruby": (
+        (
+            "/app/lib/x.rb:10:in `load': undefined method `id' for nil:NilClass (NoMethodError)\n"
+            "\tfrom /app/lib/y.rb:3:in `block in <main>'"
+        ),
+        "x.load",
+    ),
+    "dotnet": (
+        (
+            "System.InvalidOperationException: outer 17\n"
+            " ---> System.NullReferenceException: Object reference not set to an instance of an object.\n"
+            "   at Acme.Store.<>c__DisplayClass3_0.<Load>b__0(Int32 x) in C:\\src\\Store.cs:line 10\n"
+            "   --- End of inner exception stack trace ---\n   at Acme.Program.Main(String[] args)"
+        ),
+        "Acme.Store.Load",
+    ),
+    "php": (
+        (
+            "PHP Fatal error:  Uncaught TypeError: Argument 1 must be int in /app/x.php:10\nStack trace:\n"
+            "#0 /app/y.php(20): Foo->bar(Object(X), 'str')\n#1 {main}\n  thrown in /app/x.php on line 10"
+        ),
+        "Foo.bar",
+    ),
+    "rust": (
+        (
+            "thread 'main' panicked at src/main.rs:10:5:\nindex out of bounds: the len is 3 but the index is 5\n"
+            "stack backtrace:\n   0: rust_begin_unwind\n             at /rustc/abc/library/std/src/panicking.rs:645:5\n"
+            "   1: core::panicking::panic_fmt\n   2: app::orders::load::{{closure}}::h0123456789abcdef\n"
+            "             at ./src/orders.rs:10:5"
+        ),
+        "app::orders::load",
+    ),
+}
+
+
+@pytest.mark.parametrize("language", TRACES)
+def test_the_first_application_frame_is_found(language: str) -> None:
+    """Of each language, without generated names, and of the root cause."""
+    text, frame = TRACES[language]
+    found = stack_trace(text)
+    assert found is not None
+    assert (found.language, found.frame) == (language, frame)
+
+
+@pytest.mark.parametrize("language", TRACES)
+def test_line_numbers_and_paths_are_not_part_of_a_signature(language: str) -> None:
+    """The same trace from another build and folder has the same signature; another function has another."""
+    text, _ = TRACES[language]
+    moved = (
+        text.replace(":10", ":4711").replace("line 10", "line 4711").replace("/app/", "/srv/releases/17/app/")
+    )
+    other = (
+        text.replace("load", "store").replace("Load", "Save").replace("bar(", "baz(").replace("Pool", "Line")
+    )
+    first, second, third = error_signatures([text, moved, other])
+    assert moved != text
+    assert first == second != third
+
+
+def test_traces_of_python_programs_are_told_from_each_other() -> None:
+    """40 faulty programs in 15 variations each: nothing is merged, hardly anything is split."""
+    texts, labels = python_traces(15, seed=11)
+    found = agreement(error_signatures(texts), labels)
+    assert found.precision == 1
+    assert found.grouping >= 0.95
+
+
+def test_traces_of_node_programs_are_told_from_each_other(tmp_path: Path) -> None:
+    """40 faulty programs in 10 variations each, minified ones among them."""
+    texts, labels = javascript_traces(10, tmp_path, seed=11)
+    found = agreement(error_signatures(texts), labels)
+    assert found.precision == 1
+    assert found.grouping >= 0.95
+
+
+def test_log_lines_are_grouped_by_their_template() -> None:
+    """Lines of 166 templates: nothing is merged, and nearly all lines are in the group of their template."""
+    texts, labels = log_lines(4000, seed=11)
+    found = agreement(error_signatures(texts), labels)
+    assert found.precision == 1
+    assert found.grouping >= 0.95
+
+
+def test_signatures_stay_when_more_texts_come() -> None:
+    """Without a saved value, from the texts alone, at least 95 % of the ids are the same."""
+    texts, _ = log_lines(8000, seed=12)
+    before, after = error_signatures(texts[:1000]), error_signatures(texts)[:1000]
+    assert sum(one == two for one, two in zip(before, after, strict=True)) >= 950
+
+
+@given(st.lists(st.one_of(st.none(), st.text(max_size=60)), max_size=12), st.randoms(use_true_random=False))
+def test_the_order_of_texts_does_not_matter(texts: list[str | None], rng: random.Random) -> None:
+    """Every text gets one id, and the same one in any order."""
+    found = dict(zip(texts, error_signatures(texts), strict=True))
+    shuffled = list(texts)
+    rng.shuffle(shuffled)
+    assert error_signatures(shuffled) == [found[text] for text in shuffled]
+
+
+@pytest.mark.parametrize(
+    ("one", "two"),
+    [
+        ("Request failed with status code 500", "Request failed with status code 502"),
+        ("exited with code 137", "exited with code 1"),
+        ("ORA-00942: table or view does not exist", "ORA-01555: table or view does not exist"),
+        ('{"code": "no_user", "message": "not found"}', '{"code": "no_order", "message": "not found"}'),
+        ("KeyError: 'order'", "KeyError: 'user'"),
+        ("connect ECONNREFUSED 10.0.0.1:80", "connect ETIMEDOUT 10.0.0.1:80"),
+        ("<html><title>502 Bad Gateway</title></html>", "<html><title>504 Gateway Timeout</title></html>"),
+    ],
+)
+def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:
+    """What names the kind of failure is not a value."""
+    first, second = error_signatures([one, two])
+    assert first != second
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("user 17 not found in 3 s", "user <num> not found in <duration>"),
+        ("sent 512MB to 10.1.2.3:80", "sent <size> to <ip>"),
+        ("GET https://a.example.com/x?y=1 failed", "GET <url> failed"),
+        ("block blk_-17 at 2026-01-02 03:04:05,678", "block <id> at <time>"),
+        ("uid=0 status=404 tty=ssh", "uid=<num> status=404 tty=<value>"),
+        ("open /var/log/a.log: no such file", "open <path>: no such file"),
+        ("[masked len=42 tag=5d1c09ab] was refused", "<secret> was refused"),
+        ("ids [1, 2, 3] and [4, 5]", "ids [<num>] and [<num>]"),
+        ("mail to ann@example.com bounced", "mail to <email> bounced"),
+        ("ORA-00942 on host-3.example.net", "ORA-00942 on <host>"),
+    ],
+)
+def test_values_become_placeholders(text: str, expected: str) -> None:
+    """Each kind of value has its own."""
+    assert with_placeholders(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", float("nan"), "\ud800", "{" * 100_000, "[" * 5000 + "]" * 5000, "a/" * 500_000, "1:" * 500_000,
+     "x" * 10_000_000, '{"a":' * 500 + "1" + "}" * 500, "\n    at " + "a" * 100_000],
+)  # fmt: skip
+def test_any_text_has_a_signature(text: Any) -> None:
+    """Hostile texts are read in bounded time."""
+    assert error_signatures([text])[0].startswith("s1-")
+
+
+@pytest.mark.parametrize("texts", ["one text", b"bytes", None, 17, [17], [["nested"]]])
+def test_what_is_no_list_of_texts_is_refused(texts: Any) -> None:
+    """With an error that names the argument."""
+    with pytest.raises(InputError, match="texts"):
+        error_signatures(texts)

@@ -1,0 +1,229 @@
+"""What a body says about a failure: JSON errors with their causes, HTML pages, stack traces, messages."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import msgspec
+
+from toolkit.analysis.signatures.traces import StackTrace, stack_trace
+
+NO_FRAME: Final = "at "
+"""The frame of a trace that names no function of the application."""
+
+Kind = Literal["json", "html", "trace", "message", "empty"]
+
+LONGEST: Final = 100_000  # characters of a text that are read: half from its start, half from its end
+_MESSAGE: Final = 1_000  # characters of one message
+_FACT: Final = 200  # characters of a code or type
+_DEPTH: Final = 6
+_ITEMS: Final = 3  # elements of a list of errors
+
+_MESSAGES: Final = (
+    "message",
+    "error_description",
+    "detail",
+    "error_message",
+    "errormessage",
+    "msg",
+    "description",
+    "title",
+    "reason",
+    "faultstring",
+    "summary",
+    "text",
+)
+_TYPES: Final = (
+    "type",
+    "name",
+    "exception",
+    "exceptiontype",
+    "errortype",
+    "error_type",
+    "class",
+    "__type",
+    "exception_class",
+    "kind",
+)
+_CODES: Final = (
+    "code",
+    "error_code",
+    "errorcode",
+    "errno",
+    "faultcode",
+    "sqlstate",
+    "status_code",
+    "statuscode",
+    "status",
+)
+_CAUSES: Final = (
+    "error",
+    "errors",
+    "cause",
+    "causes",
+    "caused_by",
+    "causedby",
+    "innererror",
+    "inner_error",
+    "innerexception",
+    "details",
+    "exception",
+    "root_cause",
+    "fault",
+    "failure",
+    "previous",
+    "body",
+    "response",
+    "data",
+)
+_STACKS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
+_TAG: Final = re.compile(r"<[^<>]{0,300}>")
+_DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Document:
+    """A text, reduced to what identifies its failure.
+
+    Attributes
+    ----------
+    kind : {"json", "html", "trace", "message", "empty"}
+        What the text is.
+    facts : tuple of str
+        Types, codes, frames: compared as they are.
+    messages : tuple of str
+        What a person would read: compared by their templates.
+    """
+
+    kind: Kind
+    facts: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()
+
+
+def read_document(text: str | None) -> Document:
+    """Find out what a text is, and what of it identifies the failure.
+
+    >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
+    Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
+    """
+    text = (text or "").strip().lstrip("\ufeff")
+    if not text:
+        return Document("empty")
+    if len(text) > LONGEST:
+        text = text[: LONGEST // 2] + "\n" + text[-LONGEST // 2 :]
+    if text[0] in '{["' and (found := _json(text)):
+        return found
+    if text[0] == "<" and (found := _html(text)):
+        return found
+    trace = stack_trace(text) if "\n" in text else None
+    if trace:
+        return _of_trace(trace)
+    return Document("message", (), (_shortened(text),))
+
+
+def _of_trace(trace: StackTrace) -> Document:
+    types = tuple(kind for kind, _ in trace.errors)
+    return Document(
+        "trace", (trace.language, *types, f"at {trace.frame}"), (_shortened(trace.errors[-1][1]),)
+    )
+
+
+def _shortened(text: str) -> str:
+    lines = [line.strip() for line in text[: 4 * _MESSAGE].splitlines() if line.strip()]
+    return " ".join(lines[:5])[:_MESSAGE]
+
+
+def _json(text: str) -> Document | None:
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        try:
+            value = json.loads(text)  # accepts NaN and lone surrogates
+        except (ValueError, RecursionError):
+            return None
+    if isinstance(value, str):
+        inner = read_document(value) if value.strip() else Document("empty")
+        return Document("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
+    facts: list[str] = []
+    messages: list[str] = []
+    _collect(value, facts, messages, _DEPTH)
+    if not facts and not messages:
+        keys = sorted(value)[:20] if isinstance(value, dict) else []
+        return Document("json", ("keys", *keys), ())
+    return Document("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
+
+
+def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> None:
+    """Codes, types, messages and causes of an error object."""
+    if not depth:
+        return
+    if isinstance(value, str):
+        _text(value, facts, messages)
+    elif isinstance(value, list):
+        for item in value[:_ITEMS]:
+            _collect(item, facts, messages, depth - 1)
+    elif isinstance(value, dict):
+        names = {name.lower().replace("-", "_"): item for name, item in value.items()}
+        for name in (*_TYPES, *_CODES):
+            item = names.get(name)
+            if (isinstance(item, str) and item and len(item) < _FACT) or (
+                isinstance(item, int) and not isinstance(item, bool)
+            ):
+                facts.append(str(item))
+        stack = next((names[name] for name in _STACKS if names.get(name)), None)
+        stack = "\n".join(map(str, stack)) if isinstance(stack, list) else stack
+        trace = stack_trace(stack) if isinstance(stack, str) else None
+        if trace:
+            facts += _of_trace(trace).facts
+        said = next(
+            (names[name] for name in _MESSAGES if isinstance(names.get(name), str) and names[name].strip()),
+            None,
+        )
+        if said:
+            _text(said, facts, messages)
+        for name in _CAUSES:
+            if names.get(name) is not None and names[name] is not said:
+                if isinstance(names[name], str) and name in ("details", "body", "response", "data") and said:
+                    continue
+                _collect(names[name], facts, messages, depth - 1)
+
+
+def _text(text: str, facts: list[str], messages: list[str]) -> None:
+    """A message within JSON may be a stack trace, or JSON again."""
+    inner = (
+        read_document(text)
+        if text.lstrip()[:1] in "{[<" or "\n" in text
+        else Document("message", (), (_shortened(text),))
+    )
+    facts += inner.facts
+    messages += inner.messages
+
+
+def _html(text: str) -> Document | None:
+    lowered = text.lower()
+    if (
+        "<html" not in lowered
+        and "<!doctype" not in lowered
+        and "<h1" not in lowered
+        and "<title" not in lowered
+        and "<body" not in lowered
+    ):
+        return None
+    found = [_inner(text, lowered, tag) for tag in ("title", "h1", "h2")]
+    said = [part for part in dict.fromkeys(found) if part]
+    if not said:
+        said = [_shortened(html.unescape(_TAG.sub(" ", _DROPPED.sub(" ", text))))[:200]]
+    return Document("html", (), tuple(said[:2]))
+
+
+def _inner(text: str, lowered: str, tag: str) -> str:
+    start = lowered.find(f"<{tag}")
+    opened = lowered.find(">", start) if start >= 0 else -1
+    closed = lowered.find(f"</{tag}", opened) if opened >= 0 else -1
+    if closed < 0 or len(lowered) != len(text):
+        return ""
+    return _shortened(html.unescape(_TAG.sub(" ", text[opened + 1 : closed])).strip())

@@ -1,0 +1,171 @@
+"""Values inside messages replaced by typed placeholders, so that two occurrences of a failure are equal.
+
+Numbers that name a kind of failure (status, exit and error codes) stay, as does every word: which words are
+values is decided from many messages together, in `templates`.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+from typing import Final
+
+_MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
+_DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
+_CLOCK: Final = (
+    r"\d{1,2}:\d\d(?::\d\d(?:[.,]\d{1,9})?)?(?: ?[AaPp][Mm]\b)?(?: ?(?:Z|UTC|GMT|[+-]\d\d:?\d\d)\b)?"
+)
+
+# A number behind one of these names a kind of failure.
+_CODES: Final = re.compile(
+    r"(?:\b(?:status(?:[ _]?code)?|exit(?:ed)?(?: (?:code|status|with(?: code| status)?))?|return code"
+    r"|rc|errno|err(?:or)?(?:[ _](?:code|number|no))?"
+    r"|code|signal|HTTP(?:/\d(?:\.\d)?)?|SQLSTATE|sqlcode|responded with|errcode)['\"]?\s?[=:]?\s?\[?#?-?)$",
+    re.IGNORECASE,
+)
+_SHORT: Final = re.compile(r"^[#(\[\-]*\d{1,5}[)\].,;:!]*$")
+_SECRET: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]+\]")
+
+_KEPT: Final = frozenset(  # technical words that hold a digit
+    """
+    s3 ec2 h2 md5 sha1 sha256 sha512 utf8 utf-8 utf-16 ipv4 ipv6 http2 http3 oauth2 x509 base64 base32
+    ssh2 log4j k8s i18n v1 v2 v3 v4 tls1 ssl3 tls13 int8 int16 int32 int64 uint8 uint16 uint32 uint64
+    float32 float64 x86 amd64 x86_64 arm64 mp3 mp4 web3 g1 db2 h264 log4j2 junit4 junit5 python3 python2
+    es6 py3 iso-8859-1 cp1252 win32 latin-1 latin1 ext4 bz2 lz4 cp1250 r2 d1 kv1 2xx 3xx 4xx 5xx 1st 2nd
+    3rd i64 i32 u64 u32 f64 f32 u8 i8 u16 i16 usize1 b64 pbkdf2 rs256 hs256 es256 aes256
+    """.split()  # noqa: SIM905 - a list of words
+)
+# Codes of well-known systems that look like ids: ORA-01555, TS2345, E1101, 42P01.
+_NAMED_CODE: Final = re.compile(
+    r"^(?:ORA|PLS|SP2|TNS|DB2|SQL|SQLITE|MSB|NU|CS|TS|NETSDK|AADSTS|KAFKA|PGRST|MY|WFLYCTL|BCE|E|W|F|R|C"
+    r"|ERR|CVE|RFC|EC|LNK|JDBC|HHH|HV|AMQ|XX)-?\d{3,6}(?:[A-Z]\d+)?$"
+)
+
+_TIMES: Final = re.compile(
+    rf"(?<![\w./-])(?:\d{{4}}[-/.]\d{{1,2}}[-/.]\d{{1,2}}|\d{{1,2}}[-/.](?:\d{{1,2}}"
+    rf"|{_MONTH})[-/.]\d{{2,4}}|\d{{8}}(?=[-_]\d{{1,2}}:\d))(?:[T :_-]+{_CLOCK})?(?![\w/-]|\.\d)"
+    rf"|\b(?:{_DAY},? )?(?:{_MONTH} +\d{{1,2}}(?:st|nd|rd|th)?\b,?"
+    rf"|\d{{1,2}} {_MONTH}\b)(?: \d{{4}}\b)?(?:,? (?:at )?{_CLOCK})?(?: \d{{4}}\b)?"
+    rf"|(?<![\w.:\[]){_CLOCK}(?![\w:])"
+)
+_NO_VALUE: Final = re.compile(r"[A-Za-z_\u00c0-\uffff'\"\-,:;!?()\[\]{}]*[.]*")
+
+# Within one word, the first of these that fits at a position.
+_VALUES: Final = re.compile(
+    r"""
+      (?P<url>\b[a-zA-Z][a-zA-Z0-9+.\-]*://[^\s'"<>\])},;]*[^\s'"<>\])},;.:!?])
+    | (?P<email>\b[\w.+\-]+@[\w\-]+(?:\.[\w\-]+)+\b)
+    | (?P<uuid>\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b)
+    | (?P<mac>\b(?:[0-9a-fA-F]{2}[:-]){5}[0-9a-fA-F]{2}\b)
+    | (?P<ip>(?<![\w.])/?\d{1,3}(?:\.\d{1,3}){3}(?::\d{1,5}|/\d{1,2}\b)?(?![\w.]*\w)
+        | (?<![\w:])(?:[0-9a-fA-F]{1,4}:){2,7}(?::?[0-9a-fA-F]{1,4})?(?:%\w+)?(?![\w:])
+        | (?<![\w:])::(?:[0-9a-fA-F]{1,4}:?)+(?:\d+\.\d+\.\d+\.\d+)?(?![\w:]))
+    | (?P<path>(?<![\w/<.])(?:[A-Za-z]:\\|\\\\|~?/|\.{1,2}/)
+            (?:[\w.@%+\-*$~={}]+[/\\])*[\w.@%+\-*$~={}]*[\w*}]/?(?::\d+){0,2}
+        | (?<![\w/<.])(?:[\w.\-]+/){2,}[\w.\-]*\w
+        | \b[\w\-]+\.(?:log|txt|json|ya?ml|xml|csv|tmp|conf|cfg|ini|gz|zip|tar|parquet|html?|pdf|png
+            |jpe?g|mp4|sock|pid|lock|dat|sqlite3?|jar|so|dll|exe|py|js|ts|java|go|rb|rs|php|cs)\b(?::\d+){0,2})
+    | (?P<host>(?<![\w.\-@/])(?:[a-z0-9](?:[a-z0-9\-]*[a-z0-9])?\.)+
+            (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
+            |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
+    | (?P<hex>\b0[xX][0-9a-fA-F]+\b)
+    | (?P<word>(?<![\w<])[A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
+    """,
+    re.VERBOSE,
+)
+
+_NUMBER: Final = re.compile(r"^[+\-#]?(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[.,]\d+)*(?:[eE][+\-]?\d+)?%?$")
+_QUANTITY: Final = re.compile(
+    r"^[+\-]?\d+(?:[.,]\d+)*(ns|us|µs|μs|ms|msecs?|s|secs?|seconds?|m|mins?|minutes?|h|hrs?|hours?|d"
+    r"|days?|h\d+m(?:\d+s)?|m\d+(?:\.\d+)?s"
+    r"|[kKMGTP]i?[bB]|[bB]|[bB]ytes?|[KMGkmg]|px|rpm|rps|qps|Hz|kHz|MHz|GHz|x|th)$"
+)
+_SIZES: Final = frozenset("kb mb gb tb pb kib mib gib tib b byte bytes k g".split())  # noqa: SIM905 - words
+_HEX: Final = re.compile(r"^(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}$|^(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}$")
+_VERSION: Final = re.compile(r"^v?\d+(?:\.\d+)+(?:[-+.]\w+)*$")
+_DURATION_AFTER: Final = re.compile(
+    r"<num> (?:ns|[uµμ]s|ms|msecs?|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?|days?)\b"
+)
+_SIZE_AFTER: Final = re.compile(r"<num> (?:bytes?|[kKMGT]i?B)\b")
+_LIST: Final = re.compile(r"(<\w+>)(?:(?:, ?|; ?| ?\| ?| )\1)+")
+_PAIRED: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(?!<)(\"[^\"]*\"|'[^']*'|[^\s,;&)\]}]+)")
+_KEPT_KEYS: Final = re.compile(
+    r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
+    r"|severity|result|op|operation|method|action|phase|step)=$"
+)
+_SPACE: Final = re.compile(r"\s+")
+_JSON_TEXT: Final = re.compile(r"(\"[\w.\-]+\": ?)\"[^\"]{0,300}\"")
+
+
+def with_placeholders(message: str) -> str:
+    """Replace the values of a message by placeholders such as ``<num>``, ``<id>``, ``<ip>`` or ``<time>``.
+
+    >>> with_placeholders("order ord_81b2 not found after 3 tries (HTTP 404) at 2026-01-02T03:04:05Z")
+    'order <id> not found after <num> tries (HTTP 404) at <time>'
+    """
+    text = _SECRET.sub("<secret>", message) if "[masked len=" in message else message
+    if ":" in text or "-" in text or "/" in text or " " in text:
+        text = _TIMES.sub("<time>", text)
+    words = text.split()
+    for number, word in enumerate(words):
+        if _NO_VALUE.fullmatch(word):
+            continue
+        replaced = _word(word)
+        if replaced != word and "<num>" in replaced and number and _is_code(words, number):
+            continue
+        words[number] = replaced
+    text = " ".join(words)
+    if "<num> " in text:
+        text = _SIZE_AFTER.sub("<size>", _DURATION_AFTER.sub("<duration>", text))
+    return _LIST.sub(r"\1", text)
+
+
+def _is_code(words: list[str], number: int) -> bool:
+    """Whether a number is a status, exit or error code by the words in front of it."""
+    found = _SHORT.search(words[number])
+    return bool(found and _CODES.search(" ".join(words[max(0, number - 2) : number]) + " "))
+
+
+@lru_cache(maxsize=1 << 16)
+def _word(word: str) -> str:
+    text = _VALUES.sub(_placeholder, word)
+    return _PAIRED.sub(_pair, text) if "=" in text else text
+
+
+def _pair(found: re.Match[str]) -> str:
+    return found[0] if _KEPT_KEYS.search(found[1]) else f"{found[1]}<value>"
+
+
+def _placeholder(found: re.Match[str]) -> str:
+    kind, text = found.lastgroup, found[0]
+    if kind != "word":
+        return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
+    if text.lower() in _KEPT or _NAMED_CODE.match(text):
+        return text
+    bare = text.strip("#:")
+    if _NUMBER.match(bare):
+        before = found.string[: found.start()]
+        return text if before and _SHORT.search(bare) and _CODES.search(before) else "<num>"
+    if quantity := _QUANTITY.match(bare):
+        return "<size>" if quantity[1].lower() in _SIZES else "<duration>"
+    if _HEX.match(bare):
+        return "<hex>"
+    if text.startswith("HTTP/"):
+        return text
+    if _VERSION.match(bare):
+        return "<version>"
+    tail = ":" if text.endswith(":") else ""
+    return _compound(text) + tail if any(sign in text for sign in ".:/") else "<id>" + tail
+
+
+_PART: Final = re.compile(r"[^.:/]+")
+
+
+def _compound(text: str) -> str:
+    """A dotted name keeps the parts without digits: ``com.acme.Job17.run`` is a name, not an id."""
+    return _PART.sub(
+        lambda part: (
+            "<id>" if any(sign.isdigit() for sign in part[0]) and part[0].lower() not in _KEPT else part[0]
+        ),
+        text,
+    )
