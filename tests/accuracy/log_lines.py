@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 _FIRST = """
-ann bob carla dmitri eve farid grace hiro ines jonas kofi lena mateo noor olga priya quinn rosa sven
+ann bob carla dmitri eve farid grace hiro ida jonas kofi lena mateo noor olga priya quinn rosa sven
 tariq uma viktor wen yara zoe
 """.split()  # noqa: SIM905 - a list of words
 _SERVICES = """

@@ -65,7 +65,7 @@ _LIBRARY_NAMES: Final = re.compile(
     r"|com\.android\.internal"
     r"|org\.(?:springframework|apache|hibernate|junit|eclipse|jboss|mockito|glassfish|codehaus"
     r"|postgresql|mongodb)"
-    r"|io\.(?:netty|grpc|vertx|micronaut|quarkus|reactivex)|reactor|com\.(?:mysql|zaxxer|fasterxml"
+    r"|io\.(?:netty|grpc|micronaut|quarkus|reactivex)|reactor|com\.(?:mysql|zaxxer|fasterxml"
     r"|google\.common|intellij)"
     r"|System|Microsoft|MS|Npgsql|Newtonsoft|Grpc|StackExchange)\."
     r"|^(?:std|core|alloc|tokio|futures_util|futures_core|backtrace|hyper|rayon_core|anyhow|serde"
