@@ -282,10 +282,10 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "large integers become floats",
-        "tables/unknown_fields.py",
-        "        values = map(read, distinct.filter(pa.array(odd)).to_pylist())\n",
-        "        some = distinct.filter(pa.array(odd)).to_pylist()\n"
-        "        values = (json.loads(raw, parse_int=float) for raw in some)\n",
+        "tables/masking.py",
+        "            values = map(read, distinct.filter(pa.array(other)).to_pylist())\n",
+        "            some = distinct.filter(pa.array(other)).to_pylist()\n"
+        "            values = (json.loads(raw, parse_int=float) for raw in some)\n",
         ("tests/tables/test_failures.py", *_FAULTS),
     ),
     Bug(

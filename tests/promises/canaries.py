@@ -19,7 +19,8 @@ from html.entities import codepoint2name
 from typing import Any
 from urllib.parse import quote
 
-from toolkit.tables.failure_fields import BODIES, HEADERS, MOMENTS, NUMBERS, TEXTS, URLS
+from toolkit.tables.schemas import FAILURE_COLUMNS
+from toolkit.tables.schemas import Kind as Holds
 
 QUEUE_TOKEN = "Zq7/canary+9XtR=4vLm~2kHw.8-Jd_3"
 VECTOR_TOKEN = "vT5\"k'Rn<Yb>8&Gs\\Qe{1}Lx|6$Pz^0(Uc)"
@@ -169,24 +170,30 @@ def _anywhere(known: Iterable[str]) -> Iterator[Field]:
     yield Field("an unknown name, nested", lambda text: {"somethingNew": {f"name {text}": {f"{text}": 2}}})
 
 
-_TEXT_FIELDS = (*TEXTS.values(), *URLS.values())
+def _fields(*kinds: Holds) -> list[str]:
+    return [field for _, kind, field in FAILURE_COLUMNS if kind in kinds and field is not None]
+
+
+_URLS, _BODIES, _HEADERS = _fields(Holds.URL), _fields(Holds.BODY), _fields(Holds.HEADERS)
+_ENCODED = _fields(Holds.BASE64)
+_TEXT_FIELDS = (*_fields(Holds.TEXT), *_URLS)
 FAILURE_FIELDS = (
     Field("dlqId", lambda text: {"dlqId": f"id {text}"}, "ids"),
     *(_one(name) for name in _TEXT_FIELDS),
-    *(_one(name, pages="odd") for name in (*NUMBERS.values(), *MOMENTS.values())),
-    *(_one(name, "https://app.example/{}/x") for name in URLS.values()),
-    *(_one(name, "https://app.example/?a={}&b=1") for name in URLS.values()),
-    *(_one(plain) for plain, _ in BODIES.values()),
-    *(Field(f"{p} as JSON", lambda text, p=p: {p: json.dumps({"error": text})}) for p, _ in BODIES.values()),
-    *(Field(f"{p}, JSON name", lambda text, p=p: {p: json.dumps({text: 1})}) for p, _ in BODIES.values()),
-    *(Field(f"{p} as HTML", lambda text, p=p: {p: f"<p a='{text}'>{text}</p>"}) for p, _ in BODIES.values()),
-    *(Field(f"{e} of text", lambda text, e=e: {e: _b64(text)}) for _, e in BODIES.values()),
-    *(Field(f"{e} of bytes", lambda text, e=e: {e: _b64(text, b"\xff\x00")}) for _, e in BODIES.values()),
-    *(_one(encoded, pages="odd") for _, encoded in BODIES.values()),
-    *(Field(f"{h} value", lambda text, h=h: {h: {"X-Some": ["a", f"b {text}"]}}) for h in HEADERS.values()),
-    *(Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}, "names") for h in HEADERS.values()),
-    *(Field(f"{h} secret", lambda text, h=h: {h: {"Authorization": [text]}}) for h in HEADERS.values()),
-    *(Field(f"{h} text", lambda text, h=h: {h: {"X-Some": text}}, "odd") for h in HEADERS.values()),
+    *(_one(name, pages="odd") for name in _fields(Holds.NUMBER, Holds.TIME)),
+    *(_one(name, "https://app.example/{}/x") for name in _URLS),
+    *(_one(name, "https://app.example/?a={}&b=1") for name in _URLS),
+    *(_one(plain) for plain in _BODIES),
+    *(Field(f"{p} as JSON", lambda text, p=p: {p: json.dumps({"error": text})}) for p in _BODIES),
+    *(Field(f"{p}, JSON name", lambda text, p=p: {p: json.dumps({text: 1})}) for p in _BODIES),
+    *(Field(f"{p} as HTML", lambda text, p=p: {p: f"<p a='{text}'>{text}</p>"}) for p in _BODIES),
+    *(Field(f"{e} of text", lambda text, e=e: {e: _b64(text)}) for e in _ENCODED),
+    *(Field(f"{e} of bytes", lambda text, e=e: {e: _b64(text, b"\xff\x00")}) for e in _ENCODED),
+    *(_one(encoded, pages="odd") for encoded in _ENCODED),
+    *(Field(f"{h} value", lambda text, h=h: {h: {"X-Some": ["a", f"b {text}"]}}) for h in _HEADERS),
+    *(Field(f"{h} name", lambda text, h=h: {h: {f"X-{text}": ["a"]}}, "names") for h in _HEADERS),
+    *(Field(f"{h} secret", lambda text, h=h: {h: {"Authorization": [text]}}) for h in _HEADERS),
+    *(Field(f"{h} text", lambda text, h=h: {h: {"X-Some": text}}, "odd") for h in _HEADERS),
     Field("labels", lambda text: {"labels": ["a", f"l {text}"]}),
     *_anywhere(("workflowUrl", "responseStatus", "responseBody", "header", "labels")),
 )

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 from toolkit.errors import ProtocolError
 from toolkit.redaction import Redactor, Secret
-from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.failures import FailureDecoder, decode_leniently
 from toolkit.tables.frames import to_frame
-from toolkit.tables.odd_failures import decode_odd_failures
 from toolkit.tables.schemas import FAILURES
 from toolkit_demo.history import wire_entries
 
@@ -50,7 +49,7 @@ ENTRY = {
 def decode_failures(rows: bytes, *, redactor) -> pa.Table:
     """A page decoded as a load does it; what both ways can read, both read alike."""
     table = FailureDecoder(redactor).decode(rows)
-    assert table.equals(decode_odd_failures(rows, redactor=redactor))
+    assert table.equals(decode_leniently(rows, redactor=redactor))
     return table
 
 
@@ -257,7 +256,7 @@ def test_pages_as_specified_are_decoded_by_the_strict_way():
     entries = wire_entries(1_767_225_600_000)[:2000]
     pages = [json.dumps(entries[start : start + 100]).encode() for start in range(0, 2000, 100)]
     table = Strict(REDACTOR).decode(pages)
-    lenient = [decode_odd_failures(page, redactor=REDACTOR) for page in pages]
+    lenient = [decode_leniently(page, redactor=REDACTOR) for page in pages]
     assert table.equals(pa.concat_tables(lenient))
     assert table["extra"].null_count < table.num_rows
 
@@ -273,10 +272,10 @@ def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
         json.dumps([{"dlqId": "f", "bodyBase64": "%"}]).encode(),
         json.dumps([ENTRY | {"dlqId": "g", "first": None}]).encode(),
     ]
-    alone = pa.concat_tables([decode_odd_failures(page, redactor=REDACTOR) for page in pages])
+    alone = pa.concat_tables([decode_leniently(page, redactor=REDACTOR) for page in pages])
     assert alone["dlq_id"].to_pylist() == ["a0", "a1", "a2", "b", "c", "d", "e", "f", "g"]
     for size in (1, 800, 3000, 1_000_000):
-        monkeypatch.setattr("toolkit.tables.failures._PIECE", size)
+        monkeypatch.setattr("toolkit.tables.failures._BATCH", size)
         assert FailureDecoder(REDACTOR).decode(pages).equals(alone)
     assert FailureDecoder(REDACTOR).decode([]).equals(FAILURES.empty_table())
 
@@ -355,7 +354,7 @@ def test_unknown_fields_are_written_alike_by_both_ways(extras):
     entries = [{"dlqId": f"id-{place}", **extra} for place, extra in enumerate(extras)]
     page = json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogatepass")
     other = json.dumps([{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]).encode()
-    expected = [decode_odd_failures(raw, redactor=REDACTOR) for raw in (page, other)]
+    expected = [decode_leniently(raw, redactor=REDACTOR) for raw in (page, other)]
     assert FailureDecoder(REDACTOR).decode([page, other]).equals(pa.concat_tables(expected))
 
 

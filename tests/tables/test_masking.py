@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from toolkit import own_tokens
 from toolkit.redaction import Redactor, Secret
-from toolkit.tables.dates import http_dates
 from toolkit.tables.header_maps import header_column
 from toolkit.tables.masking import ColumnMasker, holding_own
-from toolkit.tables.text import base64_text, http_date, labels_json
+from toolkit.tables.text import base64_text, http_date, http_dates, labels_json
 
 TOKEN = "own-live-token-42"
 REDACTOR = Redactor(key=b"test", own=[Secret(TOKEN)])

@@ -16,7 +16,7 @@ from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.paging import walk
 from toolkit.settings.service import Service, endpoint_of
-from toolkit.tables.runs import decode_runs
+from toolkit.tables.lenient_rows import decode_runs
 from toolkit.tables.schemas import RUNS
 
 _ASSUMPTIONS: Final = ("a cursor keeps its place in the log while runs come and go",)

@@ -12,9 +12,7 @@ import pandas as pd
 from pandas.arrays import ArrowStringArray
 
 from toolkit.redaction import Redactor
-
-COLUMNS: Final = ("body", "response_body", "source_body", "metadata", "data")
-"""Columns of the toolkit's frames that hold what applications sent, letter by letter."""
+from toolkit.tables.schemas import EXACT_COLUMNS
 
 _LOOKED_AT: Final = 20_000  # characters of a text of which pandas shows less
 
@@ -48,8 +46,8 @@ class ExactText(ArrowStringArray):
 
 def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
     """The frame itself, its exact texts masked from now on where they are shown."""
-    for name in COLUMNS:
-        found = frame[name].array if name in frame.columns else None
+    for name in EXACT_COLUMNS.intersection(frame.columns):
+        found = frame[name].array
         if type(found) is ArrowStringArray:
             values = ExactText(found.__arrow_array__(), dtype=found.dtype)  # type: ignore[call-arg]
             frame[name] = pd.Series(values, index=frame.index, copy=False)

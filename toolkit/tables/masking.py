@@ -1,16 +1,16 @@
 """Whole columns masked as `Redactor` masks single values, each distinct value once.
 
-Most values hold nothing to mask. A quick look over the distinct values of a column finds those that may; only
-they are given to the `Redactor`, and a column without any is handed back as it is.
+Most values hold nothing to mask. Searching the distinct values of a column finds those that may; only these
+are given to the `Redactor`, and a column without any is returned as it is.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import numpy as np
@@ -18,20 +18,31 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.client.members import read
 from toolkit.own_tokens import likely
 from toolkit.redaction import Redactor
-from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, is_secret_name
+from toolkit.secret_patterns import LIKELY, SUSPICIOUS, SUSPICIOUS_URL, WORDS, is_secret_name
 from toolkit.tables.header_maps import HeaderColumn
+from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind
+from toolkit.tables.text import labels_json, masked_json
+
+ABSENT: Final = msgspec.Raw(b"")
+"""The value of a field that a row does not have: no JSON is empty."""
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
-_REMEMBERED: Final = 10_000  # masks of each kind that are at hand for the next piece of a load
+_SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
+# also what may be masked because of a name around it, whatever follows the name
+_LIKELY_JSON: Final = f'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})'
+# JSON that is written as it came: plain text, and numbers that Python writes with the same digits
+_PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
+_REMEMBERED: Final = 10_000  # masks of each kind that are kept for the next batch of a load
 _NESTED: Final = 3  # JSON in JSON in JSON
-_FEW: Final = 32  # values for which making Arrow's matcher costs more than it saves
+_FEW: Final = 32  # values for which compiling Arrow's matcher costs more than it saves
 
-_JSON: Final = frozenset({"extra", "headers", "labels", "metadata", "response_headers", "source_headers"})
+_LABELS: Final = msgspec.json.Decoder(list[str] | None)
 
-Places = npt.NDArray[np.int64]
+Rows = npt.NDArray[np.int64]
 
 
 class ColumnMasker:
@@ -59,24 +70,20 @@ class ColumnMasker:
         """A column of text, masked as by `Redactor.text`."""
         if self._redactor is None:
             return column
-        return self._where_likely(column, _SUSPICIOUS, self._text, closer=LIKELY)
+        return self._where_likely(column, self._text, _SUSPICIOUS, LIKELY)
 
     def urls(self, column: pa.Array) -> pa.Array:
         """A column of URLs, masked as by `Redactor.url`."""
-        if self._redactor is None:
-            return column
-        return self._where_likely(column, _SUSPICIOUS_URL, self._url)
+        return column if self._redactor is None else self._where_likely(column, self._url, _SUSPICIOUS_URL)
 
     def own(self, column: pa.Array) -> pa.Array:
         """A column of text with our own live tokens masked, and nothing else."""
         redactor = self._redactor
         if redactor is None or not len(rows := holding_own(column)):
             return column
-        texts = column.take(pa.array(rows)).to_pylist()
-        other = np.zeros(len(column), bool)
-        other[rows] = True
-        masked = pa.array([redactor.own(text) for text in texts], column.type)
-        return pc.replace_with_mask(column, pa.array(other), masked)
+        held = np.zeros(len(column), bool)
+        held[rows] = True
+        return pc.replace_with_mask(column, pa.array(held), _each(column.take(pa.array(rows)), redactor.own))
 
     def own_json(self, column: pa.Array) -> pa.Array:
         """The same for a column of JSON text: what is no JSON once masked becomes a JSON string."""
@@ -86,16 +93,44 @@ class ColumnMasker:
         pairs = zip(masked.to_pylist(), column.to_pylist(), strict=True)
         return pa.array([new if new == old else _as_json(new) for new, old in pairs], column.type)
 
+    def labels(self, column: pa.Array) -> pa.Array:
+        """Lists of text as raw JSON, each text masked as by `Redactor.text`; null for none and empty ones."""
+        encoded = column.dictionary_encode()
+        lists = [_LABELS.decode(raw) for raw in encoded.dictionary.to_pylist()]
+        masked = [labels_json(labels, self._redactor) for labels in lists]
+        return pa.array(masked, pa.string()).take(encoded.indices)
+
+    def masked_table(
+        self, columns: Sequence[Column], values: Mapping[str, Any], schema: pa.Schema
+    ) -> pa.Table:
+        """A table of these columns from unmasked values, each masked as its kind says."""
+        masks: dict[Kind, Callable[[Any], pa.Array]] = {
+            Kind.TEXT: self.texts,
+            Kind.URL: self.urls,
+            Kind.HEADERS: self.headers,
+            Kind.LABELS: self.labels,
+            Kind.BODY: self.own,
+            Kind.JSON: self.own_json,
+        }
+        found = {name: masks.get(kind, _as_it_is)(values[name]) for name, kind, _ in columns}
+        if (single := values.get("label")) is not None and found["labels"].null_count:
+            # the field that lists of labels replaced: where only it is there, it is the list
+            encoded = single.dictionary_encode()
+            lists = [labels_json([label], self._redactor) for label in encoded.dictionary.to_pylist()]
+            alone = pa.array(lists, pa.string()).take(encoded.indices)
+            found["labels"] = pc.coalesce(found["labels"], alone)
+        return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
+
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
         pattern = None if self._redactor is None else likely()
-        for place, field in enumerate(table.schema):
+        for index, field in enumerate(table.schema):
             # base64 that held one would be none any more: see `base64_text`
             text = pa.types.is_string(field.type) and not field.name.endswith("_base64")
-            if pattern is not None and text and _matches_anywhere(table.column(place), pattern):
-                mask = self.own_json if field.name in _JSON else self.own
-                chunks = [mask(chunk) for chunk in table.column(place).chunks]
-                table = table.set_column(place, field, pa.chunked_array(chunks, field.type))
+            if pattern is not None and text and _matches_anywhere(table.column(index), pattern):
+                mask = self.own_json if field.name in JSON_COLUMNS else self.own
+                chunks = [mask(chunk) for chunk in table.column(index).chunks]
+                table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
         return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
@@ -113,26 +148,62 @@ class ColumnMasker:
             values = self.texts(values)
         return column.texts(values)
 
+    def objects(self, fields: Mapping[str, Sequence[msgspec.Raw]], rows: int) -> pa.Array:
+        """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
+
+        Fields are raw JSON by name, `ABSENT` where a row does not have it. ValueError where one is no JSON.
+
+        >>> fields = {"b": [msgspec.Raw(b"1"), ABSENT], "a": [msgspec.Raw(b'"x"'), ABSENT]}
+        >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()
+        ['{"a":"x","b":1}', None]
+        """
+        columns = {name: raw_column(fields[name]) for name in sorted(fields)}
+        members = [self._members(name, raws) for name, raws in columns.items() if raws.null_count < rows]
+        if not members:
+            return pa.nulls(rows, pa.string())
+        # not null_handling="skip", which leaves out rows that have nothing
+        inner = pc.binary_join_element_wise(*members, "", null_handling="replace", null_replacement="")
+        whole = pc.binary_join_element_wise(pc.binary_replace_slice(inner, 0, 1, "{"), "}", "")
+        return pc.if_else(pc.equal(inner, ""), None, whole)
+
+    def _members(self, name: str, raws: pa.Array) -> pa.Array:
+        """The values as members of an object, a comma and the name before each; null stays null."""
+        encoded = raws.dictionary_encode()
+        distinct = encoded.dictionary
+        hidden = np.full(len(distinct), self._redactor is not None)
+        if self._redactor is not None and not is_secret_name(name):
+            hidden = np.array(_suspects(distinct, _SUSPICIOUS_JSON, _LIKELY_JSON))
+            hidden[holding_own(distinct)] = True
+        other = hidden | ~pc.match_substring_regex(distinct, _PLAIN_JSON).to_numpy(zero_copy_only=False)
+        if other.any():
+            values = map(read, distinct.filter(pa.array(other)).to_pylist())
+            pairs = zip(values, hidden[other], strict=True)
+            written = [_member(name, value, self._redactor if secret else None) for value, secret in pairs]
+            distinct = pc.replace_with_mask(distinct, pa.array(other), pa.array(written, pa.binary()))
+        named = pc.binary_join_element_wise(f",{json.dumps(name)}:", distinct.cast(pa.string()), "")
+        return named.take(encoded.indices)
+
     def _where_likely(
-        self,
-        column: pa.Array,
-        suspicious: re.Pattern[str],
-        mask: Callable[[str], str],
-        closer: str | None = None,
+        self, column: pa.Array, mask: Callable[[str], str], quick: re.Pattern[str], closer: str | None = None
     ) -> pa.Array:
         encoded = column.dictionary_encode()
         distinct = self.own(encoded.dictionary)
-        touched = _matching(distinct, suspicious)
-        if closer is not None and touched.true_count > _FEW:
-            narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(touched)), closer)
-            touched = pc.replace_with_mask(touched, touched, narrowed)
+        touched = _suspects(distinct, quick, closer)
         if touched.true_count == 0:
             return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
         masked = pa.array([mask(text) for text in distinct.filter(touched).to_pylist()], pa.string())
         return pc.replace_with_mask(distinct, touched, masked).take(encoded.indices)
 
 
-def holding_own(column: pa.Array) -> Places:
+def raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
+    """Raw JSON as a column of bytes, null where it is empty; made without a Python object for any value."""
+    sizes = np.fromiter(map(len, raws), np.int32, len(raws))
+    ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
+    buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
+    return pa.Array.from_buffers(pa.binary(), len(raws), list(map(pa.py_buffer, buffers)))
+
+
+def holding_own(column: pa.Array) -> Rows:
     """The rows of a column of text, or of JSON as bytes, that may hold one of our own live tokens.
 
     None that holds one is left out.
@@ -140,43 +211,8 @@ def holding_own(column: pa.Array) -> Places:
     pattern = likely()
     if pattern is None or not len(column) or not _matches_anywhere(column, pattern):
         return np.empty(0, np.int64)
-    rows: Places = np.flatnonzero(_matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False))
+    rows: Rows = np.flatnonzero(_matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False))
     return rows
-
-
-def _as_json(text: str | None) -> str | None:
-    try:
-        msgspec.json.decode(text or "null")
-    except (msgspec.DecodeError, RecursionError):
-        return json.dumps(text)
-    return text
-
-
-def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
-    """Which values match; null for those that are null."""
-    if len(column) < _FEW:
-        texts = (text.decode("latin-1") if isinstance(text, bytes) else text for text in column.to_pylist())
-        return pa.array([None if text is None else bool(pattern.search(text)) for text in texts], pa.bool_())
-    return pc.match_substring_regex(column, pattern.pattern)
-
-
-def _matches_anywhere(column: pa.Array | pa.ChunkedArray, pattern: re.Pattern[str]) -> bool:
-    """Whether all values, read as one text, have a match: looking at each costs more than at their text."""
-    if len(column) < _FEW:
-        return True
-    texts = map(_as_one_text, column.chunks if isinstance(column, pa.ChunkedArray) else [column])
-    found = pc.match_substring_regex(pa.chunked_array(texts, pa.large_binary()), pattern.pattern)
-    return bool(pc.any(found).as_py())
-
-
-def _as_one_text(column: pa.Array) -> pa.Array:
-    """The bytes of all values, one behind the other, as a column of one value; nothing is copied."""
-    _, offsets, data = column.buffers()
-    if data is None:
-        return pa.nulls(1, pa.large_binary())
-    ends = np.frombuffer(offsets, np.int32, column.offset + len(column) + 1)
-    around = ends[[column.offset, -1]].astype(np.int64)
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(around), data])
 
 
 def plain_escapes_read(column: pa.Array) -> pa.Array:
@@ -189,8 +225,61 @@ def plain_escapes_read(column: pa.Array) -> pa.Array:
     return column
 
 
+def _suspects(distinct: pa.Array, quick: re.Pattern[str], closer: str | None) -> pa.Array:
+    """Which values may hold something to mask: all that do match `quick`, and `closer` once unescaped."""
+    found = _matching(distinct, quick)
+    if closer is not None and found.true_count > _FEW:
+        narrowed = pc.match_substring_regex(plain_escapes_read(distinct.filter(found)), closer)
+        found = pc.replace_with_mask(found, found, narrowed)
+    return found
+
+
+def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
+    """Which values match; null for those that are null."""
+    if len(column) < _FEW:
+        texts = (text.decode("latin-1") if isinstance(text, bytes) else text for text in column.to_pylist())
+        return pa.array([None if text is None else bool(pattern.search(text)) for text in texts], pa.bool_())
+    return pc.match_substring_regex(column, pattern.pattern)
+
+
+def _matches_anywhere(column: pa.Array | pa.ChunkedArray, pattern: re.Pattern[str]) -> bool:
+    """Whether all values, read as one text, have a match: quicker than searching each."""
+    if len(column) < _FEW:
+        return True
+    texts = map(_as_one_text, column.chunks if isinstance(column, pa.ChunkedArray) else [column])
+    found = pc.match_substring_regex(pa.chunked_array(texts, pa.large_binary()), pattern.pattern)
+    return bool(pc.any(found).as_py())
+
+
+def _as_one_text(column: pa.Array) -> pa.Array:
+    """The bytes of all values, concatenated, as a column of one value; nothing is copied."""
+    _, offsets, data = column.buffers()
+    if data is None:
+        return pa.nulls(1, pa.large_binary())
+    ends = np.frombuffer(offsets, np.int32, column.offset + len(column) + 1)
+    around = ends[[column.offset, -1]].astype(np.int64)
+    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(around), data])
+
+
 def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:
     """Every value masked, each distinct one once."""
     encoded = column.dictionary_encode()
-    masked = pa.array([mask(text) for text in encoded.dictionary.to_pylist()], pa.string())
+    masked = pa.array([mask(text) for text in encoded.dictionary.to_pylist()], column.type)
     return masked.take(encoded.indices)
+
+
+def _as_it_is(column: pa.Array) -> pa.Array:
+    return column
+
+
+def _as_json(text: str | None) -> str | None:
+    try:
+        msgspec.json.decode(text or "null")
+    except (msgspec.DecodeError, RecursionError):
+        return json.dumps(text)
+    return text
+
+
+def _member(name: str, value: object, redactor: Redactor | None) -> bytes:
+    whole = masked_json({name: value}, redactor) or ""
+    return whole[len(json.dumps(name)) + 2 : -1].encode()

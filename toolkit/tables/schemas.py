@@ -1,48 +1,94 @@
-"""One Arrow schema a table: the columns, their types, and their order, whether there are rows or not."""
+"""One table of columns a frame: what each holds, which field of the service fills it, and its Arrow schema.
+
+Decoding, masking, storing and showing follow these tables; a new column is a line here.
+"""
 
 from __future__ import annotations
 
-from typing import Final
+from enum import Enum
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-ERROR: Final = "error"
 TIME: Final = pa.timestamp("ms", tz="UTC")
 
-FAILURES: Final = pa.schema(
-    [
-        pa.field("failed_at", TIME),
-        pa.field("workflow_url", pa.string()),
-        pa.field("response_status", pa.int64()),
-        pa.field("workflow_run_id", pa.string()),
-        pa.field("dlq_id", pa.string(), nullable=False),
-        pa.field("created_at", TIME),
-        pa.field("labels", pa.string()),
-        pa.field("failure_function_state", pa.string()),
-        pa.field("max_retries", pa.int64()),
-        pa.field("headers", pa.string()),
-        pa.field("body", pa.string()),
-        pa.field("response_headers", pa.string()),
-        pa.field("response_body", pa.string()),
-        pa.field("body_base64", pa.string()),
-        pa.field("response_body_base64", pa.string()),
-        pa.field("extra", pa.string()),
-        pa.field("url", pa.string()),
-        pa.field("method", pa.string()),
-        pa.field("workflow_created_at", TIME),
-        pa.field("failure_callback", pa.string()),
-        pa.field("caller_ip", pa.string()),
-        pa.field("label", pa.string()),
-        pa.field("flow_control_key", pa.string()),
-    ]
+
+class Kind(Enum):
+    """What a column holds, which decides how it is decoded and masked."""
+
+    ID = "text that every row has; of secrets, only our own tokens are masked"
+    REFERENCE = "the id of another row, or nothing"
+    TEXT = "text in which everything is masked that looks like a secret"
+    URL = "a URL"
+    HEADERS = "a map of names to lists of text, as JSON"
+    LABELS = "a list of text, as JSON"
+    BODY = "what an application sent, exact; base64 is in a column of its own, where it is not UTF-8"
+    BASE64 = "such a body"
+    JSON = "fields that the table does not know, or whose values do not fit"
+    NUMBER = "a whole number"
+    TIME = "a time in milliseconds"
+    TIME_OR_ZERO = "such a time, or 0 for none"
+    TIME_AS_TEXT = "such a time, perhaps written as text"
+    FLAG = "true or false"
+
+
+_ARROW: Final = {Kind.NUMBER: pa.int64(), Kind.FLAG: pa.bool_()} | dict.fromkeys(
+    (Kind.TIME, Kind.TIME_OR_ZERO, Kind.TIME_AS_TEXT), TIME
 )
+
+
+class Column(NamedTuple):
+    """A column, and the field of the service's JSON that fills it; None where it is derived from others."""
+
+    name: str
+    kind: Kind
+    field: str | None = None
+
+
+def _schema(columns: tuple[Column, ...]) -> pa.Schema:
+    return pa.schema(
+        [
+            pa.field(name, _ARROW.get(kind, pa.string()), nullable=kind is not Kind.ID)
+            for name, kind, _ in columns
+        ]
+    )
+
+
+FAILURE_COLUMNS: Final = (
+    Column("failed_at", Kind.TIME),
+    Column("workflow_url", Kind.URL, "workflowUrl"),
+    Column("response_status", Kind.NUMBER, "responseStatus"),
+    Column("workflow_run_id", Kind.TEXT, "workflowRunId"),
+    Column("dlq_id", Kind.ID, "dlqId"),
+    Column("created_at", Kind.TIME, "createdAt"),
+    Column("labels", Kind.LABELS, "labels"),
+    Column("failure_function_state", Kind.TEXT, "failureFunctionState"),
+    Column("max_retries", Kind.NUMBER, "maxRetries"),
+    Column("headers", Kind.HEADERS, "header"),
+    Column("body", Kind.BODY, "body"),
+    Column("response_headers", Kind.HEADERS, "responseHeader"),
+    Column("response_body", Kind.BODY, "responseBody"),
+    Column("body_base64", Kind.BASE64, "bodyBase64"),
+    Column("response_body_base64", Kind.BASE64, "responseBodyBase64"),
+    Column("extra", Kind.JSON),
+    Column("url", Kind.URL, "url"),
+    Column("method", Kind.TEXT, "method"),
+    Column("workflow_created_at", Kind.TIME, "workflowCreatedAt"),
+    Column("failure_callback", Kind.URL, "failureCallback"),
+    Column("caller_ip", Kind.TEXT, "callerIP"),
+    Column("label", Kind.TEXT, "label"),
+    Column("flow_control_key", Kind.TEXT, "flowControlKey"),
+)
+FAILURES: Final = _schema(FAILURE_COLUMNS)
 """One row a DLQ entry. `failed_at` comes from the response's Date header. Headers are JSON text, names and
 values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text beside. `extra`
 is the JSON of every field that the schema does not know, and of known fields whose value does not fit.
 
-What is looked at first comes first, and long texts stand in the middle, where pandas leaves columns out when
+What is looked at first comes first, and long texts are in the middle, where pandas leaves columns out when
 it shows more than 20. `error` (see `error_column`) is part of frames, behind `response_status`, and not
 stored."""
+
+ERROR: Final = "error"
 
 HEADERS_EXPLODED: Final = pa.schema(
     [
@@ -59,54 +105,61 @@ LABELS_EXPLODED: Final = pa.schema(
 )
 """One row a label of an entry."""
 
-RUNS: Final = pa.schema(
-    [
-        pa.field("workflow_run_id", pa.string(), nullable=False),
-        pa.field("workflow_url", pa.string()),
-        pa.field("state", pa.string()),
-        pa.field("created_at", TIME),
-        pa.field("completed_at", TIME),
-        pa.field("dlq_id", pa.string()),
-        pa.field("labels", pa.string()),
-        pa.field("extra", pa.string()),
-    ]
+RUN_COLUMNS: Final = (
+    Column("workflow_run_id", Kind.ID, "workflowRunId"),
+    Column("workflow_url", Kind.URL, "workflowUrl"),
+    Column("state", Kind.TEXT, "workflowState"),
+    Column("created_at", Kind.TIME_OR_ZERO, "workflowRunCreatedAt"),
+    Column("completed_at", Kind.TIME_OR_ZERO, "workflowRunCompletedAt"),
+    Column("dlq_id", Kind.REFERENCE, "dlqId"),
+    Column("labels", Kind.LABELS, "labels"),
+    Column("extra", Kind.JSON),
 )
+RUNS: Final = _schema(RUN_COLUMNS)
 """One row a workflow run of the run log."""
 
-CALLBACKS: Final = pa.schema(
-    [
-        pa.field("source_message_id", pa.string()),
-        pa.field("kind", pa.string()),
-        pa.field("status", pa.int64()),
-        pa.field("headers", pa.string()),
-        pa.field("body", pa.string()),
-        pa.field("body_base64", pa.string()),
-        pa.field("body_truncated", pa.bool_()),
-        pa.field("retried", pa.int64()),
-        pa.field("max_retries", pa.int64()),
-        pa.field("delivered", pa.bool_()),
-        pa.field("exhausted", pa.bool_()),
-        pa.field("dlq_id", pa.string()),
-        pa.field("in_dlq", pa.bool_()),
-        pa.field("topic_name", pa.string()),
-        pa.field("endpoint_name", pa.string()),
-        pa.field("url", pa.string()),
-        pa.field("method", pa.string()),
-        pa.field("source_headers", pa.string()),
-        pa.field("source_body", pa.string()),
-        pa.field("source_body_base64", pa.string()),
-        pa.field("source_body_truncated", pa.bool_()),
-        pa.field("not_before", TIME),
-        pa.field("created_at", TIME),
-        pa.field("schedule_id", pa.string()),
-        pa.field("caller_ip", pa.string()),
-        pa.field("received_at", TIME),
-        pa.field("verified", pa.bool_()),
-        pa.field("extra", pa.string()),
-    ]
+CALLBACK_COLUMNS: Final = (
+    Column("source_message_id", Kind.REFERENCE, "sourceMessageId"),
+    Column("kind", Kind.REFERENCE),
+    Column("status", Kind.NUMBER, "status"),
+    Column("headers", Kind.HEADERS, "header"),
+    Column("body", Kind.BODY),
+    Column("body_base64", Kind.BASE64, "body"),
+    Column("body_truncated", Kind.FLAG),
+    Column("retried", Kind.NUMBER, "retried"),
+    Column("max_retries", Kind.NUMBER, "maxRetries"),
+    Column("delivered", Kind.FLAG),
+    Column("exhausted", Kind.FLAG),
+    Column("dlq_id", Kind.REFERENCE, "dlqId"),
+    Column("in_dlq", Kind.FLAG),
+    Column("topic_name", Kind.TEXT, "topicName"),
+    Column("endpoint_name", Kind.TEXT, "endpointName"),
+    Column("url", Kind.URL, "url"),
+    Column("method", Kind.TEXT, "method"),
+    Column("source_headers", Kind.HEADERS, "sourceHeader"),
+    Column("source_body", Kind.BODY),
+    Column("source_body_base64", Kind.BASE64, "sourceBody"),
+    Column("source_body_truncated", Kind.FLAG),
+    Column("not_before", Kind.TIME_AS_TEXT, "notBefore"),
+    Column("created_at", Kind.TIME_AS_TEXT, "createdAt"),
+    Column("schedule_id", Kind.TEXT, "scheduleId"),
+    Column("caller_ip", Kind.TEXT, "callerIP"),
+    Column("received_at", Kind.TIME),
+    Column("verified", Kind.FLAG),
+    Column("extra", Kind.JSON),
 )
+CALLBACKS: Final = _schema(CALLBACK_COLUMNS)
 """One row a callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
 for bodies that did not come through a receiver."""
+
+_ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *CALLBACK_COLUMNS)
+JSON_COLUMNS: Final = frozenset(
+    {"metadata", *(c.name for c in _ALL if c.kind in (Kind.HEADERS, Kind.LABELS, Kind.JSON))}
+)
+"""Columns of JSON text."""
+
+EXACT_COLUMNS: Final = frozenset({"metadata", "data", *(c.name for c in _ALL if c.kind is Kind.BODY)})
+"""Columns that hold what applications sent, letter by letter."""
 
 
 def vectors(dimension: int | None = None) -> pa.Schema:

@@ -14,6 +14,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.client.members import (
     MOST_DEPTH,
@@ -31,12 +35,19 @@ from toolkit.errors import MalformedResponseError, ProtocolError
 from toolkit.own_tokens import is_in_cut
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import secret_members
+from toolkit.tables.schemas import TIME
 from toolkit.times import http_date_ms
 
 LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 _INT64: Final = 1 << 63
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# What nearly every server sends; all else is read one by one.
+_USUAL_DATE: Final = (
+    r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
+)
+_DATE_WIDTH: Final = 29
 
 
 class TooDeepError(Exception):
@@ -301,6 +312,46 @@ def http_date(text: str) -> int | None:
     """
     found = http_date_ms(text)
     return None if found is None else moment(found)
+
+
+def http_dates(column: pa.Array) -> pa.Array:
+    """A column of HTTP dates as times; null where one cannot be read. The same as `http_date` of each.
+
+    >>> http_dates(pa.array(["Thu, 01 Jan 2026 00:00:00 GMT", "soon"])).cast(pa.int64()).to_pylist()
+    [1767225600000, None]
+    """
+    encoded = column.dictionary_encode()
+    distinct = encoded.dictionary
+    found = pa.nulls(len(distinct), pa.int64())
+    fixed = pc.match_substring_regex(distinct, _USUAL_DATE)
+    if fixed.true_count:
+        found = pc.replace_with_mask(found, fixed, _milliseconds(distinct.filter(fixed)))
+    missing = found.is_null()
+    if missing.true_count:
+        others = [http_date(text) for text in distinct.filter(missing).to_pylist()]
+        found = pc.replace_with_mask(found, missing, pa.array(others, pa.int64()))
+    return found.cast(TIME).take(encoded.indices)
+
+
+def _milliseconds(dates: pa.Array) -> pa.Array:
+    """Unix milliseconds of dates that are all of the fixed form; null where it is no day since 1970."""
+    characters = np.frombuffer(dates.buffers()[2], np.uint8, len(dates) * _DATE_WIDTH).reshape(
+        -1, _DATE_WIDTH
+    )
+    digits = characters.astype(np.int64) - ord("0")
+
+    def number(start: int, end: int) -> npt.NDArray[np.int64]:
+        return digits[:, start:end] @ 10 ** np.arange(end - start - 1, -1, -1)
+
+    names = np.ascontiguousarray(characters[:, 8:11]).view("S3").ravel()
+    months = np.full(len(dates), -1)
+    for index, name in enumerate(_MONTHS):
+        months[names == name.encode()] = index
+    first = ((number(12, 16) - 1970) * 12 + months).astype("datetime64[M]")
+    days = first.astype("datetime64[D]") + (number(5, 7) - 1)
+    seconds = ((days.astype(np.int64) * 24 + number(17, 19)) * 60 + number(20, 22)) * 60 + number(23, 25)
+    there = (months >= 0) & (days.astype("datetime64[M]") == first) & (number(17, 19) < 24) & (seconds >= 0)  # noqa: PLR2004 - hours
+    return pa.array(seconds * 1000, mask=~there)
 
 
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
