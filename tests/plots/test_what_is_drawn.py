@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
 from toolkit import plots
-from toolkit.analysis.trend import readable_top
+from toolkit.analysis.over_time import readable_top
 from toolkit.errors import InputError
 
 MOMENTS = st.datetimes(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import toolkit as tk
 from tests.widgets.answers import asked, hits
 from tests.widgets.payloads import PAYLOADS
-from toolkit.analysis.rankings import score_moves
+from toolkit.analysis import score_moves
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery

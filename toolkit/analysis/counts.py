@@ -1,18 +1,32 @@
-"""How many failures by the values of columns, by label, and by the state of the failure callback."""
+"""How many failures: by one column, several, or two against each other; by label, state and error text."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
 
-from toolkit.analysis.columns import check_scalar, collect, select
-from toolkit.arguments import texts, wrong
+from toolkit.analysis.selection import (
+    check_scalar,
+    collect,
+    collect_timed,
+    largest_groups,
+    select,
+    timestamps,
+    typed_frame,
+)
+from toolkit.analysis.wording import shorten
+from toolkit.arguments import texts, whole, wrong
+from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
+from toolkit.redaction import Redactor
 from toolkit.tables.explode import label_lists
 from toolkit.tables.frames import to_frame
 
@@ -26,6 +40,7 @@ CALLBACK_STATES: Final = {
 
 _UNKNOWN: Final = "a state this toolkit does not know"
 _ABSENT: Final = "no failure function, or no state yet"
+_LONGEST: Final = 300  # characters of an error text or example
 
 
 def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
@@ -60,16 +75,15 @@ def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
     columns = list(dict.fromkeys(texts("column", column)))
     if not columns:
         raise wrong("column", column, "a column, or several")
-    lazy = select(failures, [], doing=doing)
     for one in columns:
-        lazy = select(failures, columns, doing=doing, chosen={"column": one})
+        select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
+    lazy = select(failures, columns, doing=doing)
     check_scalar(lazy, columns, doing=doing)
     counted = collect(lazy.group_by(*columns).agg(nw.len().alias("count_")))
-    total = sum(counted["count_"].to_pylist())
-    order = [("count_", "descending"), *((name, "ascending") for name in columns)]
-    counted = counted.sort_by(order)
-    frame = to_frame(pa.table({name: counted[name] for name in columns}))
+    counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
     numbers = counted["count_"].to_pylist()
+    total = sum(numbers)
+    frame = to_frame(pa.table({name: counted[name] for name in columns}))
     return frame.assign(
         count=pd.Series(numbers, dtype="Int64"),
         share=pd.Series([number / total for number in numbers], dtype="float64"),
@@ -109,12 +123,10 @@ def count_labels(failures: IntoFrame) -> pd.DataFrame:
     for labels in lists:
         totals.update({label for label in labels or () if label is not None} or {None})
     ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
-    return pd.DataFrame(
-        {
-            "label": pd.Series([label for label, _ in ordered], dtype="str"),
-            "count": pd.Series([count for _, count in ordered], dtype="Int64"),
-            "share": pd.Series([count / len(lists) for _, count in ordered], dtype="float64"),
-        }
+    return typed_frame(
+        label=("str", [label for label, _ in ordered]),
+        count=("Int64", [count for _, count in ordered]),
+        share=("float64", [count / len(lists) for _, count in ordered]),
     )
 
 
@@ -145,25 +157,158 @@ def count_states(failures: IntoFrame) -> pd.DataFrame:
     >>> count_states(states)["state"].tolist()
     ['CALLBACK_FAIL', 'CALLBACK_SUCCESS']
     """
-    known = list(CALLBACK_STATES)
-    rows: list[tuple[int, str | None, int, float, str]] = []
-    absent, absent_share = 0, 0.0  # the service leaves the field out or sends it empty
-    for state, count, share in count_by(failures, "failure_function_state").itertuples(
-        index=False, name=None
-    ):
-        if isinstance(state, str) and state:
-            rank = known.index(state) if state in known else len(known)
-            rows.append((rank, state, count, share, CALLBACK_STATES.get(state, _UNKNOWN)))
-        else:
-            absent, absent_share = absent + count, absent_share + share
-    rows.sort(key=lambda row: row[0])  # stable: unknown states stay by count
-    if absent:
-        rows.append((len(known) + 1, None, absent, absent_share, _ABSENT))
-    return pd.DataFrame(
-        {
-            "state": pd.Series([row[1] for row in rows], dtype="str"),
-            "count": pd.Series([row[2] for row in rows], dtype="Int64"),
-            "share": pd.Series([row[3] for row in rows], dtype="float64"),
-            "meaning": pd.Series([row[4] for row in rows], dtype="str"),
-        }
+    found: dict[str | None, tuple[int, float]] = {}
+    counted = count_by(failures, "failure_function_state")
+    for value, count, share in counted.itertuples(index=False, name=None):
+        state = value if isinstance(value, str) and value else None  # the service omits it, or sends it empty
+        earlier, earlier_share = found.get(state, (0, 0.0))
+        found[state] = (earlier + count, earlier_share + share)
+    order: list[str | None] = [state for state in CALLBACK_STATES if state in found]
+    order += [state for state in found if state and state not in CALLBACK_STATES]
+    order += [None] * (None in found)
+    return typed_frame(
+        state=("str", order),
+        count=("Int64", [found[state][0] for state in order]),
+        share=("float64", [found[state][1] for state in order]),
+        meaning=("str", [CALLBACK_STATES.get(state, _UNKNOWN) if state else _ABSENT for state in order]),
     )
+
+
+def count_errors(
+    failures: IntoFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
+) -> pd.DataFrame:
+    """Count failures by the error text in their response bodies, with the latest example of each.
+
+    Not for telling causes apart: one cause can speak in several texts, and several causes in one.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`, `response_body`,
+        `response_body_base64`.
+    top : int, optional
+        How many texts, at least 1. Default: all.
+    clean : callable, optional
+        Applied to each body, and again to the line found in it. Default: what looks like a secret is masked,
+        in texts and in examples. ``str`` shows them as they are.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a text, the most frequent first and equal ones by text: `text` (str, numbers, ids and names
+        in it replaced by signs such as ``<n>``), `kind` (str: where in the body it stood), `count` (Int64),
+        `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
+        (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `top` is below 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> bodies = ['{"error": "no user 1"}', '{"error": "no user 2"}', "timeout"]
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
+    ...     "created_at": times, "response_body": bodies, "response_body_base64": [None] * 3})
+    >>> count_errors(frame)[["text", "count", "dlq_id"]]
+              text  count dlq_id
+    0  no user <n>      2      b
+    1      timeout      1      c
+    """
+    doing = "counting error texts"
+    top = whole("top", top, optional="for all")
+    if clean is not None and not callable(clean):
+        raise wrong("clean", clean, "a callable, or None")
+    columns = ["dlq_id", "workflow_url", "response_body", "response_body_base64"]
+    table = collect_timed(failures, columns, doing=doing)
+    clean = Redactor().text if clean is None else clean
+    bodies = list(
+        zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
+    )
+    read = {body: _read(*body, clean) for body in dict.fromkeys(bodies)}  # most bodies are equal to another
+    frame = typed_frame(
+        text=("str", [read[body][0] for body in bodies]),
+        kind=("str", [read[body][1].kind for body in bodies]),
+        example=("str", [read[body][1].text for body in bodies]),
+        dlq_id=("str", [found_id or "" for found_id in table["dlq_id"].to_pylist()]),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+    ).assign(last_at=timestamps(table, "when_"))
+    # the first row of each group is then its latest failure; of equal times the greater id
+    groups = frame.sort_values(["last_at", "dlq_id"], ascending=False).groupby("text")
+    counted = groups.head(1).set_index("text").assign(count=groups.size())
+    counted = counted.assign(
+        share=counted["count"] / len(frame), workflows=groups["workflow_url"].nunique(dropna=False)
+    )
+    ordered = counted.reset_index().sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    names = ["text", "kind", "count", "share", "workflows", "dlq_id", "example", "last_at"]
+    types = {"count": "Int64", "share": "float64", "workflows": "Int64", "last_at": "datetime64[ms, UTC]"}
+    return ordered[names].head(len(ordered) if top is None else top).astype(types)
+
+
+def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:
+    """The pattern of a body's error text, and that text, both masked and shortened."""
+    if raw and not body:
+        found = ErrorText("binary", binary_line(raw))
+    elif not body:
+        found = error_text(body)
+    else:
+        # twice: a secret can be whole in the body only, or readable only once JSON is decoded
+        found = error_text(clean(body[:LONGEST_READ]))
+        found = ErrorText(found.kind, clean(found.text))
+    pattern, text = mask_text(found.text), found.text
+    return shorten(pattern, _LONGEST), ErrorText(found.kind, shorten(text, _LONGEST))
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class CountMatrix:
+    """Counts by the values of two columns; where values were merged, the last name is ``other (n)``."""
+
+    rows: tuple[str, ...]  # names of the values, largest count first
+    columns: tuple[str, ...]
+    counts: NDArray[np.int64]  # shape (rows, columns)
+    merged_rows: int  # how many values the last row holds; 0 when none were merged
+    merged_columns: int
+
+    @property
+    def total(self) -> int:
+        """Rows counted."""
+        return int(self.counts.sum())
+
+    def to_frame(self) -> pd.DataFrame:
+        """The counts as a frame (Int64), named rows and columns."""
+        return pd.DataFrame(self.counts, index=list(self.rows), columns=list(self.columns), dtype="Int64")
+
+
+def count_matrix(
+    frame: IntoFrame, rows: str, columns: str, *, top_rows: int = 12, top_columns: int = 8
+) -> CountMatrix:
+    """Count rows by two columns of single values; the rarest beyond `top_rows` and `top_columns` are merged.
+
+    A missing value counts as a value.
+
+    >>> frame = pd.DataFrame({"workflow_url": ["a", "a", "b"], "response_status": [500, 404, 500]})
+    >>> count_matrix(frame, "workflow_url", "response_status").to_frame()
+       500  404
+    a    1    1
+    b    1    0
+    """
+    doing = "counting by two columns"
+    whole("top_rows", top_rows)
+    whole("top_columns", top_columns)
+    lazy = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
+    keys = list(dict.fromkeys([rows, columns]))
+    check_scalar(lazy, keys, doing=doing)
+    counted = collect(lazy.group_by(*keys).agg(nw.len().alias("count_")))
+    numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
+    row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
+    column_names, column_positions, merged_columns = largest_groups(
+        counted[columns].to_pylist(), numbers, top_columns
+    )
+    counts = np.zeros((len(row_names), len(column_names)), dtype=np.int64)
+    np.add.at(counts, (row_positions, column_positions), numbers)
+    return CountMatrix(
+        rows=row_names, columns=column_names, counts=counts, merged_rows=merged_rows,
+        merged_columns=merged_columns,
+    )  # fmt: skip

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import narwhals as nw
 import pyarrow as pa
 import pyarrow.compute as pc
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import collect, select
 from toolkit.analysis.overview import failure_overview
+from toolkit.analysis.selection import collect, receipt_of, select
 from toolkit.analysis.wording import counted, moment
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html, visible
@@ -90,7 +88,7 @@ def summary(frame: IntoFrame) -> FrameSummary:
     """
     select(frame, [], doing="summing up a frame", name="frame")
     names = nw.from_native(frame).lazy().collect_schema().names()
-    receipt = _receipt(frame)
+    receipt = receipt_of(frame)
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         what, rows, lines = "failures", *_failures(frame)
     elif {"namespace", "vector_problem"} <= set(names):
@@ -107,12 +105,6 @@ def summary(frame: IntoFrame) -> FrameSummary:
         lines=tuple((name, visible(text)) for name, text in [*lines, ("complete", _complete(receipt, rows))]),
         complete=receipt.complete if receipt and receipt.rows == rows else None,
     )
-
-
-def _receipt(frame: Any) -> Receipt | None:
-    attributes = getattr(frame, "attrs", None)
-    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
-    return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 
 
 def _complete(receipt: Receipt | None, rows: int) -> str:

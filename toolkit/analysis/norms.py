@@ -10,35 +10,23 @@ import pyarrow.compute as pc
 from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.columns import collect, select
+from toolkit.analysis.selection import collect, select
 from toolkit.arguments import whole
 from toolkit.errors import InputError
 from toolkit.tables.vectors import is_numbers
 
 _MOST_BINS = 1_000
-_ROWS = 8_192  # at a time, so that the squares of a large index need no memory to speak of
+_BATCH = 8_192  # rows at a time: the squares of a large index all at once would need as much memory again
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class NormBins:
-    """Counts of vectors by their Euclidean length.
+    """Counts of vectors by their Euclidean length."""
 
-    Attributes
-    ----------
-    edges : numpy.ndarray
-        float64, shape (bins + 1,), ascending.
-    counts : numpy.ndarray
-        int64, shape (bins,).
-    zero : int
-        Vectors of length 0, which have no direction: no cosine can be computed with them. They are counted.
-    left_out : int
-        Rows without a usable dense vector.
-    """
-
-    edges: NDArray[np.float64]
-    counts: NDArray[np.int64]
-    zero: int
-    left_out: int
+    edges: NDArray[np.float64]  # shape (bins + 1,)
+    counts: NDArray[np.int64]  # shape (bins,)
+    zero: int  # vectors of length 0, which have no direction and no cosine; they are counted
+    left_out: int  # rows without a usable dense vector
 
     @property
     def total(self) -> int:
@@ -47,33 +35,9 @@ class NormBins:
 
 
 def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
-    """Count vectors by their Euclidean length (the root of the sum of squares).
+    """Count vectors by their Euclidean length, in at most 1,000 bins between the shortest and the longest.
 
-    Parameters
-    ----------
-    vectors : frame
-        With the column `vector`, as `load_vectors` gives.
-    bins : int
-        How many bins of equal width between the shortest and the longest, 1 to 1,000.
-
-    Returns
-    -------
-    NormBins
-        Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
-
-    Raises
-    ------
-    InputError
-        When the column is missing, or `bins` is out of bounds.
-
-    Examples
-    --------
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables import schemas
-    >>> rows = [{"namespace": "", "id": str(v), "vector": v} for v in ([3, 4], [0, 0])]
-    >>> found = norm_bins(frame_from_rows(rows, schemas.vectors(2)), bins=1)
-    >>> found.edges.tolist(), found.counts.tolist(), found.zero
-    ([0.0, 5.0], [2], 1)
+    Lengths that differ by less than a millionth share one bin: they are equal but for rounding.
     """
     doing = "measuring the lengths of vectors"
     bins = whole("bins", bins, most=_MOST_BINS)
@@ -85,10 +49,13 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
             expected="lists of numbers",
             next_step="Use a frame made by load_vectors or query.",
         )
-    there = column.drop_null()
+    present = column.drop_null()
     lengths = np.sqrt(
         np.concatenate(
-            [np.zeros(0), *(_squares(there.slice(start, _ROWS)) for start in range(0, len(there), _ROWS))]
+            [
+                np.zeros(0),
+                *(_squares(present.slice(start, _BATCH)) for start in range(0, len(present), _BATCH)),
+            ]
         )
     )
     lengths = lengths[np.isfinite(lengths)]
@@ -107,8 +74,8 @@ def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
     )
 
 
-def _squares(some: pa.Array) -> NDArray[np.float64]:
+def _squares(vectors: pa.Array) -> NDArray[np.float64]:
     """The sum of squares of each vector."""
-    values = some.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
-    rows = pc.list_parent_indices(some).to_numpy()
-    return np.bincount(rows, weights=values * values, minlength=len(some)).astype(np.float64)
+    values = vectors.flatten().cast(pa.float64()).to_numpy(zero_copy_only=False)
+    rows = pc.list_parent_indices(vectors).to_numpy()
+    return np.bincount(rows, weights=values * values, minlength=len(vectors)).astype(np.float64)

@@ -1,48 +1,32 @@
-"""How the scores of query results are spread."""
+"""Scores of query results: how they are spread, by rank, and what moved between two sets of results."""
 
 from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
 from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.columns import check_scalar, collect, named, select
+from toolkit.analysis.selection import NONE, check_scalar, collect, named, select, typed_frame
 from toolkit.arguments import whole
 
-_MOST_BINS = 1_000
+_MOST_BINS: Final = 1_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ScoreBins:
-    """Counts per score bin.
+    """Counts per score bin and group; where groups were merged, the last is ``other (n)``."""
 
-    Attributes
-    ----------
-    edges : numpy.ndarray
-        float64, shape (bins + 1,), ascending. A bin holds its lower edge; the last one also its upper.
-    groups : tuple of str
-        Names of the groups, in their own order; where groups were merged, the last is ``other (n)``.
-    counts : numpy.ndarray
-        int64, shape (groups, bins).
-    merged : int
-        How many groups the last one holds; 0 when none were merged.
-    left_out : int
-        Hits whose score is missing or not finite. They are in no bin.
-    scores : tuple of numpy.ndarray
-        float64, the scores of each group, ascending.
-    """
-
-    edges: NDArray[np.float64]
-    groups: tuple[str, ...]
-    counts: NDArray[np.int64]
-    merged: int
-    left_out: int
-    scores: tuple[NDArray[np.float64], ...]
+    edges: NDArray[np.float64]  # shape (bins + 1,); a bin holds its lower edge, the last one also its upper
+    groups: tuple[str, ...]  # in their own order
+    counts: NDArray[np.int64]  # shape (groups, bins)
+    merged: int  # how many groups the last one holds; 0 when none were merged
+    left_out: int  # hits whose score is missing or not finite, which are in no bin
+    scores: tuple[NDArray[np.float64], ...]  # the scores of each group, ascending
 
     @property
     def total(self) -> int:
@@ -51,36 +35,21 @@ class ScoreBins:
 
 
 def score_summary(hits: IntoFrame) -> pd.DataFrame:
-    """The scores of each query in a few numbers.
+    """The scores of each query in a few numbers, for hits with the columns `query` and `score`.
 
-    Parameters
-    ----------
-    hits : frame
-        With the columns `query` and `score`.
+    One row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
+    `gap` is between the best and the second score, missing with a single hit). Scores that are missing or not
+    finite are left out of all but `hits`.
 
-    Returns
-    -------
-    pandas.DataFrame
-        One row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
-        `gap` is between the best and the second score, missing with a single hit). Scores that are missing or
-        not finite are left out of all but `hits`.
-
-    Examples
-    --------
-    >>> import pandas as pd
     >>> score_summary(pd.DataFrame({"query": [0, 0, 0], "score": [0.9, 0.7, 0.6]})).round(2)
        query  hits  best  median  worst  gap
     0      0     3   0.9     0.7    0.6  0.2
     """
     table = collect(select(hits, ["query", "score"], doing="summing up scores", name="hits"))
-    frame = pd.DataFrame(
-        {
-            "query": pd.Series(table["query"].to_pylist(), dtype="Int64"),
-            "score": pd.Series(table["score"].to_pylist(), dtype="float64").replace(
-                [np.inf, -np.inf], np.nan
-            ),
-        }
+    frame = typed_frame(
+        query=("Int64", table["query"].to_pylist()), score=("float64", table["score"].to_pylist())
     )
+    frame["score"] = frame["score"].replace([np.inf, -np.inf], np.nan)
     scores = frame.groupby("query")["score"]
     best = scores.max()
     ordered = frame.sort_values("score", ascending=False).dropna(subset=["score"])
@@ -98,36 +67,11 @@ def score_summary(hits: IntoFrame) -> pd.DataFrame:
 
 
 def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top: int = 8) -> ScoreBins:
-    """Count hits per score bin, for each group on the same edges.
+    """Count hits per score bin, of all hits together or for each group on the same edges.
 
-    Parameters
-    ----------
-    hits : frame
-        With the columns `score` and `by`.
-    by : str or None
-        Column of single values to tell apart; None takes all hits together.
-    bins : int
-        How many bins of equal width between the lowest and the highest score, 1 to 1,000.
-    top : int
-        How many groups to tell apart, in their own order; the rest is merged into one. At least 1.
-
-    Returns
-    -------
-    ScoreBins
-        Where all scores are equal there is one bin, half a unit to either side; where they differ by less
-        than bins can tell apart, one bin as well.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or a number is out of bounds.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> found = score_bins(pd.DataFrame({"query": [0, 0, 1], "score": [0.0, 1.0, 0.4]}), bins=2)
-    >>> found.groups, found.counts.tolist()
-    (('0', '1'), [[1, 1], [1, 0]])
+    There are at most 1,000 `bins`, of equal width between the lowest and the highest score. Where all scores
+    are equal there is one bin, half a unit to either side; where they differ by less than bins can tell
+    apart, one bin as well. Beyond the first `top` groups, in their own order, the rest is one group.
     """
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
@@ -164,7 +108,7 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
 
 
 def query_texts(hits: IntoFrame) -> dict[Any, str]:
-    """What was asked, by the number of the query, as far as the frame of hits still knows; no text twice.
+    """The query text by the number of the query, as far as the frame of hits still knows it; no text twice.
 
     >>> hits = pd.DataFrame({"query": [0, 1]})
     >>> hits.attrs["queries"] = [{"data": "connection refused", "top_k": 3}, {"vector": {"dimension": 3}}]
@@ -194,3 +138,67 @@ def _order(value: object) -> tuple[bool, bool, float, str]:
     """Numbers by size, then texts, then what is missing."""
     number = isinstance(value, int | float)
     return value is None, not number, float(value) if isinstance(value, int | float) else 0.0, str(value)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ScoreCurve:
+    """The scores of one group of hits, best first."""
+
+    name: str
+    ranks: NDArray[np.int64]  # ascending
+    scores: NDArray[np.float64]  # finite
+
+
+def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
+    """The scores by rank of the first `top` groups, and how many groups were left out."""
+    doing = "ordering scores by rank"
+    top = whole("top", top)
+    lazy = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
+    columns = list(dict.fromkeys([by, "rank", "score"]))
+    check_scalar(lazy, columns, doing=doing)
+    frame = collect(lazy).to_pandas()
+    frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
+    frame = frame[np.isfinite(frame["score"]) & frame["rank"].notna()]
+    texts = query_texts(hits) if by == "query" else {}
+    groups = list(frame.groupby(by, sort=False, dropna=False))
+    curves = []
+    for value, group in groups[:top]:
+        ordered = group.sort_values("rank", kind="stable")
+        curves.append(
+            ScoreCurve(
+                name=NONE if pd.isna(value) else texts.get(value) or named(value),
+                ranks=ordered["rank"].to_numpy(dtype=np.int64),
+                scores=ordered["score"].to_numpy(dtype=np.float64),
+            )
+        )
+    return curves, max(len(groups) - top, 0)
+
+
+def score_moves(before: IntoFrame, after: IntoFrame) -> pd.DataFrame:
+    """What moved between two sets of results of the same queries.
+
+    One row a query and id of either: `query` (Int64), `id` (str), `rank_before`, `rank_after` (Int64, missing
+    where it is not among the hits), `score_before`, `score_after` (float64), `moved` (Int64: ranks up;
+    missing where it came or went), ordered by query, then the better of the two ranks.
+
+    >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
+    >>> score_moves(before, after)[["id", "moved"]].to_dict("list")
+    {'id': ['a', 'b', 'c'], 'moved': [None, 1, None]}
+    """
+    types = {"query": "Int64", "id": "str", "rank": "Int64", "score": "float64"}
+    first, second = (
+        typed_frame(**{column: (dtype, table[column].to_pylist()) for column, dtype in types.items()})
+        for table in (
+            collect(select(frame, types, doing="comparing query results", name=name))
+            for name, frame in (("before", before), ("after", after))
+        )
+    )
+    both = first.merge(second, on=["query", "id"], how="outer", suffixes=("_before", "_after"))
+    both["moved"] = both["rank_before"] - both["rank_after"]
+    best = both[["rank_before", "rank_after"]].min(axis=1)
+    order = pd.DataFrame({"query": both["query"], "best": best, "later": both["rank_before"].isna()})
+    both = both.loc[order.sort_values(["query", "best", "later"], kind="stable").index]
+    return both.reset_index(drop=True)[
+        ["query", "id", "rank_before", "rank_after", "score_before", "score_after", "moved"]
+    ]

@@ -7,8 +7,8 @@ from typing import Final
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import NONE
 from toolkit.analysis.counts import count_states
+from toolkit.analysis.selection import NONE
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import heading, label_axis
 from toolkit.plots.rows import draw_rows

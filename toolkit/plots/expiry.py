@@ -8,9 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.columns import when_counted
-from toolkit.analysis.expiry import ExpiryBins, expiring, expiry_bins
-from toolkit.analysis.trend import readable_top
+from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins
+from toolkit.analysis.over_time import readable_top
+from toolkit.analysis.selection import when_counted
 from toolkit.analysis.wording import moment, short_number, span
 from toolkit.plots.axis import DAY, count_axis, cut, heading, inches, label_axis, time_axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named

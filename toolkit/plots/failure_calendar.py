@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.calendar import WEEKDAYS, FailureCalendar, failure_calendar
+from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import heading, inches, label_axis, name_rows
 from toolkit.plots.heat import draw_cells

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.matrix import CountMatrix, count_matrix
+from toolkit.analysis.counts import CountMatrix, count_matrix
 from toolkit.analysis.wording import counted, fitting_numbers
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, inches, label_axis, name_rows, rows_that_fit

@@ -12,7 +12,7 @@ from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.trend import FailureTrend, failure_trend, readable_top
+from toolkit.analysis.over_time import FailureTrend, failure_trend, readable_top
 from toolkit.analysis.wording import counted, moment, span
 from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (

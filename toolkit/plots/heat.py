@@ -10,7 +10,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from toolkit.analysis.trend import readable_top
+from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.wording import fitting_numbers, short_number
 from toolkit.plots.axis import inches, inches_high
 from toolkit.plots.style import FONT, Theme

@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.retries import RetriesUsed, retries_used
+from toolkit.analysis.lifetimes import RetriesUsed, retries_used
 from toolkit.analysis.wording import counted
 from toolkit.plots.axis import count_axis, heading, label_axis, legend, whole_axis
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named

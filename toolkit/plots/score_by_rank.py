@@ -5,7 +5,7 @@ from __future__ import annotations
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.rankings import score_curves
+from toolkit.analysis.scores import score_curves
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, label_axis, number_axis, whole_axis

@@ -7,7 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.rankings import score_moves
+from toolkit.analysis.scores import score_moves
 from toolkit.arguments import texts as checked_texts
 from toolkit.arguments import wrong
 from toolkit.plots.axis import heading, inches, label_axis, legend, number_axis

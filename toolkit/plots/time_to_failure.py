@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from narwhals.typing import IntoFrame
 
-from toolkit.analysis.delays import FailureDelays, failure_delays
+from toolkit.analysis.lifetimes import FailureDelays, failure_delays
 from toolkit.analysis.wording import counted, span
 from toolkit.plots.axis import count_axis, heading, inches, label_axis
 from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named

@@ -14,7 +14,7 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
-from toolkit.analysis.columns import collect, select, when_counted
+from toolkit.analysis.selection import collect, select, when_counted
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
 from toolkit.errors import InputError

@@ -53,7 +53,7 @@ from toolkit.analysis import (
     new_and_gone,
     recent_failures,
 )
-from toolkit.analysis.columns import collect, select
+from toolkit.analysis.selection import collect, receipt_of, select
 from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
@@ -187,13 +187,6 @@ def find(
     found["verdict"] = verdict(found)
     found["numbers"] = four_numbers(found)
     return found
-
-
-def receipt_of(frame: IntoFrame | None) -> Receipt | None:
-    """The receipt a frame carries, or None."""
-    attributes = getattr(frame, "attrs", None)
-    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
-    return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 
 
 def _recent(

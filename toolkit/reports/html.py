@@ -12,7 +12,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from toolkit.analysis.calendar import WEEKDAYS
+from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.wording import counted, moment, percent, short_number, span
 from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.charts import Charts

@@ -11,7 +11,7 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.analysis.trend import failure_trend
+from toolkit.analysis import failure_trend
 from toolkit.analysis.wording import counted
 from toolkit.arguments import choice as checked_choice
 from toolkit.arguments import wrong

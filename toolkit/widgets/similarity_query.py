@@ -9,7 +9,7 @@ import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
-from toolkit.analysis.rankings import score_moves
+from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError, ToolkitError

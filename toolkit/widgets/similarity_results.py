@@ -10,7 +10,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from toolkit.analysis.rankings import score_moves
+from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted, shorten
 from toolkit.plots.score_comparison import plot_score_comparison
 from toolkit.plots.score_distribution import plot_score_distribution

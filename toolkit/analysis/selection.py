@@ -1,19 +1,23 @@
-"""How the functions of this room read a frame: named columns, lazily, and small results as Arrow."""
+"""Reading columns of a frame: lazily, with the types that loaders write; results as Arrow or pandas."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
 import narwhals as nw
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
 
 from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
+from toolkit.receipt import Receipt
 from toolkit.tables import schemas
 from toolkit.tables.frames import UNFIT
 from toolkit.times import parse_time
@@ -23,7 +27,7 @@ NONE: Final = "(none)"
 
 EARLIEST: Final = datetime(2000, 1, 1, tzinfo=UTC)
 LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
-"""Times outside are no times of failures (0, or seconds taken for milliseconds), and would squeeze every
+"""Times outside are not times of failures (but 0, or seconds read as milliseconds): they would squeeze every
 axis."""
 
 _TIMES: Final = (nw.Datetime, nw.Date)
@@ -58,22 +62,9 @@ def select(
 ) -> nw.LazyFrame[Any]:
     """The named columns of a frame, lazily: times in UTC, texts as texts, whatever types hold them.
 
-    Parameters
-    ----------
-    frame : frame
-    columns : iterable of str
-    doing : str
-        What for, as the start of an error's sentence.
-    name : str
-        What the frame's argument is called.
-    chosen : mapping
-        Further columns that the caller chose: from the argument's name to its value.
-
-    Raises
-    ------
-    InputError
-        When the frame is none, lacks a column, has it twice, or has values of another kind in it; it names
-        the argument.
+    `chosen` maps the names of the caller's arguments to further columns, `name` is what the frame's argument
+    is called and `doing` begins the sentence of an error: a wrong frame, a column that is missing, there
+    twice or holds values of another kind is an `InputError` that names the argument.
     """
     try:
         lazy = nw.from_native(frame).lazy()
@@ -99,15 +90,15 @@ def select(
             expected=f"also {', '.join(map(str, missing))}",
             next_step="Use a frame made by a loader.",
         )
-    lazy = _alike(lazy.select(names))
+    lazy = _with_pandas_times(lazy.select(names))
     schema = lazy.collect_schema()
-    read = [_read(lazy, column, schema[column], doing, name) for column in names if column in _KINDS]
-    changed = [expression for expression in read if expression is not None]
+    casts = [_cast(lazy, column, schema[column], doing, name) for column in names if column in _KINDS]
+    changed = [expression for expression in casts if expression is not None]
     return lazy.with_columns(*changed) if changed else lazy
 
 
-def _alike(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
-    """A pandas frame with all its times in pandas' own type: a column cannot have those and Arrow's."""
+def _with_pandas_times(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
+    """A pandas frame with all times in pandas' own type: narwhals cannot combine those with Arrow's."""
     if not lazy.implementation.is_pandas():
         return lazy
     frame: pd.DataFrame = lazy.collect().to_native()
@@ -119,8 +110,8 @@ def _alike(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
     return nw.from_native(frame.astype(arrow)).lazy() if arrow else lazy
 
 
-def _read(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:
-    """A column that loaders write, as what they write into it; None where it is that already."""
+def _cast(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:
+    """The expression that gives a column the type that loaders write; None where it has that already."""
     kind, types = _KINDS[column]
     read = nw.col(column)
     if not isinstance(dtype, types):
@@ -145,9 +136,9 @@ def _read(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: st
 
 
 def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
-    """The named columns of the rows that are still in the queue: a snapshot also keeps those that left it."""
+    """The named columns of the rows still in the queue: a snapshot also stores those that left it."""
     names = list(columns)
-    select(frame, names, doing=doing)  # what is no frame, or lacks one of them, is said here
+    select(frame, names, doing=doing)  # raises where it is not a frame, or lacks one of them
     if "gone_before" not in nw.from_native(frame).lazy().collect_schema().names():
         return select(frame, names, doing=doing)
     kept = select(frame, [*names, "gone_before"], doing=doing)
@@ -155,7 +146,7 @@ def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> 
 
 
 def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str) -> None:
-    """Refuse to group by columns that hold lists, maps or bytes."""
+    """Raise where a column to group by holds lists, maps or bytes."""
     schema = lazy.collect_schema()
     nested = [name for name in columns if isinstance(schema[name], _NESTED)]
     if nested:
@@ -188,6 +179,46 @@ def when_counted(now: datetime | None) -> datetime:
     return datetime.now(UTC) if now is None else parse_time(now, exact=True, name="now")
 
 
+def collect_timed(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> pa.Table:
+    """The named columns as an Arrow table, with `when_`: when each row counts as failed."""
+    names = [*columns, "failed_at", "created_at"]
+    return collect(select(frame, names, doing=doing).with_columns(when_=effective_time()))
+
+
+def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
+    """A column of times as a pandas Series in UTC."""
+    return pd.Series(pd.to_datetime(table[column].to_pandas(), utc=True))
+
+
+def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
+    """A small frame of columns, each a dtype and its values: without rows it has all its types, too."""
+    return pd.DataFrame({name: pd.Series(values, dtype=dtype) for name, (dtype, values) in columns.items()})
+
+
+def receipt_of(frame: object) -> Receipt | None:
+    """The receipt a frame carries, or None."""
+    attributes = getattr(frame, "attrs", None)
+    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
+    return Receipt.from_dict(values) if isinstance(values, Mapping) else None
+
+
 def named(value: object) -> str:
-    """A group's value as text."""
+    """The name of a group: its value as text."""
     return NONE if value is None else str(value)
+
+
+def largest_groups(
+    values: Sequence[object], counts: NDArray[np.int64], top: int
+) -> tuple[tuple[str, ...], NDArray[np.int64], int]:
+    """Merge the rarest values into one group ``other (n)``.
+
+    Returns the names of the groups, largest first; the position of each value's group; how many were merged.
+    """
+    totals: Counter[object] = Counter()
+    for value, count in zip(values, counts.tolist(), strict=True):
+        totals[value] += count
+    ordered = sorted(totals, key=lambda value: (-totals[value], named(value)))
+    merged = max(len(ordered) - top, 0)
+    positions = {value: min(position, top) for position, value in enumerate(ordered)}
+    names = [named(value) for value in ordered[:top]] + ([f"other ({merged})"] if merged else [])
+    return tuple(names), np.array([positions[value] for value in values], dtype=np.int64), merged

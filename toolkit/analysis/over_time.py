@@ -1,11 +1,11 @@
-"""How many failures when: counts per time bin, as a whole or by a column."""
+"""How many failures when: per bin of time, as a whole or by a column, and by weekday and hour."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import narwhals as nw
 import numpy as np
@@ -13,8 +13,19 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.columns import EARLIEST, LATEST, check_scalar, collect, effective_time, named, select
-from toolkit.arguments import whole
+from toolkit.analysis.selection import (
+    EARLIEST,
+    LATEST,
+    check_scalar,
+    collect,
+    collect_timed,
+    effective_time,
+    largest_groups,
+    select,
+    timestamps,
+    typed_frame,
+)
+from toolkit.arguments import text, whole, wrong
 from toolkit.errors import InputError
 from toolkit.times import parse_duration, parse_time
 
@@ -26,37 +37,20 @@ _STEPS: Final = tuple(
 _MOST_BINS: Final = 60  # what a page's width shows as bars
 _MOST_BINS_ASKED: Final = 5_000
 _MONDAY: Final = 4 * _DAY  # 1970-01-05, so that weeks begin on Mondays
+WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FailureTrend:
-    """Counts per time bin.
+    """Counts per time bin and group; where groups were merged, the last one is ``other (n)``."""
 
-    Attributes
-    ----------
-    starts : pandas.DatetimeIndex
-        Start of each bin, UTC, ascending, without holes.
-    step : datetime.timedelta
-        Width of a bin.
-    groups : tuple of str
-        Names of the groups, most failures first; where groups were merged, the last is ``other (n)``.
-    counts : numpy.ndarray
-        int64, shape (groups, bins).
-    merged : int
-        How many groups the last one holds; 0 when none were merged.
-    fell_back : int
-        Rows without `failed_at`, counted at `created_at` instead, which can be a day earlier.
-    undated : int
-        Rows without any plausible time (2000 to 2099). They are in no bin.
-    """
-
-    starts: pd.DatetimeIndex
-    step: timedelta
-    groups: tuple[str, ...]
-    counts: NDArray[np.int64]
-    merged: int
-    fell_back: int
-    undated: int
+    starts: pd.DatetimeIndex  # start of each bin, UTC, ascending, without gaps
+    step: timedelta  # width of a bin
+    groups: tuple[str, ...]  # most failures first
+    counts: NDArray[np.int64]  # shape (groups, bins)
+    merged: int  # how many groups the last one holds; 0 when none were merged
+    fell_back: int  # rows without `failed_at`, counted at `created_at` instead, which can be a day earlier
+    undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
 
     @property
     def total(self) -> int:
@@ -66,12 +60,10 @@ class FailureTrend:
     def to_frame(self) -> pd.DataFrame:
         """One row a group and bin: `group` (str), `start` (datetime64[ms, UTC]), `count` (Int64)."""
         groups, bins = self.counts.shape
-        return pd.DataFrame(
-            {
-                "group": pd.Series(np.repeat(np.array(self.groups, dtype=object), bins), dtype="str"),
-                "start": pd.Series(list(self.starts) * groups, dtype="datetime64[ms, UTC]"),
-                "count": pd.Series(self.counts.reshape(-1), dtype="Int64"),
-            }
+        return typed_frame(
+            group=("str", np.repeat(np.array(self.groups, dtype=object), bins)),
+            start=("datetime64[ms, UTC]", list(self.starts) * groups),
+            count=("Int64", self.counts.reshape(-1)),
         )
 
 
@@ -97,7 +89,7 @@ def count_over_time(
     top : int
         How many groups to tell apart, at least 1; the rest is the group ``other (n)``.
     now : datetime, optional
-        Bins go on to this time. Default: to the last failure.
+        Bins extend to this time. Default: to the last failure.
 
     Returns
     -------
@@ -129,34 +121,8 @@ def failure_trend(
     top: int = 8,
     now: datetime | None = None,
 ) -> FailureTrend:
-    """Count failures per time bin, on `failed_at` and, in rows without it, on `created_at`.
+    """Count failures per time bin, with the parameters of `count_over_time`.
 
-    Parameters
-    ----------
-    failures : frame
-        With the columns `failed_at`, `created_at` and `by`.
-    by : str, optional
-        Column of single values to tell apart.
-    freq : str or timedelta, optional
-        Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span, so that
-        there are at most 60. Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
-    top : int
-        How many groups to tell apart; the rest is merged into one. At least 1.
-    now : datetime, optional
-        Bins go on to this time, so that quiet after the last failure is seen. Default: the last failure.
-
-    Returns
-    -------
-    FailureTrend
-
-    Raises
-    ------
-    InputError
-        When a column is missing, `freq` is no such width, or would make more than 5,000 bins.
-
-    Examples
-    --------
-    >>> import pandas as pd
     >>> hours = pd.to_datetime(["2026-01-01 00:10", "2026-01-01 00:20", None], utc=True)
     >>> frame = pd.DataFrame({"failed_at": hours, "created_at": pd.Timestamp("2026-01-01 02:00", tz="UTC")})
     >>> trend = failure_trend(frame, freq="1h")
@@ -170,8 +136,7 @@ def failure_trend(
     keys = [] if by is None else [by]
     lazy = select(failures, ["failed_at", "created_at"], doing=doing, chosen={} if by is None else {"by": by})
     check_scalar(lazy, keys, doing=doing)
-    # Counting by the minute first keeps a large frame where it is; whatever the bins are, they are whole
-    # minutes.
+    # Counted by the minute first, where the frame is: bins are whole minutes, and no large frame is copied.
     counted = collect(
         lazy.with_columns(
             minute_=effective_time().dt.truncate("1m"), fell_back_=nw.col("failed_at").is_null()
@@ -179,35 +144,32 @@ def failure_trend(
         .group_by("minute_", "fell_back_", *keys)
         .agg(nw.len().alias("count_"))
     )
-    minutes = [
-        None if when is None else round(when.timestamp()) * 1000 for when in counted["minute_"].to_pylist()
-    ]
-    fell_back = counted["fell_back_"].to_pylist()
-    values = [named(value) for value in counted[by].to_pylist()] if by else ["failures"] * len(minutes)
-    rows = list(zip(minutes, values, counted["count_"].to_pylist(), fell_back, strict=True))
-    dated = [(minute, value, count) for minute, value, count, _ in rows if minute is not None]
+    rows = np.array(counted["count_"].to_pylist(), dtype=np.int64)
+    dated = counted["minute_"].is_valid().to_numpy()
+    fell_back = np.array(counted["fell_back_"].to_pylist(), dtype=bool)
+    values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
+    moments = [when for when in counted["minute_"].to_pylist() if when is not None]
+    minutes = np.array([round(when.timestamp()) * 1000 for when in moments], dtype=np.int64)
 
-    groups, merged = _largest(dated, top)
-    starts, width = _bins([minute for minute, _, _ in dated], wanted, now, doing)
+    groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
+    starts, width = _bins(minutes, wanted, now, doing)
     counts = np.zeros((len(groups), len(starts)), dtype=np.int64)
-    place = {name: number for number, name in enumerate(groups[: len(groups) - bool(merged)])}
-    for minute, value, count in dated:
-        counts[place.get(value, len(groups) - 1), (minute - starts[0]) // width] += count
+    np.add.at(counts, (positions, (minutes - starts[:1]) // width), rows[dated])
     return FailureTrend(
         starts=pd.DatetimeIndex(pd.to_datetime(starts, unit="ms", utc=True).as_unit("ms")),
         step=timedelta(milliseconds=width),
         groups=groups,
         counts=counts,
         merged=merged,
-        fell_back=sum(count for minute, _, count, fell in rows if fell and minute is not None),
-        undated=sum(count for minute, _, count, _ in rows if minute is None),
+        fell_back=int(rows[dated & fell_back].sum()),
+        undated=int(rows[~dated].sum()),
     )
 
 
 def readable_top(heights: NDArray[Any]) -> float:
     """Where an axis of bars should end: above the tallest, or above all others that a burst would flatten.
 
-    The axis is cut where a twentieth of the bars, at least one, is more than five times as tall as the rest.
+    It is cut where a twentieth of the bars, at least one, is more than five times as tall as the rest.
 
     >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
     (6.25, 9.0)
@@ -219,17 +181,6 @@ def readable_top(heights: NDArray[Any]) -> float:
     return float(tall[-1]) if len(tall) else 1.0
 
 
-def _largest(dated: list[tuple[int, str, int]], top: int) -> tuple[tuple[str, ...], int]:
-    totals: Counter[str] = Counter()
-    for _, value, count in dated:
-        totals[value] += count
-    ordered = sorted(totals, key=lambda name: (-totals[name], name))
-    if len(ordered) <= top:
-        return tuple(ordered), 0
-    merged = len(ordered) - top
-    return (*ordered[:top], f"other ({merged})"), merged
-
-
 def _width(freq: str | timedelta) -> int:
     width = round(parse_duration(freq, name="freq").total_seconds() * 1000)
     if width % _MINUTE:
@@ -238,11 +189,12 @@ def _width(freq: str | timedelta) -> int:
 
 
 def _bins(
-    minutes: list[int], wanted: int | None, now: datetime | None, doing: str
+    minutes: NDArray[np.int64], wanted: int | None, now: datetime | None, doing: str
 ) -> tuple[NDArray[np.int64], int]:
-    if not minutes:
+    """The start of each bin, and their width: the one that is wanted, or one of at most 60 bins."""
+    if not len(minutes):
         return np.zeros(0, dtype=np.int64), wanted or _STEPS[0]
-    first, last = min(minutes), max(minutes)
+    first, last = int(minutes.min()), int(minutes.max())
     if now is not None and EARLIEST <= now.astimezone(UTC) < LATEST:
         last = max(last, round(now.timestamp() * 1000))
     width = wanted or next(
@@ -260,6 +212,80 @@ def _bins(
     return low + width * np.arange(count, dtype=np.int64), width
 
 
-def _floor(moment: int, width: int) -> int:
+def _floor(timestamp: int, width: int) -> int:
     offset = _MONDAY if width % (7 * _DAY) == 0 else 0
-    return (moment - offset) // width * width + offset
+    return (timestamp - offset) // width * width + offset
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FailureCalendar:
+    """Counts by weekday and hour."""
+
+    counts: NDArray[np.int64]  # shape (7, 24): Monday first, hours from midnight
+    tz: str  # time zone of weekdays and hours
+    fell_back: int  # rows without `failed_at`, counted at `created_at` instead
+    undated: int  # rows without any plausible time, which are not counted
+
+    @property
+    def total(self) -> int:
+        """Failures counted."""
+        return int(self.counts.sum())
+
+    def to_frame(self) -> pd.DataFrame:
+        """One row a weekday and hour: `weekday` (str), `hour` (Int64), `count` (Int64)."""
+        return typed_frame(
+            weekday=("str", np.repeat(np.array(WEEKDAYS, dtype=object), 24)),
+            hour=("Int64", list(range(24)) * 7),
+            count=("Int64", self.counts.reshape(-1)),
+        )
+
+
+def count_by_hour(failures: IntoFrame, *, tz: str = "UTC") -> pd.DataFrame:
+    """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `failed_at`, `created_at`.
+    tz : str
+        Name of a time zone, such as ``"Europe/Istanbul"``: office hours are local.
+
+    Returns
+    -------
+    pandas.DataFrame
+        168 rows, one a weekday and hour, Monday at midnight first: `weekday` (str, ``"Mon"`` …), `hour`
+        (Int64), `count` (Int64). Failures without a plausible time (2000 to 2099) are not counted.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or the time zone is not known.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-03-02 10:15", "2026-03-09 10:45"], utc=True)  # two Mondays
+    >>> counts = count_by_hour(pd.DataFrame({"failed_at": times, "created_at": times}))
+    >>> counts[counts["count"] > 0]
+       weekday  hour  count
+    10     Mon    10      2
+    """
+    return failure_calendar(failures, tz=tz).to_frame()
+
+
+def failure_calendar(failures: IntoFrame, *, tz: str = "UTC") -> FailureCalendar:
+    """Count failures by weekday and hour, with the parameters of `count_by_hour`."""
+    doing = "counting failures by weekday and hour"
+    try:
+        zone = ZoneInfo(text("tz", tz, empty=False))
+    except (ZoneInfoNotFoundError, UnicodeError, OSError):
+        raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
+    except ValueError as error:
+        raise error if isinstance(error, InputError) else wrong("tz", tz, "a name such as 'UTC'") from None
+    table = collect_timed(failures, [], doing=doing)
+    when = timestamps(table, "when_")
+    dated = when.notna()
+    local = when[dated].dt.tz_convert(zone)
+    counts = np.zeros((7, 24), dtype=np.int64)
+    np.add.at(counts, (local.dt.day_of_week.to_numpy(), local.dt.hour.to_numpy()), 1)
+    fell_back = timestamps(table, "failed_at").isna() & dated
+    return FailureCalendar(counts=counts, tz=tz, fell_back=int(fell_back.sum()), undated=int((~dated).sum()))

@@ -1,10 +1,12 @@
-"""What expires when."""
+"""What expires when, and how many retries there were."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from toolkit.analysis import count_expiring, expiring
+import pandas as pd
+
+from toolkit.analysis import count_expiring, expiring, retries_used
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
@@ -39,3 +41,9 @@ def test_nothing_expires():
     nothing = frame_from_rows([], FAILURES)
     assert len(expiring(nothing, timedelta(days=3), NOW)) == 0
     assert count_expiring(nothing, timedelta(days=3), NOW)["count"].tolist() == [0] * 6
+
+
+def test_numbers_of_retries_may_be_floats():
+    """In a frame of whole numbers with one missing, pandas has floats: they count as the same numbers."""
+    found = retries_used(pd.DataFrame({"retried": [0, 3, None], "max_retries": [3, 3, 2]}))
+    assert (found.used_up.tolist(), found.others.tolist(), found.left_out) == ([0, 0, 0, 1], [1, 0, 0, 0], 1)

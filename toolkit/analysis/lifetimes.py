@@ -1,0 +1,262 @@
+"""How long entries live: from creation to failure, through retries, and until they expire from the queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
+
+from toolkit.analysis.selection import (
+    collect,
+    effective_time,
+    select,
+    select_retained,
+    timestamps,
+    typed_frame,
+    when_counted,
+)
+from toolkit.times import parse_duration
+
+# steps that people name, of about the same ratio, in seconds: retries minutes and a day apart both show
+_DELAYS: Final = np.array(
+    [0, 1, 5, 15, 60, 300, 900, 1800, 3600, 7200, 14400, 28800, 57600, 86400, 172800, 604800],
+    dtype=np.float64,
+)
+_MOST_RETRIES: Final = 1_000
+_STEPS: Final = tuple(
+    timedelta(minutes=minutes) for minutes in (15, 30, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)
+)
+_MOST_BINS: Final = 48
+_LIMITS: Final = (
+    ("already due", timedelta(0)),
+    ("within 6 hours", timedelta(hours=6)),
+    ("within 24 hours", timedelta(hours=24)),
+    ("within 3 days", timedelta(days=3)),
+)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FailureDelays:
+    """Counts by the time from creation to failure."""
+
+    edges: NDArray[np.float64]  # seconds, shape (bins + 1,); a bin holds its lower edge, the last one is open
+    counts: NDArray[np.int64]  # shape (bins,)
+    median: float  # seconds; NaN where nothing was counted
+    left_out: int  # rows without both times
+
+    @property
+    def total(self) -> int:
+        """Failures counted."""
+        return int(self.counts.sum())
+
+
+def failure_delays(failures: IntoFrame) -> FailureDelays:
+    """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
+
+    Retries are what takes long: with the default schedule the first comes after 12 seconds, the second after
+    2.5 minutes more, the third after half an hour, the fourth after 6 hours, the fifth after a day.
+    `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
+    seem to have failed before it was created: it counts as 0 seconds.
+    """
+    columns = ["created_at", "failed_at"]
+    table = collect(select(failures, columns, doing="counting failures by the time they took"))
+    took = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
+    known = np.maximum(took.dropna().to_numpy(dtype=np.float64), 0.0)
+    counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
+    used = np.flatnonzero(counts)
+    low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
+    return FailureDelays(
+        edges=np.append(_DELAYS, np.inf)[low : high + 1],
+        counts=counts[low:high].astype(np.int64),
+        median=float(np.median(known)) if len(known) else float("nan"),
+        left_out=len(took) - len(known),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RetriesUsed:
+    """Counts by number of retries."""
+
+    retries: NDArray[np.int64]  # from 0 to the most, without gaps
+    used_up: NDArray[np.int64]  # rows whose retries were used up, by number of retries
+    others: NDArray[np.int64]  # the other rows
+    allowed_only: bool  # whether the frame knows how many were allowed (failures), not made (callbacks)
+    left_out: int  # rows whose number is missing, negative or above 1,000
+
+    @property
+    def total(self) -> int:
+        """Rows counted."""
+        return int(self.used_up.sum() + self.others.sum())
+
+
+def retries_used(frame: IntoFrame) -> RetriesUsed:
+    """Count rows by how many retries there were.
+
+    A frame of callbacks knows how many were made (`retried`) and how many were allowed (`max_retries`). An
+    entry of the DLQ knows only the latter: it is there because they were used up, or because its endpoint
+    said that another attempt is of no use.
+    """
+    doing = "counting retries"
+    select(frame, ["max_retries"], doing=doing, name="frame")  # raises where it is not a frame
+    allowed_only = "retried" not in nw.from_native(frame).lazy().collect_schema().names()
+    columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
+    table = collect(select(frame, columns, doing=doing, name="frame"))
+    numbers = table[columns[0]].to_pylist()
+    known = [
+        (int(number), allowed_only or number == allowed)
+        for number, allowed in zip(numbers, table["max_retries"].to_pylist(), strict=True)
+        if number is not None and 0 <= number <= _MOST_RETRIES
+    ]
+    counts = np.zeros((2, max((number for number, _ in known), default=-1) + 1), dtype=np.int64)
+    for number, is_used_up in known:
+        counts[0 if is_used_up else 1, number] += 1
+    return RetriesUsed(
+        retries=np.arange(counts.shape[1], dtype=np.int64),
+        used_up=counts[0],
+        others=counts[1],
+        allowed_only=allowed_only,
+        left_out=len(numbers) - len(known),
+    )
+
+
+def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | None = None) -> pd.DataFrame:
+    """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
+
+    The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
+    earlier (with five retries) than from `failed_at`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue (`gone_before`) are passed over.
+    retention : str or timedelta
+        How long the queue keeps an entry: "3d", "7d", … by plan.
+    now : datetime, optional
+        What hours are counted from; without a time zone, UTC. Default: the clock.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a failure, the next to expire first: `dlq_id`, `workflow_url` (str), `expires_at`
+        (datetime64[ms, UTC]; missing, and last, where no time is known), `hours_left` (float64, negative when
+        already due), `basis` (str: the column counted from, missing where none).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `retention` or `now` cannot be read.
+
+    Examples
+    --------
+    >>> failed, never = pd.to_datetime(["2026-01-01"], utc=True), pd.to_datetime([None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": "a", "workflow_url": "u", "failed_at": failed, "created_at": never})
+    >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
+    [24.0]
+    """
+    span = parse_duration(retention, name="retention")
+    columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
+    table = collect(
+        select_retained(failures, columns, doing="finding what expires").with_columns(
+            when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
+        )
+    )
+    when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
+    expires = when + span
+    basis = np.where(table["from_failed_"].to_pylist(), "failed_at", "created_at")
+    frame = typed_frame(
+        dlq_id=("str", table["dlq_id"].to_pylist()),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+        expires_at=("datetime64[ms, UTC]", expires),
+        hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
+        basis=("str", pd.Series(basis, dtype="str").where(when.notna())),
+    )
+    return frame.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+
+
+def count_expiring(
+    failures: IntoFrame, retention: str | timedelta, now: datetime | None = None
+) -> pd.DataFrame:
+    """Count failures by the time left until they expire.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`.
+    retention : str or timedelta
+        How long the queue keeps an entry: "3d", "7d", … by plan.
+    now : datetime, optional
+        As in `expiring`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
+        failure is counted once, in the first row that holds for it.
+
+    Raises
+    ------
+    InputError
+        As in `expiring`.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 12:00", None], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times})
+    >>> counts = count_expiring(frame.assign(created_at=times), "7d", datetime(2026, 1, 8, 8, tzinfo=UTC))
+    >>> counts[counts["count"] > 0]
+                when  count
+    0    already due      1
+    1  within 6 hours     1
+    5        unknown      1
+    """
+    hours = expiring(failures, retention, now)["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    known = hours[~np.isnan(hours)]
+    edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
+    # right=True: an entry that expires in exactly six hours is within six hours
+    counts = np.bincount(np.digitize(known, edges, right=True), minlength=len(edges) + 1)
+    return typed_frame(
+        when=("str", [name for name, _ in _LIMITS] + ["later", "unknown"]),
+        count=("Int64", [*counts.tolist(), len(hours) - len(known)]),
+    )
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ExpiryBins:
+    """How many failures expire in each span of the time to come."""
+
+    now: datetime  # start of the first bin, UTC
+    step: timedelta  # width of a bin
+    counts: NDArray[np.int64]  # shape (bins,)
+    due: int  # failures that are due already, which are in no bin
+    unknown: int  # failures without a time, which are in no bin
+
+    @property
+    def total(self) -> int:
+        """Failures in all bins."""
+        return int(self.counts.sum())
+
+
+def expiry_bins(expiries: pd.DataFrame, now: datetime) -> ExpiryBins:
+    """Count the failures that expire in each span of time from `now` on, of what `expiring` returned for it.
+
+    There are at most 48 bins of a width from 15 minutes to a week (more bins where that is not enough).
+    """
+    hours = expiries["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
+    coming = hours[hours >= 0]
+    longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
+    step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
+    places = (coming // (step.total_seconds() / 3600)).astype(np.int64)
+    return ExpiryBins(
+        now=now.astimezone(UTC),
+        step=step,
+        counts=np.bincount(places).astype(np.int64),
+        due=int((hours < 0).sum()),
+        unknown=int(np.isnan(hours).sum()),
+    )
