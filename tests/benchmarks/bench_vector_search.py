@@ -24,13 +24,13 @@ import numpy as np
 from clusters import clustered
 
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.budget import Budget
-from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.routes import OPERATIONS, Call
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import VectorIndex
+from toolkit.local.vectors.vector_routes import OPERATIONS, Call
 
 DIMENSION = 384
 TOP_K = 10
@@ -185,7 +185,7 @@ def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], fl
     sizes, taken = {}, {"float64 alone": [], "page": []}
     ways: dict[str, Callable[[], Any]] = {
         "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
-        "page": lambda: run(index, "", body, Call(frozenset(), Budget())),
+        "page": lambda: run(index, "", body, Call(frozenset(), FilterBudget())),
     }
     for _ in range(rounds):
         for name, way in ways.items():
@@ -201,7 +201,7 @@ def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], fl
 
 
 def ask(
-    index: Index,
+    index: VectorIndex,
     *,
     dense: np.ndarray | None = None,
     words: dict[str, Any] | None = None,

@@ -496,7 +496,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "a filter goes on without its caller",
-        "local/vectors/budget.py",
+        "local/vectors/filtering.py",
         "        if self._ended or not self._wanted():\n",
         "        if False:\n",
         ("tests/local/vectors/test_filter_budget.py",),

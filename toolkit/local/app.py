@@ -28,7 +28,7 @@ from toolkit.local.queue.run_routes import run_routes
 from toolkit.local.queue.service import Queue
 from toolkit.local.status import status_page
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.routes import vector_routes
+from toolkit.local.vectors.vector_routes import vector_routes
 from toolkit.redaction import Secret
 
 _METHODS = ("get", "post", "put", "patch", "delete")

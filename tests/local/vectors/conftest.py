@@ -12,8 +12,8 @@ import uvicorn
 from starlette.applications import Starlette
 
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.routes import vector_routes
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_routes import vector_routes
 
 SPECS = (
     "plain:dense:2:COSINE",

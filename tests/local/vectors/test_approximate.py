@@ -32,9 +32,8 @@ def clustered(count: int, dimension: int, *, seed: int) -> np.ndarray:
 
 
 def filled(vectors: np.ndarray) -> NamespaceRows:
-    rows = NamespaceRows(lambda slots: vectors[:slots], lambda: ())
-    for number in range(len(vectors)):
-        rows.put(f"v{number}", number + 1, number, None)
+    rows = NamespaceRows(vectors.shape[1], lambda: ())
+    rows.put([f"v{number}" for number in range(len(vectors))], range(1, len(vectors) + 1), vectors)
     return rows
 
 
@@ -43,7 +42,7 @@ def caught_up(rows: NamespaceRows, similarity: str) -> ApproximateSearch:
     search = ApproximateSearch(above=100)
     for _ in range(-(-len(rows) // STEP)):
         search.nearest(rows, np.ones(rows.matrix.shape[1]), 1, similarity)
-    assert search._whole(rows)
+    assert search._is_complete(rows)
     return search
 
 
@@ -54,7 +53,7 @@ def recall(search: ApproximateSearch, rows: NamespaceRows, queries: np.ndarray, 
         exact = dict(nearest(rows, query, 10, similarity))
         found = dict(search.nearest(rows, query, 10, similarity))
         assert len(found) == 10
-        assert all(exact[slot] == found[slot] for slot in exact.keys() & found.keys())
+        assert all(exact[position] == found[position] for position in exact.keys() & found.keys())
         assert list(found.values()) == sorted(found.values(), reverse=True)
         shares.append(len(exact.keys() & found.keys()) / 10)
     return float(np.mean(shares))
@@ -70,8 +69,7 @@ def test_nearly_all_of_the_exact_answer_is_found(similarity: str) -> None:
     fresh = clustered(1000, 48, seed=4)
     for number in range(1000):
         rows.remove(f"v{number}")
-        vectors[number] = fresh[number]
-        rows.put(f"w{number}", 4000 + number, number, None)
+        rows.put([f"w{number}"], [4000 + number], fresh[number : number + 1])
     assert recall(search, rows, queries, similarity) >= 0.95
 
 
@@ -81,9 +79,9 @@ def test_until_the_graph_is_whole_answers_are_exact() -> None:
     search = ApproximateSearch(above=100)
     for query in clustered(2, 16, seed=3).astype(np.float64):
         assert search.nearest(rows, query, 10, "COSINE") == nearest(rows, query, 10, "COSINE")
-        assert not search._whole(rows)
+        assert not search._is_complete(rows)
     search.nearest(rows, np.ones(16), 10, "COSINE")
-    assert search._whole(rows)
+    assert search._is_complete(rows)
 
 
 def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
@@ -95,14 +93,18 @@ def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
     assert search.nearest(rows, query, 1, "EUCLIDEAN") == [(5, 1.0)]
     rows.remove("v5")
     assert search.nearest(rows, query, 1, "EUCLIDEAN") == nearest(rows, query, 1, "EUCLIDEAN") != [(5, 1.0)]
-    vectors[5] = -vectors[5]
-    rows.put("v7", 8, 5, None)  # v7 with another vector, in the place that v5 left
-    assert search.nearest(rows, -query, 1, "EUCLIDEAN") == [(5, 1.0)]
-    for name in [f"v{number}" for number in range(300, 800)]:
+    rows.put(["v7"], [8], -vectors[5:6])  # another vector
+    rows.put(["new"], [2000], 2 * vectors[5:6])
+    assert search.nearest(rows, -query, 1, "EUCLIDEAN") == [(7, 1.0)]
+    assert search.nearest(rows, 2 * query, 1, "EUCLIDEAN") == [(1199, 1.0)]
+    moved = vectors[1199].astype(np.float64)  # the last row, which took the position of v5
+    assert search.nearest(rows, moved, 1, "EUCLIDEAN") == [(5, 1.0)]
+    gone = {f"v{number}" for number in range(300, 800)}
+    for name in gone:
         rows.remove(name)
     found = search.nearest(rows, query, 50, "EUCLIDEAN")
-    assert not [slot for slot, _ in found if 300 <= slot < 800]
-    assert len(search._added_slots) <= len(rows)  # made anew, without what is outdated
+    assert gone.isdisjoint(rows.ids[position] for position, _ in found)
+    assert len(search._positions) <= len(rows)  # rebuilt, without what is outdated
 
 
 @pytest.mark.parametrize("case", ["few rows", "filter", "many results", "zero", "huge"])
@@ -144,7 +146,7 @@ def test_the_registry_hands_it_on(tmp_path: Path) -> None:
         for chosen in (None, parse("n < 20")):
             (hits,) = index.query([Query(vectors[3].astype(np.float64), 3, NOTHING, chosen)])
             assert hits[0].row.id == "v3"
-        assert index._namespaces[""].search.__self__._whole(index._namespaces[""].rows)
+        assert index._namespaces[""].search.__self__._is_complete(index._namespaces[""].rows)
         index.reset()
         assert index.query([Query(vectors[3].astype(np.float64), 3, NOTHING, None)]) == [[]]
     registry.close()

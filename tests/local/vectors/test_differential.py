@@ -17,12 +17,12 @@ from hypothesis import strategies as st
 from toolkit.filters.metadata import parse
 from toolkit.local.vectors import inverted
 from toolkit.local.vectors.fusion import DEPTH, fuse
-from toolkit.local.vectors.index import Index
 from toolkit.local.vectors.inverted import InvertedRows
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import VectorIndex
 
 NOTHING = Include(metadata=False, vectors=False, data=False)
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
@@ -56,7 +56,7 @@ def wire_of(sparse: Sparse) -> dict[str, Any]:
     return {"indices": list(sparse), "values": list(sparse.values())}
 
 
-def emptied(index: Index) -> Index:
+def emptied(index: VectorIndex) -> VectorIndex:
     index.reset()
     return index
 
@@ -124,7 +124,7 @@ def ordinals(names: list[str]) -> list[int]:
     return [ord(name) for name in names]
 
 
-def answers(index: Index, query: Query) -> list[tuple[str, float]]:
+def answers(index: VectorIndex, query: Query) -> list[tuple[str, float]]:
     (hits,) = index.query([query])
     return [(hit.row.id, hit.score) for hit in hits]
 

@@ -16,7 +16,7 @@ from toolkit.filters.metadata import parse
 from toolkit.local.answers import ApiError
 from toolkit.local.service import LocalService
 from toolkit.local.vectors.bodies import Selection
-from toolkit.local.vectors.budget import FILTER_SECONDS, Budget
+from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -89,7 +89,7 @@ def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(
         lambda **more: index.delete(Selection(filter=chosen), **more),
     ):
         with pytest.raises(ApiError, match="more than 0 s of processor time") as refused:
-            ask(budget=Budget(seconds=0.0))
+            ask(budget=FilterBudget(seconds=0.0))
         assert refused.value.status == 422
         assert index.namespaces() == {"": 20}
     assert len(index.query([query])[0]) == 5

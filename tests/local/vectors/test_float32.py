@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from toolkit.local.vectors.database import Held
 from toolkit.local.vectors.float32 import json_arrays, rounded, score_numbers
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import nearest
@@ -80,10 +79,10 @@ def test_a_score_equal_in_float32_is_found_beyond_the_last_place() -> None:
     numbers = np.random.default_rng(8)
     scales = numbers.uniform(0.5, 2, 5000)
     vectors = (np.outer(scales, [0.1, 0.7, 0.3])).astype(np.float32)  # all point nearly the same way
-    held = Held([f"v{n}" for n in range(5000)], np.arange(1, 5001), np.arange(5000))
-    rows = NamespaceRows(lambda count: vectors[:count], list, held)
+    rows = NamespaceRows(3, list)
+    rows.put([f"v{n}" for n in range(5000)], range(1, 5001), vectors)
     query = np.array([0.1, 0.7, 0.3])
     for top_k in (1, 10, 700):
         found = nearest(rows, query, top_k, "COSINE")
-        assert [slot for slot, _ in found] == list(range(top_k))
+        assert [position for position, _ in found] == list(range(top_k))
         assert {score for _, score in found} == {1.0}

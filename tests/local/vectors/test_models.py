@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bm25 import Bm25Model
-from toolkit.local.vectors.budget import Budget
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.models import STAND_INS, load_models
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.routes import OPERATIONS, Call
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_routes import OPERATIONS, Call
 from toolkit.local.vectors.words import words_of
 
 PACKAGE = """
@@ -175,10 +175,10 @@ def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
     for name in STAND_INS:
         index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))
         index.upsert_data([{"id": "a", "data": "disk full"}, {"id": "b", "data": "connection refused"}])
-        info = OPERATIONS["info"].run(index, "", None, Call(frozenset(), Budget()))
+        info = OPERATIONS["info"].run(index, "", None, Call(frozenset(), FilterBudget()))
         assert info["denseIndex"]["embeddingModel"] == name
         assert info["sparseIndex"]["embeddingModel"] == "BM25"
-        hits = OPERATIONS["query-data"].run(index, "", {"data": "disks"}, Call(frozenset(), Budget()))
+        hits = OPERATIONS["query-data"].run(index, "", {"data": "disks"}, Call(frozenset(), FilterBudget()))
         assert hits[0]["id"] == "a"
     assert registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse is not None
     registry.close()

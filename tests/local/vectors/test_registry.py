@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bodies import Fetch, Range, Selection
-from toolkit.local.vectors.database import IndexDatabase
+from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_models
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
@@ -102,14 +102,14 @@ def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
     database = IndexDatabase(path)
 
     def fail_halfway() -> None:
-        with database.changing():
+        with database.transaction():
             database.add_namespace("half")
             database.add_namespace("half")  # the name is taken
 
     with pytest.raises(sqlite3.IntegrityError):
         fail_halfway()
     assert list(database.namespaces()) == [""]
-    with database.changing():
+    with database.transaction():
         database.add_namespace("whole")
     assert list(database.namespaces()) == ["", "whole"]
     database.close()
@@ -212,7 +212,7 @@ def test_batches_do_not_slow_down(opened: Callable[[], IndexRegistry]) -> None:
         index.upsert([{"id": f"{batch}-{n}", "vector": [n, batch]} for n in range(100)])
     rows = index._namespaces[""].rows
     assert len(rows) == 3000
-    assert rows._norms.shape == (4096,)
+    assert rows._norms.shape == (3200,)
 
 
 def test_random_is_seeded(tmp_path: Path) -> None:

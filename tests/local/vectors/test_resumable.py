@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from toolkit.local.answers import ApiError
 from toolkit.local.vectors.bodies import Selection
-from toolkit.local.vectors.database import IndexDatabase
-from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.resumable import MAX_OPEN
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import VectorIndex
 
 NOTHING = Include(metadata=False, vectors=False, data=False)
 
@@ -49,17 +49,17 @@ def clock() -> Clock:
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[Index]:
+def made(tmp_path_factory: pytest.TempPathFactory, clock: Clock) -> Iterator[VectorIndex]:
     """A hybrid index with a clock of the test's own."""
     path: Path = tmp_path_factory.mktemp("resumable") / "mixed.sqlite"
     IndexDatabase.make(path, IndexSpec.parse("mixed:hybrid:2:EUCLIDEAN"))
-    index = Index(IndexDatabase(path), clock=lambda: clock.now)
+    index = VectorIndex(IndexDatabase(path), clock=lambda: clock.now)
     yield index
     index.close()
 
 
 @pytest.fixture
-def index(made: Index) -> Index:
+def index(made: VectorIndex) -> VectorIndex:
     """The index with thirty rows."""
     made.reset()
     made.upsert(
@@ -79,14 +79,14 @@ ONLY_SPARSE = Query(None, 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.o
 BOTH = Query(np.zeros(2), 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.ones(2)), fusion="DBSF")
 
 
-def whole(index: Index, query: Query) -> list[tuple[str, float]]:
+def whole(index: VectorIndex, query: Query) -> list[tuple[str, float]]:
     (hits,) = index.query([Query(**{**vars(query), "top_k": 1000})])
     return [(hit.row.id, hit.score) for hit in hits]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([DENSE, ONLY_SPARSE, BOTH]), st.lists(st.integers(1, 9), min_size=8, max_size=8))
-def test_pieces_make_the_whole(index: Index, query: Query, sizes: list[int]) -> None:
+def test_pieces_make_the_whole(index: VectorIndex, query: Query, sizes: list[int]) -> None:
     """However it is cut, a resumable query gives what a query gives, in its order, nothing twice."""
     opened, hits = index.begin_query(query, max_idle=60)
     assert len(hits) == 4
@@ -99,7 +99,7 @@ def test_pieces_make_the_whole(index: Index, query: Query, sizes: list[int]) -> 
     index.end_query(opened)
 
 
-def test_rows_that_come_and_go_meanwhile(index: Index) -> None:
+def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
     """What was there at the beginning and still is comes once; what went is passed over, not counted."""
     opened, hits = index.begin_query(DENSE, max_idle=60)
     index.delete(Selection(ids=("4", "5", "7")))
@@ -114,7 +114,7 @@ def test_rows_that_come_and_go_meanwhile(index: Index) -> None:
     index.end_query(opened)
 
 
-def test_a_resumable_query_expires_when_idle(index: Index, clock: Clock) -> None:
+def test_a_resumable_query_expires_when_idle(index: VectorIndex, clock: Clock) -> None:
     """Asking within its time keeps it; a second too late it is gone, with 404."""
     opened, _ = index.begin_query(DENSE, max_idle=10)
     for _ in range(3):
@@ -126,7 +126,7 @@ def test_a_resumable_query_expires_when_idle(index: Index, clock: Clock) -> None
     assert caught.value.status == 404
 
 
-def test_open_queries_are_bounded(index: Index, clock: Clock) -> None:
+def test_open_queries_are_bounded(index: VectorIndex, clock: Clock) -> None:
     """So many may be open at a time; ending or expiring makes room."""
     opened = [index.begin_query(DENSE, max_idle=10)[0] for _ in range(MAX_OPEN)]
     assert len(set(opened)) == MAX_OPEN

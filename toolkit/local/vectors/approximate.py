@@ -1,10 +1,10 @@
 """Approximate nearest neighbours, off unless asked for: a graph finds candidates, exact search ranks them.
 
-The graph (HNSW, by usearch) is kept in memory only, and catches up with the rows a step at each query. As
-long as it lacks rows, queries are answered exactly; so are queries with a filter, for many results, and over
-few rows. What is approximate is which rows are candidates: their scores and order are those of `nearest`. How
-much is missed depends on the data: with vectors in clusters, as embeddings are, next to nothing; on vectors
-without structure, most. `tests/benchmarks/bench_vector_search.py` measures it.
+The graph (HNSW, by usearch) is kept in memory only, and catches up with the rows a step at each query.
+Until it has all rows, search is exact; so it is with a filter, for many results, and over few rows. Only
+which rows are candidates is approximate: their scores and order are those of `nearest`. How much is missed
+depends on the data: with vectors in clusters, as embeddings are, next to nothing; on vectors without
+structure, most. `tests/benchmarks/bench_vector_search.py` measures it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 from toolkit.errors import InputError
 from toolkit.local.vectors.float32 import Floats
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import Places, nearest
+from toolkit.local.vectors.search import Positions, nearest
 from toolkit.local.vectors.specs import Similarity
 
 STEP: Final = 1000
@@ -25,20 +25,14 @@ STEP: Final = 1000
 
 _CANDIDATES: Final = 64
 _SPARE: Final = 4  # candidates for each result wanted
-_STALE_SHARE: Final = 4  # the graph begins anew when more than one in so many of its rows is outdated
+_STALE_SHARE: Final = 4  # the graph is rebuilt when more than one in so many of its rows is outdated
 _LONGEST: Final = 1e15  # longer vectors overflow in the graph's single precision
 _CONNECTIVITY: Final = 16
 _EXPANSION: Final = 128
 
 
 def check_approximate(above: int) -> None:
-    """Whether approximate search can be had.
-
-    Raises
-    ------
-    InputError
-        When the number is not positive, or usearch is not installed.
-    """
+    """Raise InputError unless the number is positive and usearch is installed."""
     if type(above) is not int or above < 1:
         raise InputError(
             "switching approximate search on",
@@ -50,17 +44,7 @@ def check_approximate(above: int) -> None:
 
 
 class ApproximateSearch:
-    """Approximate search over the rows of one namespace, in place of `nearest`.
-
-    Parameters
-    ----------
-    above : int
-        Namespaces of at most this many rows are searched exactly.
-
-    Raises
-    ------
-    InputError
-        When usearch is not installed.
+    """Approximate search over the rows of one namespace, exact while there are at most `above` rows.
 
     Notes
     -----
@@ -71,7 +55,7 @@ class ApproximateSearch:
     def __init__(self, above: int) -> None:
         check_approximate(above)
         self._above = above
-        self._begin_anew()
+        self._clear()
 
     def nearest(
         self,
@@ -79,64 +63,38 @@ class ApproximateSearch:
         query: Floats,
         top_k: int,
         similarity: Similarity,
-        passing: Places | None = None,
+        passing: Positions | None = None,
     ) -> list[tuple[int, float]]:
-        """The best rows and their scores, as `toolkit.local.vectors.search.nearest` gives them.
-
-        Parameters
-        ----------
-        rows : NamespaceRows
-            The same at each call.
-        query : numpy.ndarray
-            Shape (dimension,), float64, finite.
-        top_k : int
-            At most this many, at least 1.
-        similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}
-            The same at each call.
-        passing : numpy.ndarray, optional
-            Slots of the rows that may be in the answer. Default: all.
-
-        Returns
-        -------
-        list of (slot, score)
-        """
+        """As `toolkit.local.vectors.search.nearest`, for the same rows and similarity at each call."""
         wanted = max(_CANDIDATES, _SPARE * top_k)
-        if passing is None and len(rows) > max(self._above, wanted) and self._usable(rows, query):
+        if passing is None and len(rows) > max(self._above, wanted) and _usable(rows, query):
             self._catch_up(rows, similarity)
-            if self._whole(rows):
+            if self._is_complete(rows):
                 candidates = self._candidates(rows, query, wanted, similarity)
                 if len(candidates) >= top_k:
                     passing = candidates
         return nearest(rows, query, top_k, similarity, passing)
 
-    def _usable(self, rows: NamespaceRows, query: Floats) -> bool:
-        return bool(0 < np.linalg.norm(query) < _LONGEST and rows.norms.max() < _LONGEST)
-
-    def _begin_anew(self) -> None:
+    def _clear(self) -> None:
         self._graph: Any = None
-        self._versions = np.zeros(0, dtype=np.int64)  # of the row that the graph has for a slot; 0: none
-        # by the graph's own numbers: which slot was added, and in which version
-        self._added_slots = np.zeros(0, dtype=np.int64)
-        self._added_versions = np.zeros(0, dtype=np.int64)
+        self._latest = 0  # version of the row that was added last: rows are added in the order of versions
+        # by the graph's own numbers: position and version when it was added
+        self._positions = np.zeros(0, dtype=np.intp)
+        self._versions = np.zeros(0, dtype=np.int64)
 
-    def _lacking(self, rows: NamespaceRows) -> Places:
-        known = np.zeros(len(rows.versions), dtype=np.int64)
-        known[: len(self._versions)] = self._versions
-        return np.flatnonzero((rows.versions != known) & (rows.versions > 0))
-
-    def _whole(self, rows: NamespaceRows) -> bool:
-        return not len(self._lacking(rows))
+    def _is_complete(self, rows: NamespaceRows) -> bool:
+        return bool((rows.versions <= self._latest).all())
 
     def _catch_up(self, rows: NamespaceRows, similarity: Similarity) -> None:
-        outdated = len(self._added_slots) - len(rows)
-        if outdated * _STALE_SHARE > len(self._added_slots):
-            self._begin_anew()
-        slots = self._lacking(rows)[:STEP]
-        if not len(slots):
+        if (len(self._positions) - len(rows)) * _STALE_SHARE > len(self._positions):
+            self._clear()
+        missing = np.flatnonzero(rows.versions > self._latest)
+        missing = missing[np.argsort(rows.versions[missing])][:STEP]
+        if not len(missing):
             return
-        vectors = rows.matrix[slots]
+        vectors = rows.matrix[missing]
         if similarity == "COSINE":  # of length 1, or 0 as they were: then the inner product is the cosine
-            lengths = rows.norms[slots][:, None]
+            lengths = rows.norms[missing][:, None]
             vectors = np.divide(vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0)
         if self._graph is None:
             self._graph = _usearch().Index(
@@ -147,23 +105,25 @@ class ApproximateSearch:
                 expansion_add=_EXPANSION,
                 expansion_search=_EXPANSION,
             )
-        numbers = np.arange(len(self._added_slots), len(self._added_slots) + len(slots), dtype=np.uint64)
-        # one thread: the graph, and with it every answer, is the same each time
+        numbers = np.arange(len(self._positions), len(self._positions) + len(missing), dtype=np.uint64)
+        # one thread: the graph, and with it every result, is the same each time
         self._graph.add(numbers, vectors.astype(np.float32), threads=1)
-        versions = np.zeros(len(rows.versions), dtype=np.int64)
-        versions[: len(self._versions)] = self._versions
-        versions[slots] = rows.versions[slots]
-        self._versions = versions
-        self._added_slots = np.concatenate([self._added_slots, slots])
-        self._added_versions = np.concatenate([self._added_versions, versions[slots]])
+        self._positions = np.concatenate([self._positions, missing])
+        self._versions = np.concatenate([self._versions, rows.versions[missing]])
+        self._latest = int(self._versions[-1])
 
-    def _candidates(self, rows: NamespaceRows, query: Floats, wanted: int, similarity: Similarity) -> Places:
+    def _candidates(
+        self, rows: NamespaceRows, query: Floats, wanted: int, similarity: Similarity
+    ) -> Positions:
         asked = query / np.linalg.norm(query) if similarity == "COSINE" else query
         numbers = self._graph.search(asked.astype(np.float32), wanted, threads=1).keys.astype(np.intp)
-        slots = self._added_slots[numbers]
-        current = slots < len(rows.versions)
-        current[current] = rows.versions[slots[current]] == self._added_versions[numbers[current]]
-        return np.unique(slots[current])
+        numbers = numbers[self._positions[numbers] < len(rows)]
+        positions = self._positions[numbers]
+        return np.unique(positions[rows.versions[positions] == self._versions[numbers]])
+
+
+def _usable(rows: NamespaceRows, query: Floats) -> bool:
+    return bool(0 < np.linalg.norm(query) < _LONGEST and rows.norms.max() < _LONGEST)
 
 
 def _usearch() -> Any:

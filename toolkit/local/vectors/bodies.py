@@ -29,7 +29,7 @@ from toolkit.local.vectors.checks import (
     unfit,
     whole_number,
 )
-from toolkit.local.vectors.database import NewRow
+from toolkit.local.vectors.index_database import IndexRow
 from toolkit.local.vectors.queries import Include, read_filter, read_flag, read_include
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
@@ -144,7 +144,7 @@ def read_update(body: Any, spec: IndexSpec) -> Update:
     )
 
 
-def read_rows(body: Any, spec: IndexSpec) -> list[NewRow]:
+def read_rows(body: Any, spec: IndexSpec) -> list[IndexRow]:
     """Rows with the vectors that the index's kind has."""
     rows = []
     for where, values in _row_objects(body):
@@ -155,7 +155,7 @@ def read_rows(body: Any, spec: IndexSpec) -> list[NewRow]:
             raise _missing(f"{where}sparseVector", spec)
         data = values.get("data")
         rows.append(
-            NewRow(
+            IndexRow(
                 read_name(values.get("id"), f"{where}id"),
                 np.empty(0, np.float32) if vector is None else vector,
                 metadata_text(read_metadata(values.get("metadata"), f"{where}metadata"), f"{where}metadata"),

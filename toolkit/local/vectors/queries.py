@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.local.answers import ApiError
-from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import (
     MAX_BATCH,
     MAX_TOP_K,
@@ -28,6 +27,7 @@ from toolkit.local.vectors.checks import (
     unfit,
     whole_number,
 )
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.fusion import Fusion
 from toolkit.local.vectors.sparse import SparseVector
 from toolkit.local.vectors.specs import IndexSpec
@@ -79,7 +79,7 @@ class Query:
     mode: Mode = "HYBRID"
 
 
-def read_queries(body: Any, spec: IndexSpec, *, text: bool, budget: Budget) -> tuple[list[Query], bool]:
+def read_queries(body: Any, spec: IndexSpec, *, text: bool, budget: FilterBudget) -> tuple[list[Query], bool]:
     """The queries of a body, and whether the answer is a list of lists. Reading filters is in the budget."""
     bodies = body if isinstance(body, list) else [body]
     if not 1 <= len(bodies) <= MAX_BATCH:

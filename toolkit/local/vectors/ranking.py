@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from toolkit.local.vectors.budget import Budget
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.fusion import DEPTH, Ranking, fuse
 from toolkit.local.vectors.inverted import InvertedRows
 from toolkit.local.vectors.models import Models
@@ -49,7 +49,7 @@ def ranked(
     inverted: Callable[[], InvertedRows],
     *,
     search: Search = nearest,
-    budget: Budget | None = None,
+    budget: FilterBudget | None = None,
 ) -> Ranking:
     """The best rows of a namespace: of one side where the query has one vector, fused where it has both.
 
@@ -63,7 +63,7 @@ def ranked(
         Gives the namespace's sparse vectors; only called when they are asked for.
     search : callable
         How dense vectors are searched: `nearest`, or something with the same arguments.
-    budget : Budget, optional
+    budget : FilterBudget, optional
         For the query's filter.
 
     Returns
@@ -78,7 +78,7 @@ def ranked(
     rankings: list[Ranking] = []
     if isinstance(query.question, np.ndarray) and spec.similarity is not None:
         best = search(rows, query.question, top_k, spec.similarity, passing)
-        rankings.append([(rows.ids[slot], score) for slot, score in best])
+        rankings.append([(rows.ids[position], score) for position, score in best])
     if query.sparse is not None:
         chosen = None if passing is None else rows.sequence[passing]
         rankings.append(inverted().nearest(query.sparse, top_k, idf=query.idf, passing=chosen))

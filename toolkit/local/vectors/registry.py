@@ -8,10 +8,10 @@ from pathlib import Path
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.answers import ApiError
 from toolkit.local.vectors.approximate import check_approximate
-from toolkit.local.vectors.database import IndexDatabase
-from toolkit.local.vectors.index import Index
+from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import load_models
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import VectorIndex
 
 
 class IndexRegistry:
@@ -56,7 +56,7 @@ class IndexRegistry:
         self._approximate_above = approximate_above
         self._seed = seed
         self._lock = threading.Lock()
-        self._indexes: dict[str, Index] = {}
+        self._indexes: dict[str, VectorIndex] = {}
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
@@ -73,7 +73,7 @@ class IndexRegistry:
             self.close()
             raise
 
-    def create(self, spec: IndexSpec) -> Index:
+    def create(self, spec: IndexSpec) -> VectorIndex:
         """The index of this spec, made when it is not there.
 
         Raises
@@ -97,7 +97,7 @@ class IndexRegistry:
                 )
             return found
 
-    def get(self, name: str) -> Index:
+    def get(self, name: str) -> VectorIndex:
         """The index of this name.
 
         Raises
@@ -124,10 +124,10 @@ class IndexRegistry:
                 index.close()
             self._indexes.clear()
 
-    def _open(self, path: Path) -> Index:
+    def _open(self, path: Path) -> VectorIndex:
         database = IndexDatabase(path)
         try:
-            index = Index(database, seed=self._seed, approximate_above=self._approximate_above)
+            index = VectorIndex(database, seed=self._seed, approximate_above=self._approximate_above)
         except BaseException:
             database.close()
             raise

@@ -1,12 +1,12 @@
 """Exact nearest neighbours: one matrix product in single precision, then the few that can matter in double.
 
-The product tells each row's closeness up to a rounding error with a known bound. Every row that could
-still be among the best, given that bound, is computed again in double precision, so the answer is that of
-a plain double-precision search, at the price of the product. Where only a few rows may be in the answer, they
-are computed in double precision at once, without the product.
+The product gives each row's closeness up to a rounding error with a known bound. Every row that could still
+be among the best, given that bound, is computed again in double precision, so the result is that of a plain
+double-precision search, at the price of the product. Where a filter leaves few rows, they are computed in
+double precision at once.
 
 Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared distance), DOT_PRODUCT
-(1 + dot) / 2. A vector of length 0 has no direction; its cosine is taken as 0.
+(1 + dot) / 2. The cosine of a vector of length 0 is taken as 0.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from toolkit.local.vectors.float32 import Floats, rounded
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.specs import Similarity
 
-Places = NDArray[np.intp]
-Search = Callable[[NamespaceRows, Floats, int, Similarity, Places | None], list[tuple[int, float]]]
-"""What `nearest` is: rows, query, how many, similarity, and which rows may be in the answer."""
+Positions = NDArray[np.intp]
+Search = Callable[[NamespaceRows, Floats, int, Similarity, Positions | None], list[tuple[int, float]]]
+"""The signature of `nearest`."""
 
 _UNIT: Final = 2.0**-24  # relative rounding error of single precision
 _TINY: Final = 2.0**-125  # what a product can lose to underflow, with some to spare
@@ -34,53 +34,42 @@ _FEW: Final = 6  # a row in double precision costs about this many times its par
 
 
 def nearest(
-    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Places | None = None
+    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, passing: Positions | None = None
 ) -> list[tuple[int, float]]:
-    """The best rows and their scores, best first; equal scores, as float32, in the order of insertion.
+    """Positions and scores of the `top_k` best rows, best first; equal float32 scores in order of insertion.
 
-    Parameters
-    ----------
-    rows : NamespaceRows
-    query : numpy.ndarray
-        Shape (dimension,), float64, finite.
-    top_k : int
-        At most this many, at least 1.
-    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}
-    passing : numpy.ndarray, optional
-        Slots of the rows that may be in the answer. Default: all.
-
-    Returns
-    -------
-    list of (slot, score)
+    The query is float64 and finite; `passing` are the positions of the rows that may be returned (None: all).
     """
-    chosen = rows.occupied() if passing is None else passing
-    total = len(rows.sequence)
-    if chosen is None:
-        chosen = _possible(rows, query, top_k, similarity, slice(None)) if total > top_k else np.arange(total)
-    elif len(chosen) > max(top_k, total // _FEW):
-        chosen = _possible(rows, query, top_k, similarity, chosen)
-    slots: Places = chosen
+    total = len(rows)
+    if passing is None and total <= top_k:
+        chosen = np.arange(total)
+    elif passing is None:
+        chosen = _candidates(rows, query, top_k, similarity, slice(None))
+    elif len(passing) > max(top_k, total // _FEW):
+        chosen = _candidates(rows, query, top_k, similarity, passing)
+    else:
+        chosen = passing
     closeness = np.concatenate(
         [
-            _closeness(rows, query, similarity, slots[start : start + _CHUNK])
-            for start in range(0, max(1, len(slots)), _CHUNK)
+            _closeness(rows, query, similarity, chosen[start : start + _CHUNK])
+            for start in range(0, max(1, len(chosen)), _CHUNK)
         ]
     )
-    scores = rounded(_scores(closeness, similarity))
-    order = np.lexsort((rows.sequence[slots], -scores))[:top_k]
-    return [(int(slot), float(score)) for slot, score in zip(slots[order], scores[order], strict=True)]
+    scores = rounded(1 / (1 - closeness) if similarity == "EUCLIDEAN" else (1 + closeness) / 2)
+    order = np.lexsort((rows.sequence[chosen], -scores))[:top_k]
+    return [*zip(chosen[order].tolist(), scores[order].tolist(), strict=True)]
 
 
-def _possible(
-    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, slots: Places | slice
-) -> Places:
-    """The slots whose rows can be among the best, given the bound on the product's rounding error."""
+def _candidates(
+    rows: NamespaceRows, query: Floats, top_k: int, similarity: Similarity, positions: Positions | slice
+) -> Positions:
+    """The rows that can be among the best, given the bound on the product's rounding error."""
     dimension = len(query)
     length = float(np.linalg.norm(query))
     direction = query / length if length else query
     with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-        product = (rows.matrix @ direction.astype(np.float32))[slots].astype(np.float64)
-        norms = rows.norms[slots]
+        product = (rows.matrix @ direction.astype(np.float32))[positions].astype(np.float64)
+        norms = rows.norms[positions]
         # the sum's error (dimension), and that of casting the direction, with some to spare
         error = (1.02 * (dimension + 4) * _UNIT) * norms + dimension * _TINY
         if similarity == "COSINE":
@@ -95,14 +84,14 @@ def _possible(
         # where the product overflowed nothing is known
         unknown = ~np.isfinite(lower) | ~np.isfinite(upper)
         lower[unknown], upper[unknown] = -np.inf, np.inf
-    # twice, as putting 100,000 numbers in order by halves takes longer than all of the above
+    # twice, as partitioning 100,000 numbers takes longer than all of the above
     possible = np.flatnonzero(upper >= _reached(_block_maxima(lower, top_k), top_k))
     possible = possible[upper[possible] >= _reached(lower[possible], top_k)]
-    return possible if isinstance(slots, slice) else slots[possible]
+    return possible if isinstance(positions, slice) else positions[possible]
 
 
 def _block_maxima(values: Floats, top_k: int) -> Floats:
-    """Some of the values, the largest of each block; all of them where blocks would be too few."""
+    """The largest of each block of values; all of them if that would be too few."""
     blocks = len(values) // _BLOCK
     if blocks <= top_k:
         return values
@@ -111,26 +100,22 @@ def _block_maxima(values: Floats, top_k: int) -> Floats:
 
 
 def _reached(values: Floats, top_k: int) -> float:
-    """The number that the `top_k` largest reach, less what float32 scores that are equal can hide."""
+    """The number that the `top_k` largest reach, less what equal float32 scores can hide."""
     reached = float(np.partition(values, len(values) - top_k)[len(values) - top_k])
     return reached - _EQUAL * (1 + abs(reached))
 
 
-def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, slots: Places) -> Floats:
+def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, positions: Positions) -> Floats:
     """Cosine, dot product or negative squared distance, in double precision."""
-    vectors = rows.matrix[slots].astype(np.float64)
+    vectors = rows.matrix[positions].astype(np.float64)
     if similarity == "EUCLIDEAN":
-        apart = vectors - query
-        distances: Floats = np.einsum("ij,ij->i", apart, apart)
+        difference = vectors - query
+        distances: Floats = np.einsum("ij,ij->i", difference, difference)
         return -distances
-    # row by row the same sum, so that equal vectors are equally close wherever they lie
+    # row by row the same sum, so that equal vectors are equally close at every position
     products: Floats = np.einsum("ij,j->i", vectors, query)
     if similarity == "DOT_PRODUCT":
         return products
-    lengths = rows.norms[slots] * np.linalg.norm(query)
+    lengths = rows.norms[positions] * np.linalg.norm(query)
     cosines: Floats = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
     return cosines.clip(-1.0, 1.0)
-
-
-def _scores(closeness: Floats, similarity: Similarity) -> Floats:
-    return 1 / (1 - closeness) if similarity == "EUCLIDEAN" else (1 + closeness) / 2

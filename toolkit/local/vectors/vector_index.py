@@ -24,10 +24,10 @@ from toolkit.local.vectors.bodies import (
     read_rows,
     read_texts,
 )
-from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import metadata_text
-from toolkit.local.vectors.database import Held, IndexDatabase, NewRow, StoredRow
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.fusion import Ranking
+from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.inverted import InvertedRows
 from toolkit.local.vectors.models import Models, load_models
 from toolkit.local.vectors.patching import merge
@@ -44,10 +44,10 @@ MAX_PREFIX_FETCH: Final = 1000
 _NO_VECTOR: Final = np.empty(0, dtype=np.float32)
 
 
-class Hit(NamedTuple):
+class ScoredRow(NamedTuple):
     """One result of a query."""
 
-    row: StoredRow
+    row: IndexRow
     score: float
 
 
@@ -57,7 +57,7 @@ class _Namespace(NamedTuple):
     search: Search
 
 
-class Index:
+class VectorIndex:
     """One index, open. Its methods may be called from several threads; each holds the index's lock.
 
     Parameters
@@ -94,7 +94,10 @@ class Index:
         self._resumable = ResumableQueries(clock=clock)
         self._namespaces: dict[str, _Namespace] = {}
         for name, key in database.namespaces().items():
-            self._namespaces[name] = self._opened(key, database.held(key))
+            opened = self._namespaces[name] = self._opened(key)
+            opened.rows.reserve(database.count(key))
+            for ids, sequences, vectors in database.vectors(key):
+                opened.rows.put(ids, sequences, vectors)
 
     @property
     def spec(self) -> IndexSpec:
@@ -147,14 +150,14 @@ class Index:
         dense = models.embed_dense(texts, self.spec.dimension)
         sparse = models.embed_sparse(texts, question=False)
         new = [
-            NewRow(row_id, _NO_VECTOR if vector is None else vector, metadata, text, other)
+            IndexRow(row_id, _NO_VECTOR if vector is None else vector, metadata, text, other)
             for (row_id, text, metadata), vector, other in zip(rows_of_text, dense, sparse, strict=True)
         ]
         self._put(namespace, new)
 
     def query(
-        self, queries: Sequence[Query], *, namespace: str = "", budget: Budget | None = None
-    ) -> list[list[Hit]]:
+        self, queries: Sequence[Query], *, namespace: str = "", budget: FilterBudget | None = None
+    ) -> list[list[ScoredRow]]:
         """The results of each query, best first. A namespace that is not there has none.
 
         Raises
@@ -169,15 +172,15 @@ class Index:
                 return [[] for _ in asked]
             return [
                 [
-                    Hit(self._row(found, row_id), score)
+                    ScoredRow(self._row(found, row_id), score)
                     for row_id, score in self._ranked(found, query, budget)[: query.top_k]
                 ]
                 for query in asked
             ]
 
     def begin_query(
-        self, query: Query, *, max_idle: int, namespace: str = "", budget: Budget | None = None
-    ) -> tuple[str, list[Hit]]:
+        self, query: Query, *, max_idle: int, namespace: str = "", budget: FilterBudget | None = None
+    ) -> tuple[str, list[ScoredRow]]:
         """Begin a resumable query: the id to go on with, and the first results.
 
         What it ranks is what is there now. Rows that go before they are handed out are left out; rows that
@@ -201,7 +204,7 @@ class Index:
             opened = self._resumable.begin(key, ranking, query.include, max_idle=max_idle)
             return opened, self.next_hits(opened, query.top_k)[0]
 
-    def next_hits(self, opened: str, count: int) -> tuple[list[Hit], Include]:
+    def next_hits(self, opened: str, count: int) -> tuple[list[ScoredRow], Include]:
         """At most so many further results of a resumable query, and what they are to come with.
 
         Raises
@@ -211,11 +214,11 @@ class Index:
         """
         with self._lock:
             query = self._resumable.get(opened)
-            hits: list[Hit] = []
+            hits: list[ScoredRow] = []
             for row_id, score in query.rest:
                 row = self._database.find(query.namespace, row_id)
                 if row is not None:
-                    hits.append(Hit(row, score))
+                    hits.append(ScoredRow(row, score))
                     if len(hits) == count:
                         break
             return hits, query.include
@@ -231,7 +234,7 @@ class Index:
         with self._lock:
             self._resumable.end(opened)
 
-    def range(self, wanted: Range, *, namespace: str = "") -> tuple[str, list[StoredRow]]:
+    def range(self, wanted: Range, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
         """The next cursor ("" at the end) and one page, in the order in which the ids were first written."""
         with self._lock:
             found = self._namespaces.get(namespace)
@@ -242,7 +245,7 @@ class Index:
         rest = page[wanted.limit :]
         return (str(rest[0].sequence) if rest else ""), page[: wanted.limit]
 
-    def fetch(self, wanted: Fetch, *, namespace: str = "") -> list[StoredRow | None]:
+    def fetch(self, wanted: Fetch, *, namespace: str = "") -> list[IndexRow | None]:
         """The rows asked for: by ids with None where there is none, or by prefix, at most 1000."""
         with self._lock:
             found = self._namespaces.get(namespace)
@@ -274,7 +277,7 @@ class Index:
                 merged = merge(_parsed(metadata), wanted.metadata) if patched else wanted.metadata
                 metadata = metadata_text(merged, "metadata")
             data = row.data if wanted.data is None else wanted.data
-            changed = NewRow(
+            changed = IndexRow(
                 row.id,
                 row.vector if vector is None else vector,
                 metadata,
@@ -284,7 +287,7 @@ class Index:
             self._put(namespace, [changed])
             return 1
 
-    def delete(self, wanted: Selection, *, namespace: str = "", budget: Budget | None = None) -> int:
+    def delete(self, wanted: Selection, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
         """Take rows out; gives how many there were.
 
         Raises
@@ -297,7 +300,7 @@ class Index:
             if found is None:
                 return 0
             ids = _selected(found.rows, wanted, budget)
-            with self._database.changing():
+            with self._database.transaction():
                 self._database.remove(found.key, ids)
             inverted = self._inverted.get(found.key)
             for row_id in ids:
@@ -311,7 +314,7 @@ class Index:
         with self._lock:
             names = list(self._namespaces) if namespace is None else [namespace]
             chosen = {name: self._namespaces[name].key for name in names if name in self._namespaces}
-            with self._database.changing():
+            with self._database.transaction():
                 for key in chosen.values():
                     self._database.clear(key)
             for name, key in chosen.items():
@@ -327,7 +330,7 @@ class Index:
         """Take a namespace out, with its rows; the default one cannot go."""
         with self._lock:
             found = self._existing(name)
-            with self._database.changing():
+            with self._database.transaction():
                 self._database.drop_namespace(found.key)
             del self._namespaces[name]
             self._inverted.pop(found.key, None)
@@ -338,7 +341,7 @@ class Index:
             found, taken = self._existing(name), self._namespaces.get(new_name)
             if taken is not None and (taken is found or not delete_existing):
                 raise ApiError(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
-            with self._database.changing():
+            with self._database.transaction():
                 if taken is not None:
                     self._database.drop_namespace(taken.key)
                 self._database.rename_namespace(found.key, new_name)
@@ -346,16 +349,13 @@ class Index:
                 self._inverted.pop(taken.key, None)
             self._namespaces[new_name] = self._namespaces.pop(name)
 
-    def random(self, *, namespace: str = "") -> StoredRow | None:
+    def random(self, *, namespace: str = "") -> IndexRow | None:
         """Any row of a namespace, None when it is empty."""
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None or not len(found.rows):
                 return None
-            number = self._random.randrange(len(found.rows))
-            occupied = found.rows.occupied()
-            slot = number if occupied is None else int(occupied[number])
-            return self._row(found, found.rows.ids[slot])
+            return self._row(found, self._random.choice(found.rows.ids))
 
     def last_sequence(self) -> int:
         """The largest sequence number that a row of this index ever had."""
@@ -386,28 +386,28 @@ class Index:
             raise ApiError(404, f"Namespace {name} for the index {self.spec.name} does not exist")
         return self._namespaces[name]
 
-    def _put(self, namespace: str, rows: Sequence[NewRow]) -> None:
+    def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
         with self._lock:
             found = self._namespaces.get(namespace)
-            with self._database.changing():
+            with self._database.transaction():
                 key = found.key if found else self._database.add_namespace(namespace)
-                kept = self._database.put(key, rows)
+                sequences = self._database.put(key, rows)
             if found is None:
                 found = self._namespaces[namespace] = self._opened(key)
-            for row, (sequence, place) in zip(rows, kept, strict=True):
-                found.rows.put(row.id, sequence, place, row.metadata)
+            vectors = np.stack([row.vector for row in rows])
+            found.rows.put([row.id for row in rows], sequences, vectors, [row.metadata for row in rows])
             inverted = self._inverted.get(found.key)
             if inverted is not None:
-                for row, (sequence, _) in zip(rows, kept, strict=True):
+                for row, sequence in zip(rows, sequences, strict=True):
                     if row.sparse is not None:
                         inverted.put(sequence, row.id, row.sparse)
 
-    def _opened(self, key: int, held: Held | None = None) -> _Namespace:
-        rows = NamespaceRows(partial(self._database.matrix, key), partial(self._database.metadata, key), held)
+    def _opened(self, key: int) -> _Namespace:
+        rows = NamespaceRows(self.spec.dimension, partial(self._database.metadata, key))
         above = self._approximate_above
         return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
 
-    def _ranked(self, found: _Namespace, query: Query, budget: Budget | None) -> Ranking:
+    def _ranked(self, found: _Namespace, query: Query, budget: FilterBudget | None) -> Ranking:
         inverted = partial(self._inverted_rows, found.key)
         return ranked(query, self.spec, found.rows, inverted, search=found.search, budget=budget)
 
@@ -416,7 +416,7 @@ class Index:
             self._inverted[key] = InvertedRows(self._database.sparse_rows(key))
         return self._inverted[key]
 
-    def _row(self, found: _Namespace, row_id: str) -> StoredRow:
+    def _row(self, found: _Namespace, row_id: str) -> IndexRow:
         row = self._database.find(found.key, row_id)
         if row is None:
             raise LocalServiceError(
@@ -428,13 +428,13 @@ class Index:
         return row
 
 
-def _selected(rows: NamespaceRows, wanted: Selection, budget: Budget | None) -> list[str]:
+def _selected(rows: NamespaceRows, wanted: Selection, budget: FilterBudget | None) -> list[str]:
     if wanted.ids is not None:
         return [row_id for row_id in dict.fromkeys(wanted.ids) if row_id in rows]
     if wanted.prefix is not None:
-        return [row_id for row_id in rows.ids if row_id and row_id.startswith(wanted.prefix)]
+        return [row_id for row_id in rows.ids if row_id.startswith(wanted.prefix)]
     chosen = wanted.filter
-    return [rows.ids[slot] for slot in rows.passing(chosen, budget)] if chosen else []
+    return [rows.ids[position] for position in rows.passing(chosen, budget)] if chosen else []
 
 
 def _parsed(metadata: str | None) -> Any:

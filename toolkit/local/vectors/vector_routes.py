@@ -26,11 +26,10 @@ from toolkit.local.vectors.bodies import (
     read_selection,
     read_update,
 )
-from toolkit.local.vectors.budget import Budget
 from toolkit.local.vectors.checks import read_namespace, whole
-from toolkit.local.vectors.database import StoredRow
+from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.float32 import json_arrays, score_numbers
-from toolkit.local.vectors.index import Hit, Index
+from toolkit.local.vectors.index_database import IndexRow
 from toolkit.local.vectors.queries import (
     Include,
     read_end,
@@ -41,6 +40,7 @@ from toolkit.local.vectors.queries import (
 )
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
+from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
 
 _Handler = Callable[[Request], Awaitable[Response]]
 
@@ -49,13 +49,13 @@ class Call(NamedTuple):
     """What a request says beside its body: the names in its query string, and what its filters may take."""
 
     flags: frozenset[str]
-    budget: Budget
+    budget: FilterBudget
 
 
 class Operation(NamedTuple):
     """One operation: what it does with an index, a namespace, a body and what else its request says."""
 
-    run: Callable[[Index, str, Any, Call], Any]
+    run: Callable[[VectorIndex, str, Any, Call], Any]
     methods: Sequence[str]
     namespaced: bool = True
     has_body: bool = True
@@ -132,7 +132,7 @@ def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
 
     async def handle(request: Request) -> Response:
         wire = request.scope.get("extensions", {}).get(WIRE)
-        budget = Budget(wanted=lambda: wire is None or wire.is_open)
+        budget = FilterBudget(wanted=lambda: wire is None or wire.is_open)
         call = Call(frozenset(request.query_params), budget)
         try:
             body = await read_body(request) if operation.has_body else None
@@ -147,89 +147,89 @@ def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
     return handle
 
 
-def _upsert(index: Index, namespace: str, body: Any, _: Call) -> str:
+def _upsert(index: VectorIndex, namespace: str, body: Any, _: Call) -> str:
     index.upsert(body if isinstance(body, list) else [body], namespace=namespace)
     return "Success"
 
 
-def _upsert_data(index: Index, namespace: str, body: Any, _: Call) -> str:
+def _upsert_data(index: VectorIndex, namespace: str, body: Any, _: Call) -> str:
     index.upsert_data(body if isinstance(body, list) else [body], namespace=namespace)
     return "Success"
 
 
-def _query(index: Index, namespace: str, body: Any, call: Call) -> Any:
+def _query(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
     return _hits(index, namespace, body, call.budget, text=False)
 
 
-def _query_data(index: Index, namespace: str, body: Any, call: Call) -> Any:
+def _query_data(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
     index.need_models()
     return _hits(index, namespace, body, call.budget, text=True)
 
 
-def _hits(index: Index, namespace: str, body: Any, budget: Budget, *, text: bool) -> Any:
+def _hits(index: VectorIndex, namespace: str, body: Any, budget: FilterBudget, *, text: bool) -> Any:
     queries, several = read_queries(body, index.spec, text=text, budget=budget)
     results = index.query(queries, namespace=namespace, budget=budget)
     answers = [_hits_as_json(hits, query.include) for query, hits in zip(queries, results, strict=True)]
     return answers if several else answers[0]
 
 
-def _resumable_query(index: Index, namespace: str, body: Any, call: Call) -> Any:
+def _resumable_query(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
     return _begun(index, namespace, body, call.budget, text=False)
 
 
-def _resumable_query_data(index: Index, namespace: str, body: Any, call: Call) -> Any:
+def _resumable_query_data(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
     index.need_models()
     return _begun(index, namespace, body, call.budget, text=True)
 
 
-def _begun(index: Index, namespace: str, body: Any, budget: Budget, *, text: bool) -> Any:
+def _begun(index: VectorIndex, namespace: str, body: Any, budget: FilterBudget, *, text: bool) -> Any:
     query, max_idle = read_query(body, index.spec, text=text), read_max_idle(body)
     opened, hits = index.begin_query(query, max_idle=max_idle, namespace=namespace, budget=budget)
     return {"uuid": opened, "scores": _hits_as_json(hits, query.include)}
 
 
-def _resumable_query_next(index: Index, _: str, body: Any, __: Call) -> Any:
+def _resumable_query_next(index: VectorIndex, _: str, body: Any, __: Call) -> Any:
     hits, include = index.next_hits(*read_next(body))
     return _hits_as_json(hits, include)
 
 
-def _resumable_query_end(index: Index, _: str, body: Any, __: Call) -> str:
+def _resumable_query_end(index: VectorIndex, _: str, body: Any, __: Call) -> str:
     index.end_query(read_end(body))
     return "Success"
 
 
-def _range(index: Index, namespace: str, body: Any, _: Call) -> Any:
+def _range(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
     wanted = read_range(body, index.last_sequence())
     cursor, rows = index.range(wanted, namespace=namespace)
     return {"nextCursor": cursor, "vectors": _rows_as_json(rows, wanted.include)}
 
 
-def _fetch(index: Index, namespace: str, body: Any, _: Call) -> Any:
+def _fetch(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
     wanted = read_fetch(body)
     rows = index.fetch(wanted, namespace=namespace)
     found = iter(_rows_as_json([row for row in rows if row], wanted.include))
     return [row and next(found) for row in rows]
 
 
-def _update(index: Index, namespace: str, body: Any, _: Call) -> Any:
+def _update(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
     return {"updated": index.update(read_update(body, index.spec), namespace=namespace)}
 
 
-def _delete(index: Index, namespace: str, body: Any, call: Call) -> Any:
+def _delete(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
     return {"deleted": index.delete(read_selection(body), namespace=namespace, budget=call.budget)}
 
 
-def _reset(index: Index, namespace: str, _: Any, call: Call) -> str:
+def _reset(index: VectorIndex, namespace: str, _: Any, call: Call) -> str:
     index.reset(namespace=None if "all" in call.flags else namespace)
     return "Success"
 
 
-def _random(index: Index, namespace: str, _: Any, __: Call) -> Any:
+def _random(index: VectorIndex, namespace: str, _: Any, __: Call) -> Any:
     row = index.random(namespace=namespace)
     return row and _rows_as_json([row], Include(metadata=True, vectors=True, data=True))[0]
 
 
-def _info(index: Index, _: str, __: Any, ___: Call) -> Any:
+def _info(index: VectorIndex, _: str, __: Any, ___: Call) -> Any:
     spec, models, counts = index.spec, index.spec.models, index.namespaces()
     info: dict[str, Any] = {
         "vectorCount": sum(counts.values()),
@@ -253,16 +253,16 @@ def _info(index: Index, _: str, __: Any, ___: Call) -> Any:
     return info
 
 
-def _list_namespaces(index: Index, _: str, __: Any, ___: Call) -> Any:
+def _list_namespaces(index: VectorIndex, _: str, __: Any, ___: Call) -> Any:
     return list(index.namespaces())
 
 
-def _delete_namespace(index: Index, namespace: str, _: Any, __: Call) -> str:
+def _delete_namespace(index: VectorIndex, namespace: str, _: Any, __: Call) -> str:
     index.delete_namespace(namespace)
     return "Success"
 
 
-def _rename_namespace(index: Index, _: str, body: Any, __: Call) -> dict[str, bool]:
+def _rename_namespace(index: VectorIndex, _: str, body: Any, __: Call) -> dict[str, bool]:
     name, new_name, delete_existing = read_renaming(body)
     index.rename_namespace(name, new_name, delete_existing=delete_existing)
     return {"renamed": True}
@@ -291,7 +291,7 @@ OPERATIONS: Final = {
 """Every operation of an index, by the name in its address."""
 
 
-def _rows_as_json(rows: Sequence[StoredRow], include: Include) -> list[dict[str, Any]]:
+def _rows_as_json(rows: Sequence[IndexRow], include: Include) -> list[dict[str, Any]]:
     """Rows as responses show them, their vectors with the shortest digits of float32."""
     parts = [part for row in rows for part in _numbers(row)] if include.vectors else []
     numbers = iter(json_arrays(parts))
@@ -311,14 +311,14 @@ def _rows_as_json(rows: Sequence[StoredRow], include: Include) -> list[dict[str,
     return shown
 
 
-def _numbers(row: StoredRow) -> Iterator[NDArray[np.float32]]:
+def _numbers(row: IndexRow) -> Iterator[NDArray[np.float32]]:
     if row.vector.size:
         yield row.vector
     if row.sparse is not None:
         yield row.sparse.values.astype(np.float32)
 
 
-def _hits_as_json(hits: Sequence[Hit], include: Include) -> list[dict[str, Any]]:
+def _hits_as_json(hits: Sequence[ScoredRow], include: Include) -> list[dict[str, Any]]:
     scores = score_numbers([hit.score for hit in hits])
     rows = _rows_as_json([hit.row for hit in hits], include)
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from toolkit.local.vectors.routes import OPERATIONS
+from toolkit.local.vectors.vector_routes import OPERATIONS
 
 
 def result(answer: httpx.Response) -> Any:

@@ -1,0 +1,302 @@
+"""The SQLite file of one index, in WAL mode. What a transaction has written is durable when it returns."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from toolkit.errors import LocalServiceError
+from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.specs import IndexSpec
+
+_LAYOUT: Final = 3  # goes up when the tables change
+_LAYOUT_WITH_FILES: Final = 2
+_INDEX: Final = "CREATE INDEX by_sequence ON vectors (namespace, sequence, id)"
+# A sequence number is never used again, so that a range over them is stable while rows come and go.
+_TABLES: Final = (
+    "CREATE TABLE spec (text TEXT NOT NULL)",
+    "CREATE TABLE namespaces (key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
+    """CREATE TABLE vectors (
+        sequence INTEGER PRIMARY KEY AUTOINCREMENT,
+        namespace INTEGER NOT NULL,
+        id TEXT NOT NULL,
+        vector BLOB,
+        metadata TEXT,
+        data TEXT,
+        sparse BLOB,
+        UNIQUE (namespace, id)
+    )""",
+    _INDEX,
+    f"PRAGMA user_version = {_LAYOUT}",
+)
+_INSERT: Final = (
+    "INSERT INTO vectors (namespace, id, vector, metadata, data, sparse) VALUES (?, ?, ?, ?, ?, ?)"
+)
+_REPLACE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse = ? WHERE sequence = ?"
+_PAGE: Final = """
+SELECT sequence, id, vector, metadata, data, sparse FROM vectors INDEXED BY by_sequence
+WHERE namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?
+"""
+_FIND: Final = """
+SELECT sequence, id, vector, metadata, data, sparse FROM vectors WHERE namespace = ? AND id = ?
+"""
+_COUNT: Final = "SELECT COUNT(*) FROM vectors WHERE namespace = ?"
+_VECTORS: Final = """
+SELECT sequence, id, vector FROM vectors INDEXED BY by_sequence WHERE namespace = ? ORDER BY sequence
+"""
+# in the order of the table's own pages
+_METADATA: Final = """
+SELECT id, metadata FROM vectors INDEXED BY by_sequence
+WHERE namespace = ? AND metadata IS NOT NULL ORDER BY sequence
+"""
+_SPARSE: Final = """
+SELECT sequence, id, sparse FROM vectors INDEXED BY by_sequence
+WHERE namespace = ? AND sparse IS NOT NULL ORDER BY sequence
+"""
+
+_FLOAT: Final = np.dtype("<f4")
+_BATCH: Final = 128  # rows at a time that fit the cache of a processor
+
+
+class IndexRow(NamedTuple):
+    """A row of an index. `metadata` is JSON text; `vector` has length 0 on a sparse index."""
+
+    id: str
+    vector: NDArray[np.float32]
+    metadata: str | None
+    data: str | None
+    sparse: SparseVector | None = None
+    sequence: int = 0
+    """The number of its first insertion; 0 before it is written."""
+
+
+class IndexDatabase:
+    """The file of one index, made by `make`. Not thread-safe: its index holds a lock.
+
+    Raises
+    ------
+    LocalServiceError
+        When the file cannot be used, or another process has it open.
+    """
+
+    def __init__(self, path: Path) -> None:
+        try:
+            self._connection = _connect(path)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(path, error) from None
+        try:
+            (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
+            (text,) = self._connection.execute("SELECT text FROM spec").fetchone()
+            self.spec = IndexSpec.from_dict(json.loads(text))
+            _check_layout(path, layout)
+            if layout == _LAYOUT_WITH_FILES:
+                self._import_vector_files(path)
+        except (OSError, sqlite3.Error, TypeError) as error:
+            self._connection.close()
+            raise _unusable(path, error) from None
+        except BaseException:
+            self._connection.close()
+            raise
+
+    @staticmethod
+    def make(path: Path, spec: IndexSpec) -> None:
+        """Make the file of an empty index, readable for this user only. It is there whole, or not at all."""
+        draft = path.with_name(f"{path.name}.new")
+        try:
+            draft.unlink(missing_ok=True)
+            os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+            with closing(_connect(draft)) as connection:
+                connection.execute("BEGIN")
+                for statement in _TABLES:
+                    connection.execute(statement)
+                connection.execute("INSERT INTO spec VALUES (?)", (json.dumps(spec.to_dict()),))
+                connection.execute("INSERT INTO namespaces (name) VALUES ('')")
+                connection.execute("COMMIT")
+            draft.replace(path)
+        except (OSError, sqlite3.Error) as error:
+            raise _unusable(path, error) from None
+
+    def close(self) -> None:
+        """Close the file."""
+        self._connection.close()
+
+    @contextmanager
+    def transaction(self) -> Iterator[None]:
+        """Everything changed within is written together, or not at all."""
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:  # SQLite ends some itself, when the disk is full
+                self._connection.execute("ROLLBACK")
+            raise
+
+    def namespaces(self) -> dict[str, int]:
+        """Names and keys of the namespaces, in the order in which they were made."""
+        return dict(self._connection.execute("SELECT name, key FROM namespaces ORDER BY key"))
+
+    def add_namespace(self, name: str) -> int:
+        """Make a namespace; returns its key."""
+        cursor = self._connection.execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
+        return int(cursor.lastrowid or 0)
+
+    def rename_namespace(self, key: int, name: str) -> None:
+        """Give a namespace another name."""
+        self._connection.execute("UPDATE namespaces SET name = ? WHERE key = ?", (name, key))
+
+    def drop_namespace(self, key: int) -> None:
+        """Delete a namespace with its rows."""
+        self.clear(key)
+        self._connection.execute("DELETE FROM namespaces WHERE key = ?", (key,))
+
+    def clear(self, key: int) -> None:
+        """Delete all rows of a namespace."""
+        self._connection.execute("DELETE FROM vectors WHERE namespace = ?", (key,))
+
+    def put(self, key: int, rows: Iterable[IndexRow]) -> list[int]:
+        """Write rows, replacing those with the same ids; returns their sequence numbers."""
+        return [self._put(key, row) for row in rows]
+
+    def remove(self, key: int, ids: Iterable[str]) -> None:
+        """Delete rows; ids that are not there are passed over."""
+        self._connection.executemany(
+            "DELETE FROM vectors WHERE namespace = ? AND id = ?", ((key, row_id) for row_id in ids)
+        )
+
+    def count(self, key: int) -> int:
+        """How many rows a namespace has."""
+        return int(self._connection.execute(_COUNT, (key,)).fetchone()[0])
+
+    def vectors(self, key: int) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
+        """Ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
+        found = self._connection.execute(_VECTORS, (key,))
+        while rows := found.fetchmany(_BATCH):
+            sequences, ids, vectors = zip(*rows, strict=True)
+            matrix = np.frombuffer(b"".join(vector or b"" for vector in vectors), dtype=_FLOAT)
+            yield list(ids), list(sequences), matrix.reshape(len(rows), self.spec.dimension)
+
+    def metadata(self, key: int) -> Iterator[tuple[str, str]]:
+        """The id and the metadata of each row of a namespace that has some."""
+        return self._connection.execute(_METADATA, (key,))
+
+    def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseVector]]:
+        """Sequence number, id and sparse vector of each row of a namespace that has one."""
+        for sequence, row_id, sparse in self._connection.execute(_SPARSE, (key,)):
+            yield sequence, row_id, SparseVector.from_bytes(sparse)
+
+    def page(self, key: int, start: int, limit: int, prefix: str) -> list[IndexRow]:
+        """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
+        return [*map(_row, self._connection.execute(_PAGE, (key, start, len(prefix), prefix, limit)))]
+
+    def find(self, key: int, row_id: str) -> IndexRow | None:
+        """The row with this id, if there is one."""
+        found = self._connection.execute(_FIND, (key, row_id)).fetchone()
+        return found and _row(found)
+
+    def last_sequence(self) -> int:
+        """The largest sequence number ever used; 0 if none was."""
+        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+        return found[0] if found else 0
+
+    def size(self) -> int:
+        """Bytes of the file, without its write-ahead log."""
+        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
+        (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        return int(pages * page_size)
+
+    def _put(self, key: int, row: IndexRow) -> int:
+        vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
+        values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
+        found = self._connection.execute(
+            "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id)
+        ).fetchone()
+        # no UPSERT: it would use up a sequence number for each row that it replaces
+        if found is None:
+            return int(self._connection.execute(_INSERT, (key, row.id, *values)).lastrowid or 0)
+        self._connection.execute(_REPLACE, (*values, *found))
+        return int(found[0])
+
+    def _import_vector_files(self, path: Path) -> None:
+        """Upgrade from layout 2: vectors in ``<name>.<namespace key>.f32``, each row naming its place."""
+        with self.transaction():
+            self._connection.execute("DROP INDEX by_sequence")
+            self._connection.execute("ALTER TABLE vectors ADD COLUMN vector BLOB")
+            for key in self.namespaces().values() if self.spec.dimension else ():
+                places = self._connection.execute(
+                    "SELECT place, sequence FROM vectors WHERE namespace = ?", (key,)
+                ).fetchall()
+                file = path.with_name(f"{path.stem}.{key}.f32")
+                numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
+                rows = len(numbers) // self.spec.dimension
+                if any(place >= rows for place, _ in places):
+                    raise LocalServiceError(
+                        f"opening the index file {path.name!r}",
+                        got=f"{rows} vectors in {file.name!r}, too few for its {len(places)} rows",
+                        expected="the files of its vectors beside it, as they were written",
+                        next_step="Put the missing file back from a copy, or use another data folder.",
+                    )
+                matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
+                self._connection.executemany(
+                    "UPDATE vectors SET vector = ? WHERE sequence = ?",
+                    ((matrix[place].tobytes(), sequence) for place, sequence in places),
+                )
+            self._connection.execute("ALTER TABLE vectors DROP COLUMN place")
+            self._connection.execute(_INDEX)
+            self._connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+        for file in path.parent.glob(f"{path.stem}.*.f32"):
+            file.unlink()
+
+
+def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | None]) -> IndexRow:
+    sequence, row_id, vector, metadata, data, sparse = stored
+    return IndexRow(
+        row_id,
+        np.frombuffer(vector or b"", dtype=_FLOAT),
+        metadata,
+        data,
+        None if sparse is None else SparseVector.from_bytes(sparse),
+        sequence,
+    )
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=1)
+    try:
+        # of a new file; in pages of 4 KB, the default, vectors of 384 numbers leave a quarter unused
+        connection.execute("PRAGMA page_size = 8192")
+        # one process at a time: the rows are held in memory too
+        connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+    except sqlite3.Error:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_layout(path: Path, layout: int) -> None:
+    if layout not in {_LAYOUT, _LAYOUT_WITH_FILES}:
+        raise LocalServiceError(
+            f"opening the index file {path.name!r}",
+            got=f"layout {layout}, from another version of this package",
+            expected=f"layout {_LAYOUT}",
+            next_step="Use another data folder, or that version.",
+        )
+
+
+def _unusable(path: Path, error: Exception) -> LocalServiceError:
+    return LocalServiceError(
+        f"opening the index file {path.name!r}",
+        got=f"{type(error).__name__}: {error}",
+        expected="a file of this service that no other process has open",
+        next_step="End the other service, or use another data folder.",
+    )
