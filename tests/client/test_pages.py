@@ -22,7 +22,7 @@ from toolkit.client.pages import (
 )
 from toolkit.client.transport import Request, Response
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.tables.vector_rows import read_rows
+from toolkit.tables.vectors import read_rows
 
 ASKED = Request(doing="listing", method="GET", path="/v2/workflows/dlq")
 
@@ -189,10 +189,11 @@ def test_a_range_reads_the_same_with_its_vectors_cut_out(some, separators, curso
     assert page.cursor == (cursor or None)
     found = read_rows(page.rows, page.cut, what="vectors")
     plain = read_rows(written(some, separators), what="vectors")
-    assert found.ids == [row["id"] for row in some] == plain.ids
-    assert found.metadata == plain.metadata
-    assert found.data == plain.data
-    for row, vector in zip(some, found.vectors, strict=True):
+    assert [one.id for one in found] == [row["id"] for row in some]
+    assert [(one.id, one.metadata, one.data) for one in found] == [
+        (one.id, one.metadata, one.data) for one in plain
+    ]
+    for row, vector in zip(some, [one.vector for one in found], strict=True):
         value = json.loads(bytes(vector)) if isinstance(vector, bytes | memoryview) else vector
         assert value == row.get("vector")
 

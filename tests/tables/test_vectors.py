@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from unittest.mock import patch
 
 import numpy as np
 import pandas as pd
@@ -16,11 +17,18 @@ from toolkit.client.pages import cut_vectors
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
 from toolkit.tables.explode import explode_metadata
-from toolkit.tables.floats import READERS, as_singles, as_value, dense_column, msgspec_block, simdjson_block
+from toolkit.tables.floats import as_singles, as_value, dense_column, msgspec_block, simdjson_block
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.vectors import as_matrix, decode_hits, decode_vectors
 
 floats = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@pytest.fixture(scope="module", params=[simdjson_block, msgspec_block])
+def reader(request):
+    """Blocks of numbers are read by the reader that is installed, and by the one that always is."""
+    with patch("toolkit.tables.floats.read_block", request.param):
+        yield request.param
 
 
 @given(st.lists(st.lists(floats, min_size=3, max_size=3), max_size=5))
@@ -174,27 +182,27 @@ vector_texts = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("reader")
 @given(st.lists(vector_texts, max_size=6), st.sampled_from([3, None]))
 def test_every_reader_of_numbers_gives_the_same(found, dimension):
     """pysimdjson, msgspec and the lenient reader agree bit by bit, and on what is wrong with the others."""
     encoded = [text.encode() for text in found]
     one_by_one = [as_singles(as_value(text), dimension) for text in encoded]
-    for reader in (simdjson_block, msgspec_block):
-        column, problems = dense_column(encoded, dimension, reader=reader)
-        assert problems == [problem for _, problem in one_by_one]
-        for item, (singles, _) in zip(column, one_by_one, strict=True):
-            got = None if not item.is_valid else np.array(item.as_py(), dtype=np.float32).tobytes()
-            assert got == (None if singles is None else singles.tobytes())
-        assert column.null_count == sum(problem is not None for problem in problems)
+    column, problems = dense_column(encoded, dimension)
+    assert problems == [problem for _, problem in one_by_one]
+    for item, (singles, _) in zip(column, one_by_one, strict=True):
+        got = None if not item.is_valid else np.array(item.as_py(), dtype=np.float32).tobytes()
+        assert got == (None if singles is None else singles.tobytes())
+    assert column.null_count == sum(problem is not None for problem in problems)
 
 
+@pytest.mark.usefixtures("reader")
 @given(st.lists(vector_texts, max_size=6))
 def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
     """However odd the vectors are, every row stays, and is what it is without cutting."""
     page = "[" + ",".join(f'{{"id":"{n}","vector":{text},"data":"]"}}' for n, text in enumerate(found)) + "]"
     tables = [
-        decode_vectors(rows, cut, namespace="", dimension=3, reader=reader)
-        for reader in READERS
+        decode_vectors(rows, cut, namespace="", dimension=3)
         for rows, cut in (cut_vectors(page.encode()), (page.encode(), ()))
     ]
     assert all(table.equals(tables[0]) for table in tables)
@@ -219,12 +227,12 @@ def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
         "[1e]",
     ],
 )
+@pytest.mark.usefixtures("reader")
 def test_no_reader_accepts_what_is_not_json(text):
     """A spelling that JSON does not have is refused alone and in a block, before and behind other vectors."""
     for encoded in ([text], ["[1]", text], [text, "[1]"], ["[0.5, 2]", text]):
-        for reader in (simdjson_block, msgspec_block):
-            with pytest.raises(ValueError, match=r"."):
-                dense_column([one.encode() for one in encoded], None, reader=reader)
+        with pytest.raises(ValueError, match=r"."):
+            dense_column([one.encode() for one in encoded], None)
 
 
 def test_a_bad_vector_leaves_its_block_as_it_is():
@@ -238,24 +246,24 @@ def test_a_bad_vector_leaves_its_block_as_it_is():
     assert np.array_equal(kept, np.array(block[:50] + block[51:], dtype=np.float32))
 
 
+@pytest.mark.usefixtures("reader")
 def test_several_blocks_stay_in_their_order():
     """Of a page of several blocks, each vector is where it was, and one that cannot be used is one row."""
     numbers = np.random.default_rng(5).normal(size=(400, 768)).astype(np.float32)
     encoded = [json.dumps(vector.tolist()).encode() for vector in numbers]
     encoded[200] = b"[1e400]"
     kept = np.delete(numbers, 200, axis=0)
-    for reader in (simdjson_block, msgspec_block):
-        column, problems = dense_column(encoded, 768, reader=reader)
-        assert [place for place, problem in enumerate(problems) if problem] == [200]
-        assert np.array_equal(column.drop_null().flatten().to_numpy().reshape(-1, 768), kept)
+    column, problems = dense_column(encoded, 768)
+    assert [index for index, problem in enumerate(problems) if problem] == [200]
+    assert np.array_equal(column.drop_null().flatten().to_numpy().reshape(-1, 768), kept)
 
 
 def test_an_interpreter_without_pysimdjson_reads_with_msgspec():
     """Where the quickest reader cannot be imported, the next one is used, and the numbers are the same."""
     code = (
         "import sys; sys.modules['simdjson'] = None\n"
-        "from toolkit.tables.floats import READERS, dense_column, msgspec_block\n"
-        "assert READERS == (msgspec_block,)\n"
+        "from toolkit.tables.floats import dense_column, msgspec_block, read_block\n"
+        "assert read_block is msgspec_block\n"
         "print(dense_column([b'[0.1, 1]', b'[NaN, 1]'], 2)[0].to_pylist())"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

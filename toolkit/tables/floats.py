@@ -1,9 +1,9 @@
 """Arrays of numbers from their JSON text to float32.
 
-Blocks of many vectors are read by pysimdjson, whose buffers numpy reads as they are, or by msgspec where
+Blocks of many vectors are read by pysimdjson, whose buffers numpy reads without a copy, or by msgspec where
 pysimdjson is not installed. What these refuse (NaN, 1e400, null, text) is read vector by vector by Python's
-own reader, which says what is wrong with it. All give the same numbers: text is rounded to a double, the
-double to a float32. Measured: ``docs/decisions/0008-decoding-vectors.md``.
+own reader, which says what is wrong with it. All round alike: text to double, double to float32. Measured:
+``docs/decisions/0008-decoding-vectors.md``.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from __future__ import annotations
 import json
 import math
 import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
-from itertools import groupby
 from typing import Any, Final
 
 import msgspec
@@ -33,68 +32,22 @@ BEYOND_FLOAT32: Final = 2.0**128 - 2.0**103
 _FLOAT64_MAX: Final = float(np.finfo(np.float64).max)
 _BLOCK: Final = 1 << 19  # bytes of text: what the parser writes of them stays in the processor's cache
 _MOST_DIGITS: Final = 400
-
-Doubles = npt.NDArray[np.float64]
-Singles = npt.NDArray[np.float32]
-Text = bytes | memoryview
-BlockReader = Callable[[Sequence[Text]], tuple[Singles, list[int]]]
-"""Returns the numbers of all vectors of a block, and how many each has; what is beyond float32 is infinite.
-
-Raises ValueError where one of them is not a flat array of numbers.
-"""
-
 _FLOATS: Final = msgspec.json.Decoder(tuple[float, ...])
 
+Singles = npt.NDArray[np.float32]
+Text = bytes | memoryview
 
-def dense_column(
-    vectors: Sequence[Any], dimension: int | None, *, reader: BlockReader | None = None
-) -> tuple[pa.Array, list[str | None]]:
-    """A column of dense vectors, and what is wrong with those that cannot be used.
 
-    Parameters
-    ----------
-    vectors : sequence
-        The JSON text of each vector (bytes, or a view of them), None where there is none, or what a lenient
-        reader made of it.
-    dimension : int or None
-        Numbers that each has to have; None when that is not known.
-    reader : callable, optional
-        Reads blocks. Default: pysimdjson where it is installed, else msgspec.
-
-    Returns
-    -------
-    tuple
-        An array of float32 lists (of fixed size, where there is a dimension), null where a vector cannot be
-        used or is not there; and for each vector why it cannot be used, or None.
+def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
+    """The numbers of all vectors of a block, and how many each has; those beyond float32 are infinite.
 
     Raises
     ------
     ValueError
-        When bytes are not JSON.
-
-    Examples
-    --------
-    >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
-    >>> column.to_pylist()
-    [[1.0, 0.5], None, None]
-    >>> problems
-    [None, 'not finite at 1', None]
+        Where one of them is not a flat array of numbers.
     """
-    column = _Column(dimension, reader or READERS[0])
-    for text, some in groupby(vectors, key=lambda vector: isinstance(vector, Text)):
-        if text:
-            for block in _blocks(some):
-                column.add_block(block)
-        else:
-            for vector in some:
-                column.add(*as_singles(vector, dimension))
-    return column.array(), column.problems
-
-
-def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
-    """Read a block with pysimdjson."""
     block = b"[" + b",".join(texts) + b"]"
-    # an array within the array would be read as if its numbers stood in the outer one
+    # an array within the array would be read as if its numbers were the outer one's
     end = 0
     for text in texts:
         end += 1 + len(text)
@@ -112,12 +65,11 @@ def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
 
 
 def msgspec_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
-    """Read a block with msgspec."""
-    decode = _FLOATS.decode
+    """The same with msgspec."""
     packed, lengths = [], []
     try:
         for text in texts:
-            numbers = decode(text)
+            numbers = _FLOATS.decode(text)
             lengths.append(len(numbers))
             # to float32 at once: numpy takes longer for Python floats, and a column of doubles for its pages
             packed.append(_packer(len(numbers)).pack(*numbers))
@@ -126,23 +78,81 @@ def msgspec_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
     return np.frombuffer(b"".join(packed), dtype=np.float32), lengths
 
 
+read_block: Callable[[Sequence[Text]], tuple[Singles, list[int]]] = (
+    msgspec_block if Parser is None else simdjson_block
+)
+
+
 @lru_cache(64)
 def _packer(length: int) -> struct.Struct:
     return struct.Struct(f"{length}f")
 
 
-READERS: Final[tuple[BlockReader, ...]] = (
-    (msgspec_block,) if Parser is None else (simdjson_block, msgspec_block)
-)
-"""The readers that are installed, the quickest first."""
+def dense_column(vectors: Sequence[Text | None], dimension: int | None) -> tuple[pa.Array, list[str | None]]:
+    """A column of dense vectors from their JSON text, and for each vector why it cannot be used, or None.
+
+    Parameters
+    ----------
+    vectors : sequence of bytes, memoryview or None
+    dimension : int or None
+        Numbers that each has to have; None when that is not known.
+
+    Returns
+    -------
+    tuple
+        An array of float32 lists (of fixed size, where there is a dimension), null where a vector cannot be
+        used or is not there; and the problems.
+
+    Raises
+    ------
+    ValueError
+        When bytes are not JSON.
+
+    Examples
+    --------
+    >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
+    >>> column.to_pylist()
+    [[1.0, 0.5], None, None]
+    >>> problems
+    [None, 'not finite at 1', None]
+    """
+    numbers = [np.empty(0, np.float32)]
+    lengths: list[int] = []
+    usable: list[int] = []
+    problems: list[str | None] = [None] * len(vectors)
+    for block in _blocks(vectors):
+        texts = [text for index in block if (text := vectors[index]) is not None]
+        if (found := _all_usable(texts, dimension)) is not None:
+            numbers.append(found[0])
+            lengths += found[1]
+            usable += block
+            continue
+        for index, text in zip(block, texts, strict=True):
+            vector, problems[index] = as_singles(as_value(text), dimension)
+            if vector is not None:
+                numbers.append(vector)
+                lengths.append(len(vector))
+                usable.append(index)
+    flat = pa.array(np.concatenate(numbers), pa.float32())
+    if dimension is None:
+        column = pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), flat)
+    else:
+        column = pa.FixedSizeListArray.from_arrays(flat, dimension)
+    if len(usable) < len(vectors):
+        rows = np.full(len(vectors), -1)
+        rows[usable] = np.arange(len(usable))
+        column = column.take(pa.array(rows, mask=rows < 0))
+    return column, problems
 
 
-def _blocks(texts: Iterable[Text]) -> Iterator[list[Text]]:
-    block: list[Text] = []
+def _blocks(vectors: Sequence[Text | None]) -> Iterator[list[int]]:
+    """The indices of the vectors that are there, in blocks that are quick to read."""
+    block: list[int] = []
     size = 0
-    for text in texts:
-        block.append(text)
-        size += len(text)
+    for index, vector in enumerate(vectors):
+        if vector is not None:
+            block.append(index)
+            size += len(vector)
         if size >= _BLOCK:
             yield block
             block, size = [], 0
@@ -150,57 +160,19 @@ def _blocks(texts: Iterable[Text]) -> Iterator[list[Text]]:
         yield block
 
 
-class _Column:
-    """The numbers of a column so far, one vector behind the other."""
-
-    def __init__(self, dimension: int | None, reader: BlockReader) -> None:
-        self.problems: list[str | None] = []
-        self._dimension = dimension
-        self._reader = reader
-        self._filler = np.zeros(dimension or 0, dtype=np.float32)
-        self._numbers = [self._filler[:0]]
-        self._lengths: list[int] = []
-        self._holes: list[bool] = []
-
-    def add(self, vector: Singles | None, problem: str | None) -> None:
-        """Add a vector, or why there is none."""
-        numbers = self._filler if vector is None else vector
-        self._numbers.append(numbers)
-        self._lengths.append(len(numbers))
-        self._holes.append(vector is None)
-        self.problems.append(problem)
-
-    def add_block(self, texts: list[Text]) -> None:
-        """Add vectors from their JSON text: all at once, or one by one where that cannot be."""
-        try:
-            numbers, lengths = self._reader(texts)
-        except ValueError:
-            lengths = []
-        if (
-            not lengths
-            or (self._dimension and set(lengths) != {self._dimension})
-            or max(numbers.max(initial=0), -numbers.min(initial=0)) == math.inf
-        ):
-            for text in texts:
-                self.add(*as_singles(as_value(text), self._dimension))
-            return
-        self._numbers.append(numbers)
-        self._lengths += lengths
-        self._holes += [False] * len(texts)
-        self.problems += [None] * len(texts)
-
-    def array(self) -> pa.Array:
-        """All vectors as one array, null where there is none."""
-        flat = pa.array(np.concatenate(self._numbers), pa.float32())
-        mask = pa.array(self._holes, pa.bool_())
-        if self._dimension is not None:
-            return pa.FixedSizeListArray.from_arrays(flat, self._dimension, mask=mask)
-        offsets = pa.array(np.cumsum([0, *self._lengths]), pa.int32())
-        return pa.ListArray.from_arrays(offsets, flat, mask=mask)
+def _all_usable(texts: Sequence[Text], dimension: int | None) -> tuple[Singles, list[int]] | None:
+    """The numbers of a block and their lengths, or None where its vectors have to be read one by one."""
+    try:
+        numbers, lengths = read_block(texts)
+    except ValueError:
+        return None
+    if dimension and set(lengths) != {dimension}:
+        return None
+    return None if max(numbers.max(initial=0), -numbers.min(initial=0)) == math.inf else (numbers, lengths)
 
 
 def as_value(text: Text) -> Any:
-    """What stands in the JSON text of a vector; integers as the floats they will be.
+    """What the JSON text of a vector holds; integers as the floats they will be.
 
     Raises
     ------
@@ -212,29 +184,26 @@ def as_value(text: Text) -> Any:
 
 
 def as_singles(vector: Any, dimension: int | None) -> tuple[Singles | None, str | None]:
-    """A vector that a lenient reader read, as float32; or None and why it cannot be used."""
+    """A vector that Python's own reader read, as float32; or None and why it cannot be used."""
     if vector is None:
         return None, None
     if not isinstance(vector, list) or not set(map(type, vector)) <= {int, float}:
         return None, "not an array of numbers"
     if dimension is not None and len(vector) != dimension:
-        return None, _other_dimension(len(vector), dimension)
-    for place, value in enumerate(vector):
+        return None, f"dimension {len(vector)}, expected {dimension}"
+    for index, value in enumerate(vector):
         if not -BEYOND_FLOAT32 < value < BEYOND_FLOAT32:
             finite = isinstance(value, int) or math.isfinite(value)
-            return None, f"{'beyond float32' if finite else 'not finite'} at {place}"
+            return None, f"{'beyond float32' if finite else 'not finite'} at {index}"
     return np.array(vector, dtype=np.float64).astype(np.float32), None
-
-
-def _other_dimension(length: int, dimension: int) -> str:
-    return f"dimension {length}, expected {dimension}"
 
 
 def _whole(text: str) -> float:
     """An integer of any length: one that no float can hold is far beyond float32, but finite."""
+    largest = -_FLOAT64_MAX if text.startswith("-") else _FLOAT64_MAX
     if len(text) > _MOST_DIGITS:
-        return -_FLOAT64_MAX if text.startswith("-") else _FLOAT64_MAX
+        return largest
     try:
         return float(int(text))
     except OverflowError:
-        return -_FLOAT64_MAX if text.startswith("-") else _FLOAT64_MAX
+        return largest

@@ -1,28 +1,64 @@
-"""Vectors and hits: from a page's bytes to the tables of ``schemas.vectors`` and ``schemas.hits``."""
+"""Vectors and hits: from a page's bytes to the tables of ``schemas.vectors`` and ``schemas.hits``.
+
+Rows are decoded strictly where that is possible, leniently where it is not. Metadata and the numbers of dense
+vectors stay JSON text until then.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 
-from toolkit.client.members import Unread
-from toolkit.client.pages import uncut
+from toolkit.client.members import Unread, elements, members, read
+from toolkit.client.pages import CUT, uncut
 from toolkit.client.responses import shown
 from toolkit.errors import InputError, ProtocolError
 from toolkit.tables import schemas
-from toolkit.tables.floats import BEYOND_FLOAT32, BlockReader, as_value, dense_column
+from toolkit.tables.floats import BEYOND_FLOAT32, as_value, dense_column
 from toolkit.tables.frames import UNFIT, checked_frame
-from toolkit.tables.text import whole_number
-from toolkit.tables.vector_rows import VectorRows, read_rows
+from toolkit.tables.text import clean, lenient, required_id, whole_number
 
 _VECTORS: Final = "vectors"
 _HITS: Final = "query results"
+_NOTHING: Final = msgspec.Raw(b"")
+_NULLS: Final = (b"", b"null")
+_REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+class VectorRow(msgspec.Struct, gc=False):
+    """A vector or hit; where one was decoded leniently, its parts are what was there instead.
+
+    The dense vector is JSON text (bytes, or a view of them), None without one.
+    """
+
+    id: str
+    vector: bytes | memoryview | None
+    sparse: Any
+    metadata: str | None
+    data: str | None
+    score: Any
+
+
+class _StrictRow(msgspec.Struct, gc=False):
+    """A row as specified, its members named as in the service's JSON."""
+
+    id: str
+    vector: msgspec.Raw = _NOTHING
+    sparseVector: dict[str, list[float]] | None = None  # noqa: N815
+    metadata: msgspec.Raw = _NOTHING
+    data: str | None = None
+    score: float | None = None
+
+
+# made here, because the first look at a struct is not safe when several threads take it at once
+_ROWS: Final = msgspec.json.Decoder(list[_StrictRow | None])
 
 
 def decode_vectors(
@@ -32,7 +68,6 @@ def decode_vectors(
     namespace: str,
     dimension: int | None,
     want_vectors: bool = True,
-    reader: BlockReader | None = None,
 ) -> pa.Table:
     """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``.
 
@@ -47,8 +82,6 @@ def decode_vectors(
         Dimension of the index's dense vectors; None when it has none or it is not known.
     want_vectors : bool
         Whether vectors were asked for. If so, a row without one says so in ``vector_problem``.
-    reader : callable, optional
-        Reads blocks of numbers. Default: the quickest there is.
 
     Returns
     -------
@@ -63,26 +96,22 @@ def decode_vectors(
     """
     found = read_rows(rows, cut, what=_VECTORS)
     try:
-        dense, problems = dense_column(found.vectors, dimension, reader=reader)
+        dense, problems = dense_column([row.vector for row in found], dimension)
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
         # what was cut out is no JSON by itself, so it was cut in the wrong place: read the page as it came
         return decode_vectors(
-            uncut(rows, cut),
-            namespace=namespace,
-            dimension=dimension,
-            want_vectors=want_vectors,
-            reader=reader,
+            uncut(rows, cut), namespace=namespace, dimension=dimension, want_vectors=want_vectors
         )
     if want_vectors:
-        for place, vector in enumerate(found.vectors):
-            if vector is None and not found.sparse[place]:
-                problems[place] = "no vector"
+        for index, row in enumerate(found):
+            if row.vector is None and not row.sparse:
+                problems[index] = "no vector"
     return pa.table(
         {
-            "namespace": pa.array([namespace] * len(found.ids), pa.string()),
-            "id": pa.array(found.ids, pa.string()),
+            "namespace": pa.array([namespace] * len(found), pa.string()),
+            "id": pa.array([row.id for row in found], pa.string()),
             "vector": dense,
             **_sparse_and_rest(found, problems),
             "vector_problem": pa.array(problems, pa.string()),
@@ -92,13 +121,13 @@ def decode_vectors(
 
 
 def decode_hits(
-    answers: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
+    responses: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Table:
     """The hits of a batch of queries as a table of ``schemas.hits``.
 
     Parameters
     ----------
-    answers : sequence of bytes
+    responses : sequence of bytes
         One JSON array of scored vectors a query.
     vectors, metadata, data : bool
         What was included with each hit. The vectors' dimension is that of the first one there.
@@ -106,27 +135,25 @@ def decode_hits(
     Returns
     -------
     pyarrow.Table
-        One row a hit: ``query`` from 0, ``rank`` from 1 in the order the service gave, ``id``, ``score``.
+        One row a hit: ``query`` from 0, ``rank`` from 1 in the service's order, ``id``, ``score``.
 
     Raises
     ------
     ProtocolError
-        When an answer is no array of objects, or a hit has no id or no score.
+        When a response is no array of objects, or a hit has no id or no score.
     """
-    pages = [read_rows(answer, what=_HITS) for answer in answers]
-    queries = [number for number, page in enumerate(pages) for _ in page.ids]
-    ranks = [rank for page in pages for rank in range(1, len(page.ids) + 1)]
-    found = VectorRows.joined(pages)
-    scores = [_score(score, place) for place, score in enumerate(found.scores)]
+    pages = [read_rows(response, what=_HITS) for response in responses]
+    found = [row for page in pages for row in page]
     try:
-        dense, problems = dense_column(found.vectors, dimension := _first_dimension(found.vectors))
+        dimension = _first_dimension(found)
+        dense, problems = dense_column([row.vector for row in found], dimension)
     except ValueError:
         raise _unreadable(_HITS) from None
     columns = {
-        "query": pa.array(queries, pa.int64()),
-        "rank": pa.array(ranks, pa.int64()),
-        "id": pa.array(found.ids, pa.string()),
-        "score": pa.array(scores, pa.float64()),
+        "query": pa.array([number for number, page in enumerate(pages) for _ in page], pa.int64()),
+        "rank": pa.array([rank for page in pages for rank in range(1, len(page) + 1)], pa.int64()),
+        "id": pa.array([row.id for row in found], pa.string()),
+        "score": pa.array([_score(row.score, index) for index, row in enumerate(found)], pa.float64()),
         "vector": dense,
         **_sparse_and_rest(found, problems),
     }
@@ -205,12 +232,66 @@ def is_numbers(kind: pa.DataType) -> bool:
     return bool(lists and (pa.types.is_floating(kind.value_type) or pa.types.is_integer(kind.value_type)))
 
 
-def _score(score: Any, place: int) -> float:
+def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
+    """The rows of a JSON array of vectors; nulls are left out.
+
+    Dense vectors that `cut_vectors` took out of the array are put in their places. ProtocolError where the
+    bytes are no array of objects, or a row has no id.
+    """
+    try:
+        found = [row for row in _ROWS.decode(raw) if row is not None]
+        metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in found]
+    except _REFUSED:
+        return list(_lenient_rows(uncut(raw, cut), what=what))
+    vectors: list[Any] = [None if (text := bytes(row.vector)) in _NULLS else text for row in found]
+    if cut:
+        replaced = [index for index, text in enumerate(vectors) if text == CUT]
+        if len(replaced) != len(cut):
+            return read_rows(uncut(raw, cut), what=what)
+        for index, view in zip(replaced, cut, strict=True):
+            vectors[index] = view
+    return [
+        VectorRow(
+            id=row.id or required_id({}, "id", what=what, place=index),
+            vector=vector,
+            sparse=row.sparseVector,
+            metadata=text,
+            data=row.data,
+            score=row.score,
+        )
+        for index, (row, vector, text) in enumerate(zip(found, vectors, metadata, strict=True))
+    ]
+
+
+def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
+    """The rows, each member as it is spelt; JSON as Python's own reader takes it."""
+    try:
+        rows = [members(row)[0] for row in elements(raw.decode("utf-8", "surrogateescape")) if row != "null"]
+    except ValueError:
+        lenient(raw, what=what)  # says what is wrong, where it is no JSON at all
+        raise ProtocolError(
+            f"decoding {what}", got="something else", expected="a JSON array of objects"
+        ) from None
+    for index, row in enumerate(rows):
+        found = {name: text for name, text in row.items() if text != "null"}
+        text, vector = found.get("metadata"), found.get("vector")
+        data = read(found["data"]) if "data" in found else None
+        yield VectorRow(
+            id=required_id({"id": read(row.get("id", "null"))}, "id", what=what, place=index),
+            vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
+            sparse=read(found["sparseVector"]) if "sparseVector" in found else None,
+            metadata=None if text is None else clean(text),
+            data=None if data is None else clean(data if isinstance(data, str) else found["data"]),
+            score=read(found["score"]) if "score" in found else None,
+        )
+
+
+def _score(score: Any, index: int) -> float:
     """A score; one of more digits than a float has is infinite."""
     if isinstance(score, Unread) and score.text[0] not in "[{":
         return float(score.text)
     if not isinstance(score, int | float) or isinstance(score, bool):
-        got = f"score={shown(score)} in hit {place}"
+        got = f"score={shown(score)} in hit {index}"
         raise ProtocolError(f"decoding {_HITS}", got=got, expected="a number")
     try:
         return float(score)
@@ -222,26 +303,26 @@ def _unreadable(what: str) -> ProtocolError:
     return ProtocolError(f"decoding {what}", got="a vector that is not JSON", expected="an array of numbers")
 
 
-def _first_dimension(vectors: Sequence[Any]) -> int | None:
+def _first_dimension(rows: Sequence[VectorRow]) -> int | None:
     """Numbers in the first dense vector that is a list; None without one."""
-    for vector in vectors:
-        found = as_value(vector) if isinstance(vector, bytes) else vector
+    for row in rows:
+        found = None if row.vector is None else as_value(row.vector)
         if isinstance(found, list):
             return len(found) or None
     return None
 
 
-def _sparse_and_rest(found: VectorRows, problems: list[str | None]) -> dict[str, pa.Array]:
+def _sparse_and_rest(found: Sequence[VectorRow], problems: list[str | None]) -> dict[str, pa.Array]:
     """Sparse vectors, metadata and data; a sparse vector that cannot be used is noted in `problems`."""
-    sparse = [None if value is None else _sparse(value) for value in found.sparse]
-    for place, (value, usable) in enumerate(zip(found.sparse, sparse, strict=True)):
-        if value is not None and usable is None:
-            problems[place] = "; ".join(filter(None, (problems[place], "sparse vector not usable")))
+    sparse = [None if row.sparse is None else _sparse(row.sparse) for row in found]
+    for index, (row, usable) in enumerate(zip(found, sparse, strict=True)):
+        if row.sparse is not None and usable is None:
+            problems[index] = "; ".join(filter(None, (problems[index], "sparse vector not usable")))
     return {
         "sparse_indices": pa.array([pair and pair[0] for pair in sparse], pa.list_(pa.int64())),
         "sparse_values": pa.array([pair and pair[1] for pair in sparse], pa.list_(pa.float32())),
-        "metadata": pa.array(found.metadata, pa.string()),
-        "data": pa.array(found.data, pa.string()),
+        "metadata": pa.array([row.metadata for row in found], pa.string()),
+        "data": pa.array([row.data for row in found], pa.string()),
     }
 
 
