@@ -31,7 +31,7 @@ def test_a_choice_of_the_page_counts_by_its_name(vectors):
 )
 def test_odd_messages_change_nothing(content):
     """What the page would never send is passed over."""
-    chosen = Choosing(["a", "b"])
+    chosen = Choosing("Name", lambda: None, ["a", "b"])
     chosen._handle_custom_msg(content, [])
     assert (chosen.value, chosen.seq) == ("a", 0)
 

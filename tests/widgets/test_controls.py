@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from ipywidgets import VBox
 
-from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
-from toolkit.widgets.javascript import hear_all
-from toolkit.widgets.texts import short_names
+from tests.widgets.page import enter, send, write
+from toolkit.widgets.controls import Choices, TextField, TimeField, note, short_names
+from toolkit.widgets.javascript import Actions, receive_all
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
@@ -23,32 +23,26 @@ def calls():
     return []
 
 
-def enter(control, text):
-    """Type a text and press Enter, as the page tells it."""
-    control.hear({"event": "submit", "seq": control.seq + 1, "text": text, "head": text})
-
-
 def tell(choices, event, text, **more):
     """Do something in a list of choices, as the page tells it."""
-    name = "value" if event == "ticked" else "text"
-    choices.ticks.hear({"event": event, "seq": choices.ticks.seq + 1, name: text, **more})
+    send(choices, event=event, **{"value" if event == "ticked" else "text": text}, **more)
 
 
 def lines(choices):
     """What the list shows."""
-    return [f"{row['text']}{row['count']}" for row in choices.ticks.rows]
+    return [f"{row['text']}{row['count']}" for row in choices.rows]
 
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
     """An age is counted back when typed; what is no time keeps the old value and says what is expected."""
     field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW)
-    field.text.value = "2d"
+    write(field, "2d")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
-    field.text.value = "yesterday"
+    write(field, "yesterday")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
     assert "'yesterday'" in field.problem
-    assert "expected a date or time" in field.view.children[1].value
-    field.text.value = ""
+    assert "expected a date or time" in field.problem
+    write(field, "")
     assert (field.value, field.problem) == (None, None)
     assert calls == [datetime(2026, 3, 8, 12, tzinfo=UTC), None]
 
@@ -56,10 +50,10 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
 def test_a_value_set_from_python_calls_nobody(calls):
     """Setting a value shows it and is no change by a person; Enter is told with its text."""
     field = TextField("Run", lambda: calls.append("changed"))
-    field.text.entered = calls.append
+    field.entered = calls.append
     field.value = "wfr_1"
-    assert (field.text.value, field.value, calls) == ("wfr_1", "wfr_1", [])
-    enter(field.text, "wfr_2")
+    assert (field.text, field.value, calls) == ("wfr_1", "wfr_1", [])
+    enter(field, "wfr_2")
     assert (field.value, calls) == ("wfr_2", ["changed", None])
 
 
@@ -73,7 +67,7 @@ def test_a_tick_chooses_and_keeps_its_place(calls):
     tell(choices, "ticked", "label-0", on=True)
     assert choices.value == ("label-2", "label-0")
     assert lines(choices) == shown
-    assert [row["value"] for row in choices.ticks.rows if row["on"]] == ["label-0", "label-2"]
+    assert [row["value"] for row in choices.rows if row["on"]] == ["label-0", "label-2"]
     tell(choices, "ticked", "label-2", on=False)
     assert choices.value == ("label-0",)
     assert calls == [("label-2",), ("label-2", "label-0"), ("label-0",)]
@@ -85,11 +79,11 @@ def test_enter_takes_the_first_that_is_found_and_the_button_what_is_typed(calls)
     choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
     tell(choices, "typed", "ord")
     assert lines(choices) == ["orders/fulfil (5)", "orders/confirm (3)", "records (9)"]
-    assert choices.ticks.literal == "Add “ord” as typed"
-    assert "Enter adds the first" in choices.view.children[-1].value
+    assert choices.literal == "Add “ord” as typed"
+    assert "Enter adds the first" in choices.remark
     tell(choices, "enter", "ord")
     assert choices.value == ("orders/fulfil",)
-    assert choices.ticks.literal == ""
+    assert choices.literal == ""
     tell(choices, "literal", " ord ")
     tell(choices, "enter", "ORDERS/FULFIL")  # chosen already: it stays chosen
     assert calls == [("orders/fulfil",), ("orders/fulfil", "ord")]
@@ -99,12 +93,12 @@ def test_what_is_not_in_the_list_is_added_only_where_it_can_be(calls):
     """With nothing found, Enter adds what is typed where that can be a value, and nothing elsewhere."""
     choices = Choices("Status", lambda: calls.append(choices.value), literal=str.isdigit)
     tell(choices, "typed", "404")
-    assert "nothing found · Enter adds it as typed" in choices.view.children[-1].value
+    assert "nothing found · Enter adds it as typed" in choices.remark
     tell(choices, "enter", "404")
     for event in ("typed", "enter", "literal"):
         tell(choices, event, "abc")
-        assert choices.ticks.literal == ""
-        assert choices.view.children[-1].value.count("nothing found") == 1
+        assert choices.literal == ""
+        assert choices.remark.count("nothing found") == 1
     assert calls == [("404",)]
 
 
@@ -118,7 +112,7 @@ def test_searching_finds_what_is_not_in_sight():
     assert lines(choices) == ["Special (1)"]
     tell(choices, "enter", "something new")
     assert choices.value == ("Special", "something new")
-    assert [row["text"] for row in choices.ticks.rows if row["on"]] == ["Special", "something new"]
+    assert [row["text"] for row in choices.rows if row["on"]] == ["Special", "something new"]
 
 
 @pytest.mark.parametrize(
@@ -130,8 +124,8 @@ def test_odd_messages_choose_nothing(content):
     """What the page would never send is passed over."""
     choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([("a", 1)])
-    choices.ticks.hear(content)
-    assert (choices.value, choices.ticks.seq) == ((), 0)
+    choices.receive(content)
+    assert (choices.value, choices.seq) == ((), 0)
 
 
 def test_addresses_are_told_apart_by_their_ends():
@@ -140,15 +134,15 @@ def test_addresses_are_told_apart_by_their_ends():
     start = "https://shop.example/flows/orders-of-a-very-long-name-that-no-list-has-room-for"
     names = [f"{start}/pay", f"{start}/mail", "https://other.example/x"]
     choices.offer([(name, 1) for name in names])
-    shown = [row["text"] for row in choices.ticks.rows]
+    shown = [row["text"] for row in choices.rows]
     assert shown[2] == "other.example/x"
     assert shown[0].startswith("shop.example/flows/")
     assert shown[0].endswith("/pay")
     assert all(len(text) <= 60 for text in shown)
     assert len(set(shown)) == 3
-    assert [row["title"] for row in choices.ticks.rows] == names
+    assert [row["title"] for row in choices.rows] == names
     choices.offer([(name, 1) for name in names[:2]])
-    assert [row["text"] for row in choices.ticks.rows] == ["pay", "mail"]
+    assert [row["text"] for row in choices.rows] == ["pay", "mail"]
 
 
 @given(st.lists(st.text(max_size=90), max_size=8, unique=True))
@@ -160,10 +154,10 @@ def test_short_names_are_told_apart(names):
 def test_actions_are_buttons(calls):
     """A press calls what it names, after the values that it was made on; other messages call nothing."""
     actions = Actions({"Load": lambda: calls.append("load")}, calls.append)
-    actions.view.hear({"press": "Load", "fields": [["key", []]]})
+    actions.receive({"press": "Load", "fields": [["key", []]]})
     actions.press("Load")
     for odd in ([], {}, {"press": "Other"}, {"press": ["Load"]}):
-        actions.view.hear(odd)
+        actions.receive(odd)
     assert calls == [[["key", []]], "load", "load"]
 
 
@@ -171,15 +165,15 @@ def test_a_press_brings_the_values_it_was_made_on(calls):
     """Messages that come with a press are taken before it, and change nothing when they come again later."""
     field = TextField("Run", lambda: calls.append(field.value))
     choices = Choices("Label", lambda: calls.append(choices.value), literal=lambda _: True)
-    root = VBox([field.view, VBox([choices.view])])
-    actions = Actions({"Load": lambda: calls.append("load")}, lambda fields: hear_all(root, fields))
+    root = VBox([field, VBox([choices])])
+    actions = Actions({"Load": lambda: calls.append("load")}, lambda fields: receive_all(root, fields))
     texts = [{"event": "changed", "seq": seq, "text": text, "head": ""} for seq, text in ((1, "a"), (2, "b"))]
     ticked = {"event": "enter", "seq": 1, "text": "prod"}
-    fields = [[field.text.key, texts], [choices.ticks.key, [ticked]], ["gone", [ticked]], 7, ["x"], [[], []]]
-    actions.view._handle_custom_msg({"press": "Load", "fields": fields}, [])
+    fields = [[field.key, texts], [choices.key, [ticked]], ["gone", [ticked]], 7, ["x"], [[], []]]
+    actions._handle_custom_msg({"press": "Load", "fields": fields}, [])
     assert calls == ["a", "b", ("prod",), "load"]
-    field.text._handle_custom_msg(texts[0], [])
-    choices.ticks._handle_custom_msg(ticked, [])
+    field._handle_custom_msg(texts[0], [])
+    choices._handle_custom_msg(ticked, [])
     assert len(calls) == 4
     assert field.value == "b"
 
@@ -195,14 +189,14 @@ def test_a_press_waits_for_a_value_that_is_being_taken(calls):
 
     field = TextField("Run", changed)
     actions = Actions(
-        {"Load": lambda: calls.append("load")}, lambda fields: hear_all(VBox([field.view]), fields)
+        {"Load": lambda: calls.append("load")}, lambda fields: receive_all(VBox([field]), fields)
     )
     message = {"event": "changed", "seq": 1, "text": "a", "head": ""}
-    press = {"press": "Load", "fields": [[field.text.key, [message]]]}
-    first = threading.Thread(target=field.text.hear, args=[message])
+    press = {"press": "Load", "fields": [[field.key, [message]]]}
+    first = threading.Thread(target=field.receive, args=[message])
     first.start()
     assert taking.wait(30)
-    second = threading.Thread(target=actions.view.hear, args=[press])
+    second = threading.Thread(target=actions.receive, args=[press])
     second.start()
     second.join(0.2)
     assert calls == []

@@ -20,9 +20,8 @@ from toolkit.errors import InputError
 from toolkit.filters.failure import FailureFilter
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets import FailureBrowser, FailureFilterWidget, FailureView
-from toolkit.widgets.colouring import coloured
-from toolkit.widgets.failure_detail import detail_markup
-from toolkit.widgets.failure_view import SORTABLE
+from toolkit.widgets.failure_detail import coloured, detail_markup
+from toolkit.widgets.failure_rows import SORTABLE
 
 REDACT = Redactor(key=b"test")
 ELEMENTS = {
@@ -68,7 +67,7 @@ def test_search_order_and_selection_are_the_value(browser):
     )
     assert browser.found()["dlq_id"].tolist() == ["dlq_9", "dlq_6", "dlq_3", "dlq_0"]
     assert browser.frame()["dlq_id"].tolist() == ["dlq_3", "dlq_0"]
-    assert browser.search.text.value == "BUSY"
+    assert browser.search.text == "BUSY"
     assert "4 of 12 failures · 2 selected" in browser._said.value
     browser.select_found()
     assert browser.value.selected == ("dlq_3", "dlq_0", "dlq_9", "dlq_6")
@@ -226,7 +225,7 @@ def _lower(text):
 
 def grid(browser, **content):
     """A message from the table in the page."""
-    browser._asked(content)
+    browser._receive(content)
 
 
 def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
@@ -407,7 +406,7 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
     browser = FailureBrowser(failures, redactor=REDACT)
     seen = browser.found()["dlq_id"].tolist()
     before = browser.table.order
-    message(browser.search.text, {"seq": 1, "event": "submit", "text": "timeout", "head": ""})
+    message(browser.search, {"seq": 1, "event": "submit", "text": "timeout", "head": ""})
     message(browser.table, {"kind": "sort", "name": "workflow_url"})
     assert browser.found()["dlq_id"].tolist() != seen
     message(browser.table, {"kind": "select", "order": before, "from": 1, "to": 3, "on": True})
@@ -450,7 +449,7 @@ def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
         begin.wait()
         for number in range(26):
             text = f"id-{number % 7}" if number % 2 else ""
-            message(browser.search.text, {"seq": number + 1, "event": "submit", "text": text, "head": ""})
+            message(browser.search, {"seq": number + 1, "event": "submit", "text": text, "head": ""})
 
     def sorts():
         begin.wait()

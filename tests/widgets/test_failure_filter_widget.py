@@ -15,6 +15,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
+from tests.widgets.page import send, tick, write
 from toolkit.errors import BadRequestError, InputError
 from toolkit.filters.failure import FAILURE_STATES, FailureFilter
 from toolkit.tables.failure_matching import count_values, match_failures
@@ -79,10 +80,10 @@ def test_ticks_and_typing_make_the_value_and_the_rows(failures):
     panel = widget(failures)
     seen = []
     panel.observe(lambda change: seen.append(change["new"]), "value")
-    labels = panel.choices["label"].ticks
+    labels = panel.choices["label"]
     assert {"value": "prod", "text": "prod", "title": "prod", "count": " (6)", "on": False} in labels.rows
-    labels.hear({"seq": 1, "event": "ticked", "value": "prod", "on": True})
-    panel.since.text.value = "4h"
+    tick(labels, "prod")
+    write(panel.since, "4h")
     assert panel.value == FailureFilter(label="prod", since="4h", now=NOW)
     assert seen[-1] == panel.value
     assert panel.frame()["dlq_id"].tolist() == ["dlq_1", "dlq_3"]
@@ -99,24 +100,24 @@ def test_the_range_on_the_histogram_is_the_times(failures):
     panel = widget(failures)
     assert sum(panel.brush.counts) == 12
     first, last = panel.brush.starts[2], panel.brush.starts[4] + panel.brush.width - 1
-    panel.brush.selection = [first, last]
+    send(panel.brush, selection=[first, last])
     assert [milliseconds(when) for when in (panel.value.since, panel.value.until)] == [
         first,
         last,
     ]
     assert len(panel.frame()) == sum(panel.brush.counts[2:5])
-    panel.brush.selection = []
+    send(panel.brush, selection=[])
     assert panel.value == FailureFilter()
 
 
 def test_times_in_the_wrong_order_are_explained_beside_them(failures):
     """An end before the beginning keeps the old value and says so at the end's field."""
     panel = widget(failures)
-    panel.since.text.value = "1h"
-    panel.until.text.value = "2h"
+    write(panel.since, "1h")
+    write(panel.until, "2h")
     assert panel.value == FailureFilter(since="1h", now=NOW)
     assert "after until" in panel.until.problem
-    panel.until.text.value = "30m"
+    write(panel.until, "30m")
     assert panel.until.problem is None
     assert panel.value == FailureFilter(since="1h", until="30m", now=NOW)
 
@@ -141,7 +142,7 @@ def test_nothing_is_asked_before_a_button_is_pressed(server):
     assert panel.count() == 2
     assert dict(server.asked[-1].query)["label"] == "a"
     panel.look()
-    rows = panel.choices["label"].ticks.rows
+    rows = panel.choices["label"].rows
     assert [(row["text"], row["count"]) for row in rows] == [("a", " (2)"), ("b", " (1)")]
     asked = len(server.asked)
     frame = panel.run()

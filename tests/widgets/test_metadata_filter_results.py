@@ -21,7 +21,7 @@ from toolkit.redaction import Redactor
 from toolkit.tables.matching import match_metadata
 from toolkit.tables.metadata_fields import metadata_fields
 from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
-from toolkit.widgets.controls import Choosing, Text
+from toolkit.widgets.controls import Choosing, TextField
 from toolkit.widgets.javascript import is_count
 from toolkit.widgets.metadata_editor import MetadataEditor
 
@@ -52,7 +52,7 @@ def reading(monkeypatch, vectors):
 
 def cities(panel):
     """The values that are offered for the city."""
-    return {value for field in panel.editor._fields for value, _ in field.frequent}
+    return {value for field in panel.editor.fields for value, _ in field.frequent}
 
 
 def test_looking_at_a_frame_keeps_all_of_it(vectors):
@@ -207,10 +207,10 @@ def test_no_controls_stand_for_a_filter_that_does_not_parse():
     editor = MetadataEditor(lambda: None, redactor=Redactor())
     editor.value = "city = 'Oslo'"
     editor.value = "city = "
-    assert editor.rows.view.layout.display == "none"
+    assert editor.rows.layout.display == "none"
     assert editor.rows.read() is None
     editor.value = "city = 'Bergen'"
-    assert editor.rows.view.layout.display == ""
+    assert editor.rows.layout.display == ""
     assert editor.rows.read().text() == "city = 'Bergen'"
 
 
@@ -234,9 +234,9 @@ def test_a_frame_of_another_kind_is_refused(server):
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
     """What the page would never send is passed over by every control, without an error in the log."""
-    entry = Text("Name", complete=lambda *_: (), follows=True)
-    line = MetadataFilterWidget(vectors).editor.text.text
-    for control in (entry, Choosing(["a", "b"]), line):
+    entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
+    line = MetadataFilterWidget(vectors).editor.text
+    for control in (entry, Choosing("Name", lambda: None, ["a", "b"]), line):
         control._handle_custom_msg(content, [])
         assert control.seq == 0
     assert caplog.records == []
@@ -246,7 +246,10 @@ def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
 def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
     """Only a number that both sides can hold says which message is answered."""
     assert not is_count(seq)
-    entry, chosen = Text("Name", complete=lambda *_: (), follows=True), Choosing(["a", "b"])
+    entry, chosen = (
+        TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
+        Choosing("Name", lambda: None, ["a", "b"]),
+    )
     entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
-    assert (entry.value, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)
+    assert (entry.text, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.widgets.page import choose, offered, write
 from tests.widgets.payloads import PAYLOADS
 from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
 from toolkit.filters.metadata import (
@@ -26,7 +27,7 @@ from toolkit.filters.metadata import (
 from toolkit.redaction import visible
 from toolkit.tables.matching import match_metadata
 from toolkit.widgets import MetadataFilterWidget
-from toolkit.widgets.metadata_condition import OPERATORS, condition, fitting, texts
+from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 
 fields = st.sampled_from(["city", "year", "in", "a.b", "tags[0]", "tags[#-1]", "a[1].b"])
 scalars = st.one_of(
@@ -80,16 +81,9 @@ def row(panel, number=0):
 
 def fill(part, field, operator, value=""):
     """Type and choose the three parts of a condition."""
-    part.field.text.value = field
-    part.operator.value = operator
-    part.value.text.value = value
-
-
-def typed(text, before, after=""):
-    """Type into a control as the page does, the caret between the two; what is offered then."""
-    content = {"event": "typed", "seq": text.seq + 1, "text": before + after, "head": before}
-    text._handle_custom_msg(content, [])
-    return [shown for shown, _, _ in text.offers]
+    write(part.field, field)
+    choose(part.operator, operator)
+    write(part.value, value)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -99,8 +93,7 @@ def test_any_filter_survives_text_controls_and_code(panel, tree):
     panel.value = tree
     assert panel.value == tree.text()
     assert panel.editor.value == tree.text()
-    if panel.editor.rows is not None:
-        assert panel.editor.rows.read().text() == tree.text()
+    assert panel.editor.rows.read().text() == tree.text()
     assert ast.literal_eval(panel.to_code()) == panel.value
 
 
@@ -108,7 +101,7 @@ def test_any_filter_survives_text_controls_and_code(panel, tree):
 @given(made=conditions)
 def test_what_a_row_shows_makes_its_condition(made):
     """The three texts of a condition, typed again, are the same condition."""
-    assert condition(*texts(made)).text() == made.text()
+    assert condition(*typed_condition(made)).text() == made.text()
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -123,15 +116,11 @@ def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):
     text = "".join(pieces)
     assert parse(text).text() == tree.text()
     assert parse(parse(text).text()) == parse(text)
-    line = panel.editor.text.text
-    line.value = ""
-    if panel.editor.rows is None:
-        line.value = text
-    else:
-        typed(line, text)
+    line = panel.editor.text
+    write(line, "")
+    offered(line, text)
     assert panel.value == text.strip()
-    if panel.editor.rows is not None:
-        assert panel.editor.rows.read().text() == tree.text()
+    assert panel.editor.rows.read().text() == tree.text()
 
 
 def test_spacing_and_case_of_a_text_stay(panel):
@@ -158,10 +147,10 @@ def test_rows_make_the_text_and_the_frame(vectors):
     group.add.click()
     fill(group.parts[1], "tags", "CONTAINS", "old")
     assert panel.value == "city = 'Izmir' AND (year > 2023.7 OR tags CONTAINS 'old')"
-    assert panel.editor.text.text.value == panel.value
+    assert panel.editor.text.text == panel.value
     assert panel.frame()["id"].tolist() == ["a", "b"]
     assert panel.matching() == "2 of 5 loaded vectors match"
-    group.kind.value = "all of these (AND)"
+    choose(group.kind, "all of these (AND)")
     assert panel.value == "city = 'Izmir' AND year > 2023.7 AND tags CONTAINS 'old'"
     group.remove.click()
     assert panel.value == "city = 'Izmir'"
@@ -174,41 +163,45 @@ def test_rows_make_the_text_and_the_frame(vectors):
 def test_typed_text_makes_the_rows(vectors):
     """Text that parses is shown as rows at once; rows that can stay are the same ones."""
     panel = MetadataFilterWidget(vectors)
-    typed = panel.editor.text.text
-    typed.value = "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')"
+    line = panel.editor.text
+    write(line, "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')")
     assert panel.editor.rows.joined is Or
     kept = panel.editor.rows.parts
     assert [(part.field.value, part.operator.value, part.value.value) for part in kept] == [
         ("city", "=", "Izmir"),
         ("tags[#-1]", "IN", "eu, it's"),
     ]
-    typed.value = "city = 'Oslo' OR tags[#-1] IN ('eu', 'it''s')"
+    write(line, "city = 'Oslo' OR tags[#-1] IN ('eu', 'it''s')")
     assert panel.editor.rows.parts == kept
-    assert kept[0].value.text.value == "Oslo"
+    assert kept[0].value.text == "Oslo"
     assert panel.frame()["id"].tolist() == ["a", "c"]
 
 
 def test_a_mistake_stands_where_it_is(panel):
     """What does not parse is marked at its character, and the old filter stays."""
     panel.value = "city = 'Izmir'"
-    typed = panel.editor.text
-    typed.text.value = "city == <b>"
+    line = panel.editor.text
+    write(line, "city == <b>")
     assert panel.value == "city = 'Izmir'"
-    assert 'city =<mark>=</mark> &lt;b&gt;</pre><div class="tk-problem" role="alert">' in typed._note.value
-    assert "Equality is a single" in typed._note.value
-    typed.text.value = "city = 'Oslo'"
-    assert typed._note.value == ""
+    assert (
+        'city =<mark>=</mark> &lt;b&gt;</pre><div class="tk-problem" role="alert">' in panel.editor.note.value
+    )
+    assert "Equality is a single" in panel.editor.note.value
+    write(line, "city = 'Oslo'")
+    assert panel.editor.note.value == ""
     assert panel.value == "city = 'Oslo'"
 
 
 def test_what_is_not_whole_yet_is_no_mistake_until_enter(panel):
     """While somebody types the end, what can follow is said; Enter says that it is missing."""
-    typed = panel.editor.text
-    typed.text.value = "city ="
-    assert typed._note.value.startswith('<div class="tk-note" role="status">Next: text in quotes, a number')
-    typed.text.hear({"event": "submit", "seq": 9, "text": "city =", "head": "city ="})
-    assert "<mark> </mark>" in typed._note.value
-    assert "got the end" in typed._note.value
+    line = panel.editor.text
+    write(line, "city =")
+    assert panel.editor.note.value.startswith(
+        '<div class="tk-note" role="status">Next: text in quotes, a number'
+    )
+    line.receive({"event": "submit", "seq": 9, "text": "city =", "head": "city ="})
+    assert "<mark> </mark>" in panel.editor.note.value
+    assert "got the end" in panel.editor.note.value
 
 
 def test_a_row_says_what_is_wrong_with_it(vectors):
@@ -217,19 +210,19 @@ def test_a_row_says_what_is_wrong_with_it(vectors):
     fill(row(panel), "two words", "=", "1")
     assert "names joined by dots" in row(panel).field.problem
     assert panel.value == ""
-    row(panel).field.text.value = "city"
+    write(row(panel).field, "city")
     assert panel.value == "city = 1"
-    row(panel).value.text.value = "'Izmir"
+    write(row(panel).value, "'Izmir")
     assert "ends with '" in row(panel).value.problem
     assert panel.value == "city = 1"
-    row(panel).value.text.value = "'Izmir'"
+    write(row(panel).value, "'Izmir'")
     assert row(panel).value.problem is None
     assert panel.value == "city = 'Izmir'"
-    row(panel).value.text.value = ""
-    assert "until it has a value" in row(panel)._note.value
+    write(row(panel).value, "")
+    assert "until it has a value" in row(panel).note.value
     assert panel.value == ""
-    row(panel).operator.value = "HAS NOT FIELD"
-    assert row(panel).value.view.layout.display == "none"
+    choose(row(panel).operator, "HAS NOT FIELD")
+    assert row(panel).value.layout.display == "none"
     assert panel.frame()["id"].tolist() == ["e"]
 
 
@@ -237,18 +230,18 @@ def test_operators_and_values_fit_the_field(vectors):
     """A field offers its frequent values and the operators of its kind; places of arrays know theirs."""
     panel = MetadataFilterWidget(vectors)
     part = row(panel)
-    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(typed(part.field.text, ""))
-    assert "two words" not in typed(part.field.text, "")
-    part.field.text.value = "tags"
+    assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(offered(part.field, ""))
+    assert "two words" not in offered(part.field, "")
+    write(part.field, "tags")
     assert part.operator.value == "CONTAINS"
-    part.field.text.value = "at.open"
-    assert part.operator.options == [*fitting(("boolean",))]
-    assert typed(part.value.text, "") == ["false", "true"]
-    part.field.text.value = "at.door"
-    assert typed(part.value.text, "") == ["'7'", "'8'"]
-    part.field.text.value = "tags[4]"
-    assert set(typed(part.value.text, "")) == {"new", "old"}
-    part.field.text.value = "unknown"
+    write(part.field, "at.open")
+    assert part.operator.options == ["=", "!=", "HAS FIELD", "HAS NOT FIELD"]
+    assert offered(part.value, "") == ["false", "true"]
+    write(part.field, "at.door")
+    assert offered(part.value, "") == ["'7'", "'8'"]
+    write(part.field, "tags[4]")
+    assert set(offered(part.value, "")) == {"new", "old"}
+    write(part.field, "unknown")
     assert part.operator.options == [*OPERATORS]
     panel.value = "at.open > 3"
     assert row(panel).operator.value == ">"
@@ -258,10 +251,10 @@ def test_an_item_among_several_is_completed(vectors):
     """After IN, the item at the caret is completed and the others stay."""
     panel = MetadataFilterWidget(vectors)
     fill(row(panel), "city", "IN", "Oslo")
-    value = row(panel).value.text
-    assert typed(value, "Oslo, iz") == ["Izmir"]
+    value = row(panel).value
+    assert offered(value, "Oslo, iz") == ["Izmir"]
     assert value.offers == [["Izmir", "Oslo, Izmir", ""]]
-    assert typed(value, "iz", ", Oslo") == ["Izmir"]
+    assert offered(value, "iz", ", Oslo") == ["Izmir"]
     assert value.offers == [["Izmir", "Izmir", ", Oslo"]]
 
 
@@ -278,38 +271,38 @@ def test_an_item_among_several_is_completed(vectors):
 def test_odd_messages_change_nothing(vectors, content):
     """What the page would never send is passed over."""
     field = row(MetadataFilterWidget(vectors)).field
-    field.text._handle_custom_msg(content, [])
-    assert (field.value, field.text.seq, field.text.offers) == ("", 0, [])
+    field._handle_custom_msg(content, [])
+    assert (field.value, field.seq, field.offers) == ("", 0, [])
 
 
 def test_text_comes_with_its_enter(vectors):
     """Enter brings the text that it ends; letters of a field are a value when it is entered or left."""
     panel = MetadataFilterWidget(vectors)
-    line = panel.editor.text.text
+    line = panel.editor.text
     line._handle_custom_msg({"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, [])
-    assert "got the end" in panel.editor.text._note.value
+    assert "got the end" in panel.editor.note.value
     line._handle_custom_msg({"event": "submit", "seq": 2, "text": "city = 'Oslo'", "head": ""}, [])
     assert panel.value == "city = 'Oslo'"
     field = row(panel).field
-    typed(field.text, "topi")
+    offered(field, "topi")
     assert field.value == "city"
-    field.text._handle_custom_msg({"event": "changed", "seq": 9, "text": "topic", "head": "topic"}, [])
+    field._handle_custom_msg({"event": "changed", "seq": 9, "text": "topic", "head": "topic"}, [])
     assert panel.value == "topic = 'Oslo'"
-    assert line.value == panel.value
+    assert line.text == panel.value
 
 
 def test_rows_and_groups_are_numbered_as_they_stand(vectors):
     """Labels tell rows apart, in the order of the page, also after some went."""
     panel = MetadataFilterWidget(vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'")
     first, group, last = panel.editor.rows.parts
-    labels = [part.field.text.label for part in (first, *group.parts, last)]
+    labels = [part.field.label for part in (first, *group.parts, last)]
     assert labels == ["Field 1", "Field 2", "Field 3", "Field 4"]
     assert (group.kind.label, group.add.description) == ("Group 2", "Add condition to group 2")
     group.nest.click()
     assert group.parts[-1].remove.description == "Remove group 3"
-    assert group.parts[-1].parts[0].field.text.wanted
+    assert group.parts[-1].parts[0].field.wanted
     group.remove.click()
-    assert (last.value.text.label, last.operator.label, last.remove.description) == (
+    assert (last.value.label, last.operator.label, last.remove.description) == (
         "Value 2",
         "Operator 2",
         "Remove 2",
@@ -355,8 +348,8 @@ def test_hostile_texts_are_seen_as_text(seen):
             panel.value = Comparison("it", "=", payload)
             assert panel.frame()["id"].tolist() == [payload]
             line = panel.editor.text
-            line.text.value = f"it = = {payload}"
-            assert line.problem is not None
+            write(line, f"it = = {payload}")
+            assert panel.editor.mistake is not None
             shown += markup(panel)
             static = seen(panel._repr_mimebundle_()["text/html"])
             assert static.tags <= {
@@ -373,9 +366,8 @@ def test_hostile_texts_are_seen_as_text(seen):
                 "span",
             }
             assert static.attributes == set()
-            if panel.editor.rows is not None:
-                fill(row(panel), payload, "=", payload)
-                shown += markup(panel)
+            fill(row(panel), payload, "=", payload)
+            shown += markup(panel)
         page = seen(shown)
         assert page.tags <= INSIDE
         assert page.attributes <= {"class", "role", "scope", "aria-hidden"}
@@ -386,10 +378,10 @@ def test_a_filter_of_many_conditions_is_text_alone(vectors):
     """More conditions than controls are bearable for are not shown as controls, and stay what they are."""
     panel = MetadataFilterWidget(vectors)
     panel.value = " OR ".join(f"year = {number}" for number in range(60))
-    assert panel.editor.rows.view.layout.display == "none"
+    assert panel.editor.rows.layout.display == "none"
     assert "60 conditions" in panel.editor._many.value
     panel.value = "year = 1"
-    assert panel.editor.rows.view.layout.display == ""
+    assert panel.editor.rows.layout.display == ""
     assert panel.editor._many.value == ""
 
 
@@ -401,7 +393,7 @@ def test_nothing_is_asked_before_a_button_is_pressed(sample_service):
     assert "metadata" in panel.frame().columns
     assert panel.matching().startswith("No vectors are loaded yet")
     panel.look()
-    assert "topic" in typed(row(panel).field.text, "")
+    assert "topic" in offered(row(panel).field, "")
     frame = panel.run()
     assert frame is panel.frame()
     assert 0 < len(frame) < 400
@@ -479,6 +471,6 @@ def test_what_is_no_source_or_filter_is_refused(vectors):
 def test_removed_rows_are_closed(vectors):
     """Widgets of rows that went are closed, so that neither page nor kernel keeps them."""
     panel = MetadataFilterWidget(vectors, value="year = 1 AND city = 'a'")
-    gone = row(panel, 1).field.text
+    gone = row(panel, 1).field
     panel.value = "year = 1"
     assert gone.comm is None

@@ -15,8 +15,8 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import LABELS_EXPLODED
 from toolkit.widgets import FailureBrowser, FailureFilterWidget
+from toolkit.widgets.background import Cancelled, Job
 from toolkit.widgets.panel import Panel
-from toolkit.widgets.work import Job, Stopped
 
 PARTIAL = frame_from_rows([{"dlq_id": "a", "label": "b"}], LABELS_EXPLODED)
 
@@ -119,9 +119,9 @@ def test_run_waits_and_raises():
     panel = Slow()
     panel.go.set()
     assert panel.run() is panel.frame()
-    failing = Slow(fails=Stopped())
+    failing = Slow(fails=Cancelled())
     failing.go.set()
-    with pytest.raises(Stopped):
+    with pytest.raises(Cancelled):
         failing.run()
     assert failing.message == "Stopped before anything was read."
 

@@ -10,7 +10,9 @@ from dataclasses import asdict
 import pandas as pd
 import pytest
 
+from tests.widgets import page
 from tests.widgets.answers import asked, hits
+from tests.widgets.page import write
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
 from toolkit.widgets import SimilarityQueryWidget
@@ -54,17 +56,17 @@ def test_a_hit_is_not_asked_by_while_something_is_mistaken(server, vectors, mist
     server.json(hits("a", "c"))
     panel.run()
     if mistake == "topK":
-        panel.options.top_k.text.value = "ten"
+        write(panel.options.top_k, "ten")
     until_free(panel, lambda: panel.ask_from(1))
     assert len(server.asked) == 1
     assert panel.message == "Nothing was asked: first mend what is marked above."
-    assert panel.source.stored.text.value == "c"
+    assert panel.source.stored.text == "c"
     if mistake == "topK":
         return
     assert "got no vector" in panel.source.stored.problem
-    panel.options.namespace.text.value = "elsewhere"  # where the frame does not know it
+    write(panel.options.namespace, "elsewhere")  # where the frame does not know it
     assert panel.source.stored.problem is None
-    assert "Ask fetches first" in panel.source._note.value
+    assert "Ask fetches first" in panel.source.note.value
 
 
 def test_asking_beside_a_mistake_says_so(server):
@@ -75,24 +77,24 @@ def test_asking_beside_a_mistake_says_so(server):
     panel.run()
     assert remark not in panel.message  # this filter is part of it, as it is
     typed = {
-        panel.options.top_k.text: ("ten", "10"),
-        panel.source.vector.text: ("[1,", ""),
-        panel.options.filter.text.text: ("city = = ", "city = 'x'"),
+        panel.options.top_k: ("ten", "10"),
+        panel.source.vector: ("[1,", ""),
+        panel.options.filter.text: ("city = = ", "city = 'x'"),
     }
     for field, (wrong, right) in typed.items():
-        field.value = wrong
+        write(field, wrong)
         panel.run()
         assert remark in panel.message
-        field.value = right
+        write(field, right)
         panel.run()
         assert remark not in panel.message
 
 
 def test_a_mistake_stays_marked_until_it_is_mended(panel):
     """Another control that is right does not hide it."""
-    panel.source.vector.text.value = "[1, 2]"
-    panel.source.vector.text.value = "[1,"
-    panel.options.top_k.text.value = "5"
+    write(panel.source.vector, "[1, 2]")
+    write(panel.source.vector, "[1,")
+    write(panel.options.top_k, "5")
     assert panel.source.vector.problem
     assert panel.value == VectorQuery(vector=[1, 2], top_k=5, namespace="docs")
 
@@ -100,7 +102,7 @@ def test_a_mistake_stays_marked_until_it_is_mended(panel):
 def test_quick_choices_are_told_before_ask(server):
     """A choice comes by its name in a message, as the press of a button does, and keeps their order."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
-    chosen = panel.options.scoring["query_mode"].list
+    chosen = panel.options.scoring["query_mode"]
     for seq, word in enumerate(("HYBRID", "SPARSE"), 1):
         chosen._handle_custom_msg({"seq": seq, "value": word}, [])
     assert panel.value.query_mode == "SPARSE"
@@ -112,12 +114,10 @@ def test_enter_asks_by_what_was_typed(server):
     """Enter in Text is Ask, with the other fields' values that came with it; not where it cannot be read."""
     panel = SimilarityQueryWidget(server.service())
     server.always(hits("a"))
-    top_k = [panel.options.top_k.text.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
+    top_k = [panel.options.top_k.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
 
     def enter(field, text):
-        field.text.hear(
-            {"event": "submit", "seq": field.text.seq + 1, "text": text, "head": text, "fields": [top_k]}
-        )
+        page.enter(field, text, fields=[top_k])
 
     until_free(panel, lambda: enter(panel.source.text, "a cat"))
     assert (asked(server)["data"], asked(server)["topK"]) == ("a cat", 7)
@@ -134,22 +134,22 @@ def test_what_goes_wrong_is_said_in_the_panel_and_raised(server):
     with pytest.raises(AuthenticationError) as caught:
         panel.look()
     assert panel.message == str(caught.value)
-    with pytest.raises(InputError, match="a place among 0 hits"):
+    with pytest.raises(InputError, match="an index among 0 hits"):
         panel.ask_from(0)
     server.json(hits("a", "b"))
     panel.run()
     for place in (-1, 2):
-        with pytest.raises(InputError, match="a place among 2 hits"):
+        with pytest.raises(InputError, match="an index among 2 hits"):
             panel.ask_from(place)
     assert len(server.asked) == 2
 
 
 def test_none_asks_nothing_also_where_an_id_waits_to_be_fetched(panel, server):
     """The value is None before and after; what would have been fetched is forgotten."""
-    panel.source.stored.text.value = "far"
+    write(panel.source.stored, "far")
     panel.value = None
-    assert panel.source.stored.text.value == ""
-    assert "Nothing to ask by yet" in panel.source._note.value
+    assert panel.source.stored.text == ""
+    assert "Nothing to ask by yet" in panel.source.note.value
     with pytest.raises(InputError, match="nothing to ask by"):
         panel.run()
     assert server.asked == []
@@ -176,8 +176,8 @@ def test_commas_stand_between_thousands(server, typed, place):
     """Elsewhere they make no number, of a row or of topK."""
     frame = pd.DataFrame({"id": map(str, range(1_001)), "vector": [[1.0, float(n)] for n in range(1_001)]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
-    panel.source.row.text.value = typed
-    panel.options.top_k.text.value = typed
+    write(panel.source.row, typed)
+    write(panel.options.top_k, typed)
     assert (panel.value is None) == (place is None)
     assert bool(panel.source.row.problem) == bool(panel.options.top_k.problem) == (place is None)
     if place is not None:
@@ -194,7 +194,7 @@ def test_odd_messages_ask_nothing(server, content):
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     server.json(hits("a", "b"))
     panel.run()
-    panel.results.table._message(content)
+    panel.results.table.receive(content)
     assert len(server.asked) == 1
     assert panel.value == VectorQuery(data="x")
 
@@ -207,7 +207,7 @@ def test_nothing_to_ask_by_and_refusals_are_said_in_the_panel(panel, server):
     panel.pin()
     assert "no result to pin" in panel.message
     server.always(b'{"error": "no model <b>", "status": 422}', 422)
-    panel.source.text.text.value = "x"
+    write(panel.source.text, "x")
     with pytest.raises(UnprocessableError) as caught:
         panel.run()
     assert panel.message == str(caught.value)
@@ -264,7 +264,7 @@ def test_secrets_under_names_that_say_so_are_masked(server):
     ]
     server.json(json.dumps({"result": rows}).encode())
     assert "hunter2-xyz" in panel.run()["metadata"].iloc[0]
-    table, state = panel.results.table.rows, panel._repr_mimebundle_()["text/html"]
+    table, state = panel.results.table.hits, panel._repr_mimebundle_()["text/html"]
     assert "hunter" not in state + json.dumps([asdict(row) for row in table])
     assert "Izmir" in table[0].more
     assert "Izmir" in state
@@ -278,15 +278,15 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
     panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
     told = []
     for field, typed in ((panel.source.vector, f"{'x' * cut}{TOKEN}"), (panel.source.row, long)):
-        field.text.value = typed
-        told.append(field._note.value)
-    panel.source.vector.text.value = json.dumps({long: 1})
-    told.append(panel.source.vector._note.value)
-    panel.source.stored.text.value = long
-    told.append(panel.source._note.value)
+        write(field, typed)
+        told.append(field.problem)
+    write(panel.source.vector, json.dumps({long: 1}))
+    told.append(panel.source.vector.problem)
+    write(panel.source.stored, long)
+    told.append(panel.source.note.value)
     server.always(hits("a"))
     panel.value = VectorQuery(data=long)
-    told.append(panel.source._note.value)
+    told.append(panel.source.note.value)
     panel.run()
     panel.pin()
     panel.value = VectorQuery(data="y")
@@ -304,12 +304,12 @@ def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
     info = {"indexType": "DENSE", "dimension": 2, "namespaces": names}
     server.json(json.dumps({"result": info}).encode())
     panel.look()
-    assert panel.options.namespace._suggestions == ("docs",)
+    assert panel.options.namespace.suggestions == ("docs",)
     panel.value = VectorQuery(data="x", include_vectors=True)
     server.always(hits(f"id {TOKEN}", vector=[1, 2]))
     panel.run()
     until_free(panel, lambda: panel.ask_from(0))
     assert asked(server)["vector"] == [1, 2]
     assert TOKEN not in panel.source._question.stored
-    assert "id [masked" in panel.source.stored.text.value
+    assert "id [masked" in panel.source.stored.text
     assert TOKEN not in state_of(panel)

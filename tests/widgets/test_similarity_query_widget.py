@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 import toolkit as tk
 from tests.widgets.answers import asked, hits
+from tests.widgets.page import choose, tick, write
 from tests.widgets.payloads import PAYLOADS
 from toolkit.analysis import score_moves
 from toolkit.client.vectors import IndexInfo
@@ -21,8 +22,8 @@ from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets import SimilarityQueryWidget
-from toolkit.widgets.similarity_hits import hit_rows
-from toolkit.widgets.similarity_question import asked_by, vectors_typed, written
+from toolkit.widgets.similarity_results import hit_rows
+from toolkit.widgets.similarity_source import asked_by, vectors_typed, written
 
 REDACT = Redactor(key=b"test")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -95,7 +96,7 @@ def test_numbers_with_commas_are_a_vector(vector):
 )
 def test_what_is_no_vector_is_explained_beside_it(panel, text):
     """The value stays, and the field says what it expects."""
-    panel.source.vector.text.value = text
+    write(panel.source.vector, text)
     assert panel.source.vector.problem
     assert panel.value is None
 
@@ -104,33 +105,33 @@ def test_what_was_edited_last_is_asked_by(panel, server):
     """Text, vector, stored id and row exclude each other, and the panel says which it is."""
     source = panel.source
     assert panel.options.namespace.value == "docs"
-    source.text.text.value = "a cat"
+    write(source.text, "a cat")
     assert panel.value == VectorQuery(data="a cat", namespace="docs")
-    source.vector.text.value = "[0.5, 1]"
+    write(source.vector, "[0.5, 1]")
     assert panel.value == VectorQuery(vector=[0.5, 1], namespace="docs")
-    assert source.text.text.value == ""
-    source.stored.text.value = "b"
+    assert source.text.text == ""
+    write(source.stored, "b")
     assert panel.value == VectorQuery(vector=[0, 1], namespace="docs")
-    assert "the vector of b, from the frame" in source._note.value
-    source.row.text.value = "0"
+    assert "the vector of b, from the frame" in source.note.value
+    write(source.row, "0")
     assert panel.value == VectorQuery(vector=[1, 0], namespace="docs")
-    assert source.stored.text.value == ""
-    source.row.text.value = ""
+    assert source.stored.text == ""
+    write(source.row, "")
     assert panel.value is None
     assert panel.to_code() == "None"
     for text in ("2", "3", "-1", "x"):
-        source.row.text.value = text
+        write(source.row, text)
         assert source.row.problem
-    source.stored.text.value = "c"
+    write(source.stored, "c")
     assert "got no vector; expected a usable vector" in source.stored.problem
     assert server.asked == []
 
 
 def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, server):
     """Until then the value is None; afterwards it is the query by the vector that was fetched."""
-    panel.source.stored.text.value = "far"
+    write(panel.source.stored, "far")
     assert panel.value is None
-    assert "Ask fetches first" in panel.source._note.value
+    assert "Ask fetches first" in panel.source.note.value
     assert server.asked == []
     server.json(b'{"result": {"dimension": 2, "similarityFunction": "COSINE"}}')
     server.json(b'{"result": [{"id": "far", "vector": [0.25, 0.5]}]}')
@@ -138,11 +139,11 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, serve
     assert panel.run()["id"].tolist() == ["far", "a"]
     assert panel.value == VectorQuery(vector=[0.25, 0.5], namespace="docs")
     assert [one.path for one in server.asked] == ["/info", "/fetch/docs", "/query/docs"]
-    panel.options.top_k.text.value = "3"
+    write(panel.options.top_k, "3")
     server.json(hits("far"))
     panel.run()
     assert len(server.asked) == 4  # not fetched again
-    panel.source.stored.text.value = "gone"
+    write(panel.source.stored, "gone")
     server.json(b'{"result": {"dimension": 2}}')
     server.json(b'{"result": [null]}')
     with pytest.raises(InputError, match="no such id in namespace 'docs'"):
@@ -154,25 +155,25 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, serve
 def test_options_are_the_value(server):
     """Lists, ticks, numbers and the filter; the mode leaves with the text."""
     panel = SimilarityQueryWidget(server.service())
-    panel.source.text.text.value = "a cat"
-    panel.options.top_k.text.value = "1,000"
-    panel.options.scoring["query_mode"].list.value = "SPARSE"
-    panel.options.scoring["fusion_algorithm"].list.value = "DBSF"
-    panel.options.scoring["weighting_strategy"].list.value = "IDF"
-    panel.options.included.ticks.hear({"seq": 1, "event": "ticked", "value": "data", "on": True})
-    panel.options.filter.text.text.value = "city = 'Izmir'"
+    write(panel.source.text, "a cat")
+    write(panel.options.top_k, "1,000")
+    choose(panel.options.scoring["query_mode"], "SPARSE")
+    choose(panel.options.scoring["fusion_algorithm"], "DBSF")
+    choose(panel.options.scoring["weighting_strategy"], "IDF")
+    tick(panel.options.included, "data")
+    write(panel.options.filter.text, "city = 'Izmir'")
     expected = {
         "top_k": 1_000, "fusion_algorithm": "DBSF", "weighting_strategy": "IDF", "include_data": True,
         "filter": "city = 'Izmir'",
     }  # fmt: skip
     assert panel.value == VectorQuery(data="a cat", query_mode="SPARSE", **expected)
-    panel.options.top_k.text.value = "ten"
+    write(panel.options.top_k, "ten")
     assert panel.options.top_k.problem == "Type a whole number from 1."
     assert panel.value.top_k == 1_000
-    panel.options.top_k.text.value = "1000"
-    panel.source.vector.text.value = "[1]"
+    write(panel.options.top_k, "1000")
+    write(panel.source.vector, "[1]")
     assert panel.value == VectorQuery(vector=[1], **expected)
-    assert "Only with a text" in panel.options.scoring["query_mode"]._note.value
+    assert "Only with a text" in panel.options.scoring["query_mode"].remark
     panel.clear()
     assert panel.value is None
     assert panel.options.filter.value == ""
@@ -181,13 +182,13 @@ def test_options_are_the_value(server):
 
 def test_emptying_the_field_that_is_asked_by_asks_nothing(panel):
     """A field beside it that holds a mistake does not count, and emptying that one changes nothing."""
-    panel.source.text.text.value = "a cat"
-    panel.source.vector.text.value = "[1,"
+    write(panel.source.text, "a cat")
+    write(panel.source.vector, "[1,")
     assert panel.value.data == "a cat"
-    panel.source.vector.text.value = ""
+    write(panel.source.vector, "")
     assert panel.value.data == "a cat"
-    panel.source.vector.text.value = "[1,"
-    panel.source.text.text.value = ""
+    write(panel.source.vector, "[1,")
+    write(panel.source.text, "")
     assert panel.value is None
 
 
@@ -202,13 +203,13 @@ def test_emptying_the_field_that_is_asked_by_asks_nothing(panel):
 )
 def test_what_an_index_cannot_be_asked_by_is_said_beside_it(panel, server, kind, text, said):
     """Once the panel has looked at it: before anything is asked."""
-    panel.source.vector.text.value = text
+    write(panel.source.vector, text)
     server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
     panel.look()
-    assert said in panel.source._note.value
-    assert ("tk-problem" in panel.source._note.value) == bool(said)
-    panel.source.text.text.value = "a cat"
-    assert "has no model" in panel.source._note.value
+    assert said in panel.source.note.value
+    assert ("tk-problem" in panel.source.note.value) == bool(said)
+    write(panel.source.text, "a cat")
+    assert "has no model" in panel.source.note.value
 
 
 @pytest.mark.parametrize(
@@ -225,13 +226,13 @@ def test_only_what_fits_the_index_is_offered(server, kind, shown):
     info = {"indexType": kind, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "docs": {}}}
     server.json(json.dumps({"result": info}).encode())
     assert isinstance(panel.look(), IndexInfo)
-    seen = {name for name, choice in panel.options.scoring.items() if choice.view.layout.display != "none"}
+    seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
     assert seen == shown
-    assert panel.options.namespace._suggestions == ("docs",)
-    assert "no model" in panel.source.text.text.hint
+    assert panel.options.namespace.suggestions == ("docs",)
+    assert "no model" in panel.source.text.hint
     assert panel.message.startswith(kind)
     panel.value = VectorQuery(data="a", fusion_algorithm="RRF")
-    assert panel.options.scoring["fusion_algorithm"].view.layout.display == ""
+    assert panel.options.scoring["fusion_algorithm"].layout.display == ""
 
 
 def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
@@ -243,10 +244,10 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     frame = panel.run()
     assert frame is panel.frame()
     pd.testing.assert_frame_equal(frame, tk.query(sample_service, asked_for))
-    assert [row.id for row in panel.results.table.rows] == frame["id"].tolist()
-    assert [row.share for row in panel.results.table.rows] == pytest.approx(frame["score"].tolist())
+    assert [row.id for row in panel.results.table.hits] == frame["id"].tolist()
+    assert [row.share for row in panel.results.table.hits] == pytest.approx(frame["score"].tolist())
     assert panel.results.chart.value.startswith("<svg")
-    panel.options.top_k.text.value = "4"
+    write(panel.options.top_k, "4")
     assert panel.message == "The hits shown are those of an earlier query."
 
 
@@ -260,22 +261,22 @@ def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
     server.json(hits("b", "d", "a", vector=[1, 2]))
 
     async def click():
-        panel.results.table._message({"kind": "ask", "place": 1})
+        panel.results.table.receive({"kind": "ask", "place": 1})
         while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
             await asyncio.sleep(0.005)
 
     asyncio.run(click())
     assert panel.value == VectorQuery(vector=[1, 2], include_vectors=True)
     assert asked(server)["vector"] == [1, 2]
-    assert [row.moved for row in panel.results.table.rows] == ["▲ 1 up", "+ new", "▼ 2 down"]
-    assert [row.moved for row in panel.results.pinned_table.rows] == ["", "", "✗ gone"]
+    assert [row.moved for row in panel.results.table.hits] == ["▲ 1 up", "+ new", "▼ 2 down"]
+    assert [row.moved for row in panel.results.pinned_table.hits] == ["", "", "✗ gone"]
     pd.testing.assert_frame_equal(panel.moves(), score_moves(panel.pinned(), panel.frame()))
     assert "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone" in seen(panel.results.said.value).shown
     assert "pinned" in seen(panel.results.chart.value).shown
     assert "query_mode: DENSE → none" in seen(panel.results.said.value).shown
     panel.unpin()
     assert panel.pinned() is None
-    assert [row.moved for row in panel.results.table.rows] == ["", "", ""]
+    assert [row.moved for row in panel.results.table.hits] == ["", "", ""]
     with pytest.raises(InputError):
         panel.moves()
 
@@ -289,7 +290,7 @@ def test_a_key_keeps_query_and_hits(server, request):
     first.run()
     second = SimilarityQueryWidget(server.service(), key=key)
     assert second.value == VectorQuery(data="x")
-    assert [row.id for row in second.results.table.rows] == ["a"]
+    assert [row.id for row in second.results.table.hits] == ["a"]
     third = SimilarityQueryWidget(server.service(), key=key, value=VectorQuery(data="y"))
     assert third.value == VectorQuery(data="y")
     assert len(server.asked) == 1
@@ -323,7 +324,7 @@ def test_hostile_texts_are_seen_as_text(server, seen):
     panel.pin()
     panel.value = VectorQuery(data=PAYLOADS[11], include_data=True)
     panel.run()
-    for row, payload in zip(panel.results.table.rows, PAYLOADS, strict=True):
+    for row, payload in zip(panel.results.table.hits, PAYLOADS, strict=True):
         assert visible(payload) in row.id
         assert row.more == visible(payload)
     markup, left = panel._repr_mimebundle_()["text/html"], [panel]
@@ -392,7 +393,7 @@ def test_hits_say_what_they_are_without_a_tick(sample_service):
     texts = tk.query(
         sample_service, dataclasses.replace(panel.value, include_data=True, include_metadata=True)
     )
-    assert [row.more[:30] for row in panel.results.table.rows] == [text[:30] for text in texts["data"]]
+    assert [row.more[:30] for row in panel.results.table.hits] == [text[:30] for text in texts["data"]]
     assert "include" not in panel.to_code()
     panel.pin()
     assert panel.pinned() is frame
@@ -403,11 +404,11 @@ def test_hits_say_what_they_are_without_a_tick(sample_service):
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     """Before anybody has looked at the index they are not offered; chosen from Python, they are in sight."""
     panel = SimilarityQueryWidget(server.service())
-    seen = {name for name, choice in panel.options.scoring.items() if choice.view.layout.display != "none"}
+    seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
     assert seen == {"query_mode"}
-    assert "Look at index shows" in panel.options.scoring["query_mode"]._note.value
+    assert "Look at index shows" in panel.options.scoring["query_mode"].remark
     panel.value = VectorQuery(data="a", weighting_strategy="IDF")
-    assert panel.options.scoring["weighting_strategy"].view.layout.display == ""
+    assert panel.options.scoring["weighting_strategy"].layout.display == ""
 
 
 @pytest.mark.parametrize(
@@ -435,5 +436,5 @@ def test_a_long_result_is_shown_in_part(server):
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", top_k=300))
     server.json(hits(*map(str, range(300))))
     assert len(panel.run()) == 300
-    assert len(panel.results.table.rows) == 200
-    assert panel.results.table.view.caption.startswith("300 hits, the first 200 shown")
+    assert len(panel.results.table.hits) == 200
+    assert panel.results.table.caption.startswith("300 hits, the first 200 shown")

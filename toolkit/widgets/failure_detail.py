@@ -1,10 +1,12 @@
-"""One failure in full: what was sent, what came back, what happened when. Masked and escaped."""
+"""One failure in full as markup, masked and escaped: what was sent, what came back, what happened when."""
 
 from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final
 
@@ -14,7 +16,7 @@ from toolkit.analysis.counts import CALLBACK_STATES
 from toolkit.analysis.wording import span
 from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.header_maps import header_map
-from toolkit.widgets.colouring import coloured
+from toolkit.widgets.panel import LONGEST_JSON
 
 _FACTS: Final = {
     "dlq_id": "DLQ id",
@@ -27,26 +29,28 @@ _FACTS: Final = {
     "flow_control_key": "Flow-control key",
     "failure_callback": "Failure callback",
 }
-_MOMENTS: Final = {
+_TIMES: Final = {
     "workflow_created_at": "Run created",
     "created_at": "Message created",
     "failed_at": "Failed for good",
 }
 _RETRIED: Final = ("upstash-retried", "service-retried", "retried")
+_LONGEST: Final = 20_000  # characters of a body that are shown
+_BYTES: Final = 256
+_LINE: Final = 16
+# A text without its end, where the body was cut, goes to the end: looking behind it takes quadratic time.
+_JSON: Final = re.compile(
+    r'(?P<name>"(?:[^"\\]|\\.)*+"(?=:))|(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))'
+    r"|(?P<number>-?\d[\d.eE+\-]*)|(?P<word>\b(?:true|false|null|NaN|-?Infinity)\b)"
+)
+_TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
 def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
-    """Everything that is known of a failure, as markup.
+    """Everything that is known of a failure, a row of a frame in which columns may be missing.
 
-    Parameters
-    ----------
-    row : mapping
-        A row of a frame of failures; columns may be missing.
-    redactor : Redactor
-        Headers outside the allow-list are masked whole, all other texts in part.
+    Headers outside the allow-list are masked whole, all other texts in part.
 
-    Examples
-    --------
     >>> "&lt;b&gt;" in detail_markup({"dlq_id": "a", "response_body": "<b>"}, Redactor(key=b"k"))
     True
     """
@@ -58,80 +62,119 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
         ("Timeline", _timeline(row, redactor)),
         ("Request", _message(row, "", redactor)),
     ]
-    if _there(row.get("extra")):
+    if _known(row.get("extra")):
         sections.append(("Fields the toolkit does not know", coloured(row["extra"], redactor)))
     body = "".join(f"<section><h4>{escape_html(name)}</h4>{markup}</section>" for name, markup in sections)
     return f'<div class="tk-detail" role="group" aria-label="Failure" tabindex="0">{body}</div>'
 
 
-def _there(value: Any) -> bool:
+def coloured(body: object, redactor: Redactor) -> str:
+    r"""A body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
+
+    Bytes that are no UTF-8 are shown in hexadecimal, None as ``none``. Of a long body the beginning is shown,
+    and how much more there is.
+
+    >>> coloured('{"n": 1}', Redactor(key=b"k"))
+    '<pre tabindex="0">{\n  <b class="tk-name">&quot;n&quot;</b>: <b class="tk-number">1</b>\n}</pre>'
+    """
+    if isinstance(body, bytes):
+        return _pre(escape_html(_hexadecimal(body)))
+    if not isinstance(body, str) or not body:
+        return f'<p class="tk-note">{"empty" if isinstance(body, str) else "none"}</p>'
+    text, pattern = _formatted(body, redactor)
+    rest = len(text) - _LONGEST
+    after = f'<p class="tk-note">{rest:,} more characters</p>' if rest > 0 else ""
+    return _pre(_marked(text[:_LONGEST], pattern)) + after
+
+
+def _formatted(body: str, redactor: Redactor) -> tuple[str, re.Pattern[str] | None]:
+    start = body[:50].lstrip()
+    if start[:1] in {"{", "["} and len(body) <= LONGEST_JSON:
+        try:
+            value = redactor.value(json.loads(body))
+            return json.dumps(value, ensure_ascii=False, indent=2), _JSON
+        except (ValueError, RecursionError):
+            pass  # no JSON, or none that could be read: shown as it is
+    # masked before it is cut, so that no half of a secret is left over
+    return redactor.text(body), _TAGS if start[:1] == "<" else None
+
+
+def _marked(text: str, pattern: re.Pattern[str] | None) -> str:
+    if pattern is None:
+        return escape_html(text)
+    parts, end = [], 0
+    for found in pattern.finditer(text):
+        parts.append(escape_html(text[end : found.start()]))
+        parts.append(f'<b class="tk-{found.lastgroup}">{escape_html(found[0])}</b>')
+        end = found.end()
+    parts.append(escape_html(text[end:]))
+    return "".join(parts)
+
+
+def _hexadecimal(body: bytes) -> str:
+    lines = [f"{len(body):,} bytes that are no UTF-8"]
+    for start in range(0, min(len(body), _BYTES), _LINE):
+        line = body[start : start + _LINE]
+        plain = "".join(chr(byte) if 32 <= byte < 127 else "." for byte in line)  # noqa: PLR2004 - ASCII
+        lines.append(f"{start:08x}  {line.hex(' '):<47}  {plain}")
+    if len(body) > _BYTES:
+        lines.append("…")
+    return "\n".join(lines)
+
+
+def _pre(markup: str) -> str:
+    return f'<pre tabindex="0">{markup}</pre>'
+
+
+def _known(value: Any) -> bool:
     return value is not None and not (pd.api.types.is_scalar(value) and pd.isna(value))
 
 
 def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
     value = row.get(name)
-    if not _there(value):
-        return ""
-    return redactor.text(str(value))
+    if name == "labels":
+        with suppress(TypeError, ValueError):  # else it is shown as it is
+            value = json.loads(value or "null")
+        several = value if isinstance(value, list) else [value] if _known(value) else []
+        return ", ".join(redactor.text(str(label)) for label in several)
+    return redactor.text(str(value)) if _known(value) else ""
 
 
-def _labels(row: Mapping[str, Any], redactor: Redactor) -> str:
-    try:
-        found = json.loads(row.get("labels") or "null")
-    except (TypeError, ValueError):
-        found = row["labels"]
-    several = found if isinstance(found, list) else [found] if _there(found) else []
-    return ", ".join(redactor.text(str(label)) for label in several)
+def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
+    found = ((label, _text(row, name, redactor)) for name, label in _FACTS.items())
+    return _list([(label, text) for label, text in found if text])
+
+
+def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
+    known = ((label, _timestamp(row.get(name))) for name, label in _TIMES.items())
+    times = [(label, when) for label, when in known if when is not None]
+    pairs = []
+    for number, (label, when) in enumerate(times):
+        after = f" · {span(when - times[number - 1][1])} later" if number else ""
+        pairs.append((label, f"{when:%Y-%m-%d %H:%M:%S} UTC{after}"))
+    retried = next((text for name in _RETRIED if (text := _header(row, name))), None)
+    allowed = _text(row, "max_retries", redactor)
+    if retried or allowed:
+        made = redactor.text(retried) if retried else "unknown"
+        pairs.append(("Retries", f"{made} made, {allowed or 'unknown'} allowed"))
+    state = _text(row, "failure_function_state", redactor)
+    meaning = CALLBACK_STATES.get(state, "a state that is not documented")
+    return _list([*pairs, ("Failure function", f"{state}: {meaning}" if state else "none, or no state yet")])
 
 
 def _list(pairs: list[tuple[str, str]]) -> str:
     if not pairs:
         return '<p class="tk-note">nothing is known</p>'
-    return f"<dl>{''.join(f'<dt>{escape_html(name)}</dt><dd>{markup}</dd>' for name, markup in pairs)}</dl>"
+    items = (f"<dt>{escape_html(name)}</dt><dd>{escape_html(text)}</dd>" for name, text in pairs)
+    return f"<dl>{''.join(items)}</dl>"
 
 
-def _facts(row: Mapping[str, Any], redactor: Redactor) -> str:
-    found = [
-        (label, (_labels(row, redactor) if name == "labels" else _text(row, name, redactor)))
-        for name, label in _FACTS.items()
-    ]
-    return _list([(label, escape_html(text)) for label, text in found if text])
-
-
-def _timeline(row: Mapping[str, Any], redactor: Redactor) -> str:
-    moments = ((label, _moment(row.get(name))) for name, label in _MOMENTS.items())
-    times = [(label, when) for label, when in moments if when is not None]
-    pairs = []
-    for number, (label, when) in enumerate(times):
-        after = f" · {span(when - times[number - 1][1])} later" if number else ""
-        pairs.append((label, escape_html(f"{when:%Y-%m-%d %H:%M:%S} UTC{after}")))
-    retried = next((text for name in _RETRIED if (text := _header(row, name))), None)
-    allowed = _text(row, "max_retries", redactor)
-    if retried or allowed:
-        words = f"{redactor.text(retried) if retried else 'unknown'} made, {allowed or 'unknown'} allowed"
-        pairs.append(("Retries", escape_html(words)))
-    return _list([*pairs, ("Failure function", escape_html(_state(row, redactor)))])
-
-
-def _moment(value: Any) -> datetime | None:
-    """A time in UTC, which one without a zone is in; None where there is none."""
+def _timestamp(value: Any) -> datetime | None:
+    """A time in UTC, also where it has no time zone; None where there is none."""
     found = value if isinstance(value, datetime | str) else None
     when = pd.NaT if found is None else pd.to_datetime(found, utc=True, errors="coerce")
     # Python's own, as pandas has no difference of times that are centuries apart
     return when.to_pydatetime(warn=False) if isinstance(when, pd.Timestamp) else None
-
-
-def _header(row: Mapping[str, Any], name: str) -> str | None:
-    found = (values for known, values in _headers(row.get("headers")).items() if known.lower() == name)
-    return next((values[0] for values in found if values), None)
-
-
-def _state(row: Mapping[str, Any], redactor: Redactor) -> str:
-    state = _text(row, "failure_function_state", redactor)
-    meaning = (
-        CALLBACK_STATES.get(state, "a state that is not documented") if state else "none, or no state yet"
-    )
-    return f"{state}: {meaning}" if state else "none, or no state yet"
 
 
 def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
@@ -146,7 +189,12 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
     table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
     body, coded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
     raw = base64.b64decode(coded) if isinstance(coded, str) else None
-    return f"{coloured(body if _there(body) else raw, redactor)}{table}"
+    return f"{coloured(body if _known(body) else raw, redactor)}{table}"
+
+
+def _header(row: Mapping[str, Any], name: str) -> str | None:
+    found = (values for known, values in _headers(row.get("headers")).items() if known.lower() == name)
+    return next((values[0] for values in found if values), None)
 
 
 def _headers(value: Any) -> dict[str, list[str]]:

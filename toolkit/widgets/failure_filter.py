@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final, get_args
 
 import ipywidgets as widgets
@@ -14,51 +15,38 @@ import traitlets
 from toolkit.analysis import failure_trend
 from toolkit.analysis.wording import counted
 from toolkit.arguments import choice as checked_choice
-from toolkit.arguments import wrong
+from toolkit.arguments import instance, wrong
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter
+from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
 from toolkit.receipt import receipt
-from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
+from toolkit.spellings import MASK
 from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds
-from toolkit.widgets.controls import Actions, Choices, TextField, TimeField, note
-from toolkit.widgets.javascript import Control, is_count, module, synced
-from toolkit.widgets.panel import Panel, must_be
-from toolkit.widgets.work import Job
+from toolkit.widgets.background import Job
+from toolkit.widgets.controls import Choices, TextField, TimeField, note
+from toolkit.widgets.javascript import Actions, Control, is_count, module, synced
+from toolkit.widgets.panel import Panel
 
-_CHANGED: Final = "The choice has changed since: Load again to follow it."
-LOOKED_AT: Final = 1_000
+NEWEST: Final = 1_000
 """How many entries `look` reads to learn which values there are."""
 
+_CHANGED: Final = "The choice has changed since: Load again to follow it."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
-_LABELS: Final = {
-    "workflow_url": "Workflow",
-    "label": "Label",
-    "response_status": "Status",
-    "error": "Error",
-    "failure_function_state": "Failure function's state",
-    "caller_ip": "Caller",
-    "flow_control_key": "Flow-control key",
+_HINTS: Final = {
+    "since": "7d, or 2026-01-31",
+    "until": "1h, or 2026-01-31",
+    "workflow_run_id": "wfr_…",
+    "workflow_created_at": "2026-01-31T12:00:00.000Z",
 }
-_MASKED: Final = "[masked len="
-
-
-def _literal(name: str) -> Callable[[str], bool]:
-    """Whether a text that is typed can be chosen although no failure known here has it."""
-    if name == "failure_function_state":
-        return lambda _: False
-    if name == "response_status":
-        return lambda text: re.fullmatch("[1-9][0-9]{2}", text) is not None
-    return lambda _: True
 
 
 class Brush(Control):
-    """A histogram over time with a range on it, drawn by ``js/brush.js``."""
+    """A histogram over time with a range on it (``js/brush.js``), in Unix milliseconds."""
 
     _esm = module("brush")
     starts = synced(traitlets.List(traitlets.Int()))
@@ -66,11 +54,12 @@ class Brush(Control):
     width = synced(traitlets.Int(1))
     selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
 
-    def _take(self, content: dict[str, Any]) -> bool:
+    def _process(self, content: dict[str, Any]) -> bool:
         ends = content.get("selection")
         if not isinstance(ends, list) or len(ends) not in (0, 2) or not all(map(is_count, ends)):
             return False
         self.selection = ends
+        self._changed()
         return True
 
 
@@ -129,7 +118,6 @@ class FailureFilterWidget(Panel):
         key: str | None = None,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
-        doing = "making a FailureFilterWidget"
         if not isinstance(source, Service | pd.DataFrame):
             raise wrong("source", source, "a Service or a frame of failures")
         for name, found in (("source", source), ("frame", frame)):
@@ -138,104 +126,97 @@ class FailureFilterWidget(Panel):
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
-        given = FailureFilter() if value is None else must_be(value, FailureFilter, doing)
         self._service = source if isinstance(source, Service) else None
         self._known = source if isinstance(source, pd.DataFrame) else frame
         self._kind, self._clock = kind, clock
+        self._asked: FailureFilter | None = None  # what the last call was asked with
+        self._mistaken: Sequence[str] = ()  # what to say of a filter that matched nothing
+        given = FailureFilter() if value is None else value
         redactor = self._service.redactor if self._service is not None else None
         super().__init__("Failures to choose", value=given, key=key, redactor=redactor)
         self._build()
 
     @traitlets.validate("value")
     def _checked(self, proposal: dict[str, Any]) -> FailureFilter:
-        return must_be(proposal["value"], FailureFilter, "setting a FailureFilterWidget's value")
+        return instance("value", proposal["value"], FailureFilter, "a FailureFilter")
 
     def _build(self) -> None:
-        changed, clock = self._read, self._clock
-        ages = list(_PRESETS.values())
-        self.since = TimeField("From", changed, clock=clock, hint="7d, or 2026-01-31", suggestions=ages)
-        self.until = TimeField(
-            "Until", changed, clock=clock, end=True, hint="1h, or 2026-01-31", suggestions=ages
-        )
-        self.run_id = TextField("Run id", changed, hint="wfr_…")
-        self.created = TimeField(
-            "Run created at, exactly", changed, clock=clock, exact=True, hint="2026-01-31T12:00:00.000Z"
-        )
-        self.choices = {
-            name: Choices(
-                label, changed, literal=_literal(name),
-                offered=FAILURE_STATES if name == "failure_function_state" else (),
-            )
-            for name, label in _LABELS.items()
-        }  # fmt: skip
-        self.actions = Actions(self._named_actions(), self.hear)
+        self.fields = {name: self._control(field) for name, field in FIELDS.items()}
+        self.choices = {name: one for name, one in self.fields.items() if isinstance(one, Choices)}
+        self.since, self.until = self.fields["since"], self.fields["until"]
+        calls: dict[str, Callable[[], object]] = {"Apply": self._start_run, "Clear": self.clear}
+        if self._service is not None:
+            calls = {
+                "Load": self._start_run,
+                "Count": lambda: self._start(self._counted, self._say_count),
+                "Fill choices": lambda: self._start(self._looked, self._learn),
+                "Cancel": self.cancel,
+                "Clear": self.clear,
+            }
+        self.actions = Actions(calls, self._receive_fields)
+        presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
+        self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
+        self.brush = Brush(changed=self._brushed)
         self._count = widgets.HTML()
-        self._code = widgets.HTML()
-        self.brush = Brush()
-        self.brush.observe(self._brushed, "selection")
-        presets = {name: lambda age=age: self._preset(age) for name, age in _PRESETS.items()}
-        self.presets = Actions(presets | {"all": lambda: self._preset(None)}, self.hear, main=False)
-        times = [self.since.view, self.until.view, self.presets.view.add_class("tk-presets")]
-        fields = [choice.view for choice in self.choices.values()]
-        fields += [widgets.VBox([self.run_id.view, self.created.view]).add_class("tk-control")]
-        head = widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>')
         self._fill()
+        times = [self.since, self.until, self.presets]
+        others = [one for one in self.fields.values() if not (isinstance(one, Choices) or one in times)]
+        choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
         self._compose(
-            head,
             self.brush,
             widgets.Box(times).add_class("tk-columns"),
-            widgets.Box(fields).add_class("tk-columns"),
+            widgets.Box(choices).add_class("tk-columns"),
             self._count,
             self._code,
-            self.actions.view,
+            self.actions,
         )
 
-    def _named_actions(self) -> dict[str, Callable[[], object]]:
-        if self._service is None:
-            return {"Apply": self._start_run, "Clear": self.clear}
-        return {
-            "Load": self._start_run,
-            "Count": lambda: self._start(self._counted, self._say_count),
-            "Fill choices": lambda: self._start(self._looked, self._learn),
-            "Cancel": self.cancel,
-            "Clear": self.clear,
-        }
-
-    # from controls to the value
+    def _control(self, field: FilterField) -> TextField | Choices:
+        """The control of a field of the filter."""
+        if field.many:
+            return Choices(
+                field.title,
+                self._read,
+                literal=lambda typed: re.fullmatch(field.typed, typed) is not None,
+                offered=field.known,
+            )
+        hint = _HINTS.get(field.name, "")
+        if field.kind != "time":
+            return TextField(field.title, self._read, hint=hint)
+        exact = field.compare == "="
+        return TimeField(
+            field.title,
+            self._read,
+            clock=self._clock,
+            end=field.compare == "<=",
+            exact=exact,
+            hint=hint,
+            suggestions=None if exact else list(_PRESETS.values()),
+        )
 
     def _read(self) -> None:
         """Make the value anew from the controls; where they do not fit together, say so and keep the old."""
+        parts: dict[str, Any] = {name: field.value or None for name, field in self.fields.items()}
+        for name, choice in self.choices.items():
+            status = FIELDS[name].kind == "status"
+            parts[name] = [int(value) for value in choice.value] if status else choice.value
         try:
-            parts: dict[str, Any] = {name: choice.value for name, choice in self.choices.items()}
-            parts["response_status"] = [int(status) for status in parts["response_status"]]
-            value = FailureFilter(
-                since=self.since.value,
-                until=self.until.value,
-                workflow_run_id=self.run_id.value or None,
-                workflow_created_at=self.created.value,
-                **parts,
-            )
+            value = FailureFilter(**parts)
         except InputError as error:
-            field = self.until if "until" in str(error) else self.run_id
+            field = self.until if "until" in str(error) else self.fields["workflow_run_id"]
             field.problem = str(error)
             return
-        self.until.problem = self.run_id.problem = None
+        self.until.problem = self.fields["workflow_run_id"].problem = None
         self._changed_to(value)
         self._reflect()
 
     def _preset(self, age: str | None) -> None:
-        now = self._clock()
-        since = None if age is None else FailureFilter(since=age, now=now).since
+        since = None if age is None else FailureFilter(since=age, now=self._clock()).since
         self.since.value, self.until.value = since, None
         self._read()
 
-    def _brushed(self, change: dict[str, Any]) -> None:
-        if self._showing:
-            return
-        ends = [
-            None if end is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=end)
-            for end in change["new"]
-        ]
+    def _brushed(self) -> None:
+        ends = [datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=end) for end in self.brush.selection]
         self.since.value, self.until.value = ends or (None, None)
         self._read()
 
@@ -243,35 +224,26 @@ class FailureFilterWidget(Panel):
         """Choose every failure."""
         self.value = FailureFilter()
 
-    # from the value to the controls
-
-    _showing = False
-    _asked: FailureFilter | None = None
-    _mistaken: Sequence[str] = ()  # what to say of a filter that matched nothing
-
     def _show(self, value: FailureFilter) -> None:
-        self.since.value, self.until.value = value.since, value.until
-        self.run_id.value, self.created.value = value.workflow_run_id or "", value.workflow_created_at
-        for name, choice in self.choices.items():
-            choice.value = [str(item) for item in getattr(value, name)]
+        for name, field in self.fields.items():
+            found = getattr(value, name)
+            if FIELDS[name].many:
+                found = [str(item) for item in found]
+            field.value = found if found is not None or FIELDS[name].kind == "time" else ""
         self._reflect()
 
     def _reflect(self) -> None:
-        """Everything that follows from the value: the range on the histogram, the counts, the code."""
+        """Show what follows from the value: the range on the histogram, the counts, the code."""
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
             self.say(f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}")
-        self._showing = True
-        try:
-            ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
-            self.brush.selection = [] if ends == [None, None] else ends
-        finally:
-            self._showing = False
+        ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+        self.brush.selection = [] if ends == [None, None] else ends
         self._offer()
-        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.code(self.to_code()))}</code>'
+        self._show_code()
         self._count.value = note(self.matching(), "count")
         for choice in self.choices.values():
-            masked = self._service is not None and any(_MASKED in text for text in choice.value)
+            masked = self._service is not None and any(map(MASK.search, choice.value))
             choice.problem = (
                 "A masked value: the service cannot find it. Load with reveal=True." if masked else None
             )
@@ -296,11 +268,10 @@ class FailureFilterWidget(Panel):
             counts = count_choices(self._known, self.value, tuple(self.choices))
         except InputError:  # a frame without a column that is chosen by, which `matching` says
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
+        # a line with a secret in it would be offered masked, and find nothing
+        counts["error"] = [pair for pair in counts["error"] if self._redactor.text(pair[0]) == pair[0]]
         for name, choice in self.choices.items():
-            found = counts[name]
-            if name == "error":  # a line with a secret in it would be offered masked, and find nothing
-                found = [pair for pair in found if self._redactor.text(pair[0]) == pair[0]]
-            choice.offer(found)
+            choice.offer(counts[name])
 
     def _fill(self) -> None:
         if self._known is not None and "created_at" in self._known.columns and len(self._known):
@@ -310,8 +281,6 @@ class FailureFilterWidget(Panel):
                 self.brush.starts = [round(start.timestamp() * 1000) for start in trend.starts]
                 self.brush.width = round(trend.step.total_seconds() * 1000)
                 self.brush.counts = trend.counts.sum(axis=0).tolist()
-
-    # asking
 
     def frame(self) -> pd.DataFrame:
         """The failures chosen: of a frame those that match now, of a service those that `run` loaded last.
@@ -335,43 +304,41 @@ class FailureFilterWidget(Panel):
 
     def look(self) -> None:
         """Read the newest entries of the service, to fill the choices; waits."""
-        self._learn(self._looked(Job(self._progressed)))
+        self._learn(self._looked(Job(self._progressed), self.value))
 
     def count(self) -> int:
         """How many failures of the service match: reads them all and keeps none; waits."""
-        number = self._counted(Job(self._progressed))
+        number = self._counted(Job(self._progressed), self.value)
         self._say_count(number)
         return number
 
-    def _call(self, job: Job, value: FailureFilter) -> pd.DataFrame:
+    def _call(self, job: Job, asked: FailureFilter) -> pd.DataFrame:
         if self._service is None:
             return self.frame()
-        service, kind, self._asked = self._service, self._kind, value
-        frame = job.read(lambda progress: open_failures(service, value, kind=kind, progress=progress))
-        self._mistaken = mistaken_values(service, value, kind) if frame.empty else []
+        service, kind, self._asked = self._service, self._kind, asked
+        frame = job.read(lambda progress: open_failures(service, asked, kind=kind, progress=progress))
+        self._mistaken = mistaken_values(service, asked, kind) if frame.empty else []
         return frame
 
-    def _counted(self, job: Job) -> int:
+    def _counted(self, job: Job, asked: FailureFilter) -> int:
         if self._service is None:
             return len(self.frame())
-        found, value = 0, self.value
-        for table in open_failures(self._service, value, kind=self._kind, progress=False):
+        found = 0
+        for table in open_failures(self._service, asked, kind=self._kind, progress=False):
             found += table.num_rows
             job.step(found)
-        self._mistaken = [] if found else mistaken_values(self._service, value, self._kind)
+        self._mistaken = [] if found else mistaken_values(self._service, asked, self._kind)
         return found
 
     def _say_count(self, number: int) -> None:
         found = f"{counted(number, 'failure')} in the service with this filter"
         self.say(" ".join([f"{found}." if self._mistaken else found, *self._mistaken]))
 
-    def _looked(self, job: Job) -> pd.DataFrame:
+    def _looked(self, job: Job, _: FailureFilter) -> pd.DataFrame:
         if self._service is None:
             return self.frame()
         service, kind = self._service, self._kind
-        return job.read(
-            lambda progress: open_failures(service, kind=kind, limit=LOOKED_AT, progress=progress)
-        )
+        return job.read(lambda progress: open_failures(service, kind=kind, limit=NEWEST, progress=progress))
 
     def _learn(self, frame: pd.DataFrame) -> None:
         self._known = frame
@@ -383,9 +350,9 @@ class FailureFilterWidget(Panel):
         self._kept.origin = self._asked
         if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
-        if "receipt" not in frame.attrs:
-            return f"{counted(len(frame), 'failure')} chosen"
         found = counted(len(frame), "failure")
+        if "receipt" not in frame.attrs:
+            return f"{found} chosen"
         if self._asked != self.value:
             return f"{found} of the choice that Load was pressed on. {_CHANGED}"
         loaded = f"{found} loaded. {receipt(frame).verdict}"

@@ -1,11 +1,12 @@
-"""The rows of a frame of failures in some order: searched and sorted quickly, shown a few at a time."""
+"""How failures are looked at, and the rows of a frame searched, sorted and shown that way."""
 
 from __future__ import annotations
 
 import re
 import threading
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -15,12 +16,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.wording import shorten
-from toolkit.arguments import nearest
+from toolkit.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
-from toolkit.widgets.texts import shared_start
+from toolkit.widgets.controls import shared_start
+
+SORTABLE: Final = (
+    "failed_at",
+    "created_at",
+    "workflow_url",
+    "response_status",
+    "failure_function_state",
+    "label",
+    "max_retries",
+)
+"""Columns that failures can be sorted by."""
 
 COLUMNS: Final = {
     "failed_at": "Failed at (UTC)",
@@ -33,14 +45,12 @@ COLUMNS: Final = {
 }
 """Columns of the table, and their headings."""
 
-STATES: Final = {
+_STATES: Final = {
     "CALLBACK_INPROGRESS": "in progress",
     "CALLBACK_SUCCESS": "succeeded",
     "CALLBACK_FAIL": "failed",
     "CALLBACK_CANCELED": "canceled",
 }
-"""States of the failure function, in few letters."""
-
 _SEARCHED: Final = (
     "dlq_id",
     "workflow_url",
@@ -49,42 +59,94 @@ _SEARCHED: Final = (
     "method",
     "caller_ip",
     "label",
-    "labels",
     "flow_control_key",
     "failure_function_state",
     "failure_callback",
-    "error",
     "body",
     "response_body",
     "extra",
 )
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
 _MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
-_CREATED: Final = "≥ "  # before a time that is the message's, where no time of failure is known
+_CREATED: Final = "≥ "  # before a time that is the message's, where the time of failure is not known
 _LONGEST: Final = 160
-_SOON: Final = 1.0  # seconds until the text for searching is put together
+_DELAY: Final = 1.0  # seconds until the text for searching is put together
 
-Places = NDArray[np.int64]
+Indices = NDArray[np.int64]
 
 
-class FailureRows:
-    """A frame of failures, searched and sorted.
+@dataclass(frozen=True, init=False)
+class FailureView:
+    """How failures are looked at in a `FailureBrowser`.
 
     Parameters
     ----------
-    frame : pandas.DataFrame
-        Of `load_failures`. Columns other than ``dlq_id`` may be missing.
-    redactor : Redactor
+    search : str
+        Found in ids, addresses, labels and bodies, whatever the case of its letters. Empty: everything.
+    sort_by : str
+        A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"response_status"``,
+        ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
+    ascending : bool
+        Missing values come last in both directions.
+    selected : iterable of str
+        `dlq_id` of the failures that are selected, in the order in which they were.
 
     Raises
     ------
     InputError
-        Without ids.
+        For a column that cannot be sorted by, and values of other kinds.
 
-    Notes
-    -----
-    The text that is searched is put together a moment later on a thread of its own, so that the first rows
-    are seen at once; or by the first search, when that is sooner.
+    Examples
+    --------
+    >>> view = FailureView(search="timeout", selected=["dlq_1"])
+    >>> print(view.to_code())
+    tk.FailureView(search='timeout', selected=('dlq_1',))
+    """
+
+    search: str
+    sort_by: str
+    ascending: bool
+    selected: tuple[str, ...]
+
+    def __init__(
+        self,
+        *,
+        search: str = "",
+        sort_by: str = "failed_at",
+        ascending: bool = False,
+        selected: Iterable[str] = (),
+    ) -> None:
+        if isinstance(selected, str):
+            raise wrong("selected", selected, "several ids")
+        parts = {
+            "search": text("search", search),
+            "sort_by": choice("sort_by", sort_by, SORTABLE),
+            "ascending": flag("ascending", ascending),
+            "selected": tuple(dict.fromkeys(texts("selected", selected, column="dlq_id", empty=True))),
+        }
+        for name, value in parts.items():
+            object.__setattr__(self, name, value)
+
+    def replace(self, **parts: Any) -> FailureView:
+        """The same view with some parts changed.
+
+        >>> FailureView(search="a").replace(ascending=True).search
+        'a'
+        """
+        return FailureView(**{**vars(self), **parts})
+
+    def to_code(self) -> str:
+        """Python that makes the same view again, with the toolkit imported as ``tk``."""
+        default = FailureView()
+        chosen = {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+        return f"tk.FailureView({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
+
+
+class FailureRows:
+    """A frame of failures, searched and sorted; columns other than ``dlq_id`` may be missing.
+
+    The text that is searched is put together a second later on a thread of its own, so that the first rows
+    are shown at once; or by the first search, when that is sooner.
     """
 
     def __init__(self, frame: pd.DataFrame, redactor: Redactor) -> None:
@@ -97,69 +159,62 @@ class FailureRows:
             )
         self.frame = frame
         self._redactor = redactor
-        self._ranks: dict[str, NDArray[np.int64]] = {}
+        self._ranks: dict[str, Indices] = {}
         self._text = b""  # all rows' texts, one after the other
         self._ends: list[int] | None = None  # where each row's text ends; None until it was put together
         self._lock = threading.Lock()
-        self._places: dict[str, int] | None = None
+        self._indices: dict[str, int] | None = None
         addresses = (
             frame["workflow_url"].dropna().astype("str").unique() if "workflow_url" in frame.columns else ()
         )
         self._shared = shared_start(map(str, addresses))
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
-        preparing = threading.Timer(_SOON, self._prepared)
+        preparing = threading.Timer(_DELAY, self._prepared)
         preparing.daemon = True
         preparing.start()
 
     def __len__(self) -> int:
         return len(self.frame)
 
-    def arranged(self, *, search: str, sort_by: str, ascending: bool) -> Places:
-        """Places of the rows that are found, in order; equal ones in the frame's order."""
-        ranks = self._ranked(sort_by)
-        found = self._found(search)
+    def arranged(self, view: FailureView) -> Indices:
+        """Indices of the rows that are found, in order; equal ones in the frame's order."""
+        ranks = self._ranked(view.sort_by)
+        found = self._found(view.search)
         kept = ranks[found]
-        missing = kept < 0
-        keys = np.where(missing, len(ranks), kept if ascending else -kept)
+        keys = np.where(kept < 0, len(ranks), kept if view.ascending else -kept)
         return found[np.argsort(keys, kind="stable")]
 
-    def cells(self, places: Sequence[int]) -> list[list[str]]:
+    def cells(self, indices: Sequence[int]) -> list[list[str]]:
         """What the table shows of these rows, masked."""
-        needed = [
-            name for name in (*COLUMNS, "created_at", "labels", "response_body") if name in self.frame.columns
-        ]
-        rows = self.frame[needed].iloc[list(places)]
+        needed = {*COLUMNS, "created_at", "labels", "response_body"}
+        rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[list(indices)]
         shown = [self._column(rows, name) for name in COLUMNS]
         return [list(row) for row in zip(*shown, strict=True)]
 
-    def ids(self, places: Sequence[int]) -> list[str]:
+    def ids(self, indices: Sequence[int]) -> list[str]:
         """The ids of these rows."""
-        return [str(found) for found in self.frame["dlq_id"].iloc[list(places)]]
+        return [str(found) for found in self.frame["dlq_id"].iloc[list(indices)]]
 
-    def places_of(self, ids: Sequence[str]) -> list[int]:
-        """The rows of these ids, those that are there, in the order of the ids."""
-        if self._places is None:
-            self._places = {str(found): place for place, found in enumerate(self.frame["dlq_id"].tolist())}
-        known = self._places
+    def indices_of(self, ids: Sequence[str]) -> list[int]:
+        """The rows of those ids that are there, in the order of the ids."""
+        if self._indices is None:
+            self._indices = {str(found): index for index, found in enumerate(self.frame["dlq_id"].tolist())}
+        known = self._indices
         return [known[found] for found in ids if found in known]
 
     def _column(self, rows: pd.DataFrame, name: str) -> list[str]:
-        if name == "error":
-            if not {"error", "response_body"} & set(rows.columns):
-                return [""] * len(rows)
-            return [self._shown(name, line) for line in error_lines(rows).tolist()]
-        if name == "label":
-            return [self._shown(name, ", ".join(found)) for found in _labels(rows)]
-        if name == "failed_at":
-            known = rows["failed_at"].notna() if "failed_at" in rows.columns else [False] * len(rows)
-            times = zip(_times(rows).tolist(), known, strict=True)
+        values: list[Any] = rows[name].tolist() if name in rows.columns else [None] * len(rows)
+        if name == "error" and {"error", "response_body"} & set(rows.columns):
+            values = error_lines(rows).tolist()
+        elif name == "label":
+            values = [", ".join(found) for found in _labels(rows)]
+        elif name == "failed_at":
+            missing = rows[name].isna() if name in rows.columns else [True] * len(rows)
+            times = (self._shown(name, time) for time in _times(rows).tolist())
             return [
-                f"{'' if failed else _CREATED}{text}" if (text := self._shown(name, time)) else ""
-                for time, failed in times
+                f"{_CREATED * bool(out and time)}{time}" for out, time in zip(missing, times, strict=True)
             ]
-        if name not in rows.columns:
-            return [""] * len(rows)
-        return [self._shown(name, value) for value in rows[name].tolist()]
+        return [self._shown(name, value) for value in values]
 
     def _shown(self, name: str, value: Any) -> str:
         if pd.api.types.is_scalar(value) and pd.isna(value):
@@ -168,14 +223,14 @@ class FailureRows:
             return f"{value:%Y-%m-%d %H:%M:%S}"
         text = self._redactor.text(str(value))
         if name == "failure_function_state":
-            return STATES.get(text, visible(shorten(text, _LONGEST)))
+            text = _STATES.get(text, text)
         if name == "workflow_url":
             text = text.removeprefix(self._shared)
         if name == "error":  # where a package is named first, the exception's own name would be cut off
             text = _MODULES.sub("", text)
         return visible(shorten(text, _LONGEST))
 
-    def _ranked(self, name: str) -> NDArray[np.int64]:
+    def _ranked(self, name: str) -> Indices:
         """The rank of each row's value in a column, -1 where there is none."""
         if name not in self._ranks:
             column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
@@ -190,7 +245,7 @@ class FailureRows:
             self._ranks[name] = codes.astype(np.int64)
         return self._ranks[name]
 
-    def _found(self, search: str) -> Places:
+    def _found(self, search: str) -> Indices:
         """The rows in which every word is found."""
         found = np.ones(len(self.frame), dtype=bool)
         for quoted, bare in _WORDS.findall(search):
@@ -200,7 +255,7 @@ class FailureRows:
 
     def unknown_words(self, search: str) -> list[str]:
         """Which words of a search no failure has, each with the nearest workflow and label, or status."""
-        said = []
+        unknown = []
         for quoted, bare in _WORDS.findall(search):
             word = quoted or bare
             if not word or self._with_text(word).any():
@@ -208,8 +263,9 @@ class FailureRows:
             names = ("response_status",) if word.isdigit() else ("workflow_url", "label")
             values = [value for name in names for value, _ in count_values(self.frame, name)]
             known = [self._redactor.url(value).removeprefix(self._shared) for value in values]
-            said.append(f"No failure has {self._redactor.text(word)[:80]!r}. {nearest(word.lower(), known)}")
-        return said
+            text = self._redactor.text(word)[:80]
+            unknown.append(f"No failure has {text!r}. {nearest(word.lower(), known)}")
+        return unknown
 
     def is_status(self, word: str) -> bool:
         """Whether a word of a search is a status that a failure has: it is compared with statuses alone."""
@@ -218,21 +274,20 @@ class FailureRows:
     def _with_status(self, word: str) -> NDArray[np.bool_]:
         if "response_status" not in self.frame.columns or len(word) != 3:  # noqa: PLR2004 - digits of a status
             return np.zeros(len(self.frame), dtype=bool)
-        matched: NDArray[np.bool_] = (
-            self.frame["response_status"].eq(int(word)).fillna(value=False).to_numpy(bool)
-        )
+        equal = self.frame["response_status"].eq(int(word))
+        matched: NDArray[np.bool_] = equal.fillna(value=False).to_numpy(bool)
         return matched
 
     def _with_text(self, word: str) -> NDArray[np.bool_]:
         # one search through all bytes, three times as fast as a search in each row
         ends, text, sought = self._prepared(), self._text, word.lower().encode("utf-8", "surrogatepass")
         found = np.zeros(len(self.frame), dtype=bool)
-        place = text.find(sought)
-        while place >= 0:
-            row = bisect_right(ends, place)
-            inside = place + len(sought) <= ends[row]
+        start = text.find(sought)
+        while start >= 0:
+            row = bisect_right(ends, start)
+            inside = start + len(sought) <= ends[row]
             found[row] |= inside
-            place = text.find(sought, ends[row] if inside else place + 1)
+            start = text.find(sought, ends[row] if inside else start + 1)
         return found
 
     def _prepared(self) -> list[int]:
@@ -244,12 +299,11 @@ class FailureRows:
     def _joined(self) -> tuple[bytes, list[int]]:
         """The texts of all rows, one after the other, and where each ends."""
         frame = self.frame
-        names = [name for name in _SEARCHED if name in frame.columns and name not in ("labels", "error")]
-        parts = [_lower(frame[name]) for name in names]
+        parts = [_lower(frame[name]) for name in _SEARCHED if name in frame.columns]
         if {"error", "response_body"} & set(frame.columns):
             parts.append(_lower(error_lines(frame)))
         if "failure_function_state" in frame.columns:
-            parts.append(_lower(frame["failure_function_state"].map(STATES)))
+            parts.append(_lower(frame["failure_function_state"].map(_STATES)))
         numbers = ("response_status", "max_retries")
         parts.extend(_lower(frame[name]) for name in numbers if name in frame.columns)
         if {"failed_at", "created_at"} & set(frame.columns):
@@ -262,21 +316,20 @@ class FailureRows:
         joined = pc.binary_join_element_wise(
             *parts, pa.scalar("\n", pa.large_string()), null_handling="replace"
         )
-        ends: list[int] = np.cumsum(
-            pc.binary_length(joined).to_numpy(zero_copy_only=False), dtype=np.int64
-        ).tolist()
+        lengths = pc.binary_length(joined).to_numpy(zero_copy_only=False)
+        ends: list[int] = np.cumsum(lengths, dtype=np.int64).tolist()
         data = joined.buffers()[2]
         return (b"" if data is None else data.to_pybytes()[: sum(ends[-1:])]), ends
 
 
 def _times(frame: pd.DataFrame) -> pd.Series:
     """When each failure failed; where that is not known, when its message was created."""
-    failed, created = (_moments(frame, name) for name in ("failed_at", "created_at"))
+    failed, created = (_time_column(frame, name) for name in ("failed_at", "created_at"))
     return failed.fillna(created)
 
 
-def _moments(frame: pd.DataFrame, name: str) -> pd.Series:
-    """A column of times in UTC; without one that holds times, none."""
+def _time_column(frame: pd.DataFrame, name: str) -> pd.Series:
+    """A column of times in UTC; missing values, where it is not one of times."""
     if name in frame.columns and pd.api.types.is_datetime64_any_dtype(frame[name].dtype):
         return pd.to_datetime(frame[name], utc=True).astype("datetime64[ms, UTC]")
     return pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")

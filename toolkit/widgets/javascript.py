@@ -1,14 +1,14 @@
-"""Controls drawn by JavaScript: what a person does comes in numbered messages, in the order it was done in.
+"""Controls drawn by JavaScript: the page sends what a person does in numbered messages.
 
 JupyterLab takes a key pressed in a focused button, checkbox, list or slider for a shortcut of the notebook:
-``d d`` deletes the cell, arrows walk away (ipywidgets issue 3912). Every panel has a `Guard` against that.
-Controls of ipywidgets send a value when the kernel is free and the press of a button at once, so that a press
-overtakes what was typed before it: those that matter are drawn here, and each press carries the messages that
-the kernel has not confirmed.
+``d d`` deletes the cell (ipywidgets issue 3912). Every panel has a `KeyboardGuard` against that. Controls of
+ipywidgets send a value when the kernel is free and the press of a button at once, so that a press overtakes
+what was typed before it. Here each press carries the messages that the kernel has not confirmed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from functools import cache
 from importlib import resources
 from threading import RLock
@@ -18,22 +18,28 @@ from uuid import uuid4
 import anywidget
 import traitlets
 
-hearing: Final = RLock()
-"""Held while a message of a page is taken, and while a panel's value is changed by one.
+from toolkit.redaction import visible
 
-JupyterLab brings messages of several controls on several threads: a press must not pass a message whose
-consequences are still being drawn, and what is written must follow from what was read.
+MESSAGE_LOCK: Final = RLock()
+"""Held while a message of the page is processed, and while it changes a panel's value.
+
+JupyterLab delivers messages of several controls on several threads. A press must not overtake a message whose
+consequences are still being drawn.
 """
+
+Changed = Callable[[], object]
+ReceiveFields = Callable[[object], None]
+"""Processes the unconfirmed messages of a panel's fields that came with a press."""
 
 
 @cache
 def script(name: str) -> str:
-    """The text of a file of this package's ``js`` folder."""
+    """The text of a file in this package's ``js`` folder."""
     return resources.files("toolkit.widgets").joinpath("js", name).read_text("utf-8")
 
 
 def module(name: str) -> str:
-    """The JavaScript module ``js/<name>.js``, with what all modules share."""
+    """The JavaScript module ``js/<name>.js``, with the functions that all modules share."""
     return f"{script('shared.js')}{script(f'{name}.js')}"
 
 
@@ -43,7 +49,7 @@ def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value that the page sent is a whole number that both sides count exactly.
+    """Whether a value sent by the page is a whole number that Python and JavaScript both hold exactly.
 
     >>> is_count(3), is_count(True), is_count(10**30)
     (True, False, False)
@@ -51,64 +57,91 @@ def is_count(value: object) -> bool:
     return type(value) is int and 0 <= value < 2**53
 
 
-class Guard(anywidget.AnyWidget):
+class KeyboardGuard(anywidget.AnyWidget):
     """Keeps keys pressed in a panel from the notebook's shortcuts."""
 
     _esm = module("guard")
 
 
 class Control(anywidget.AnyWidget):
-    """A control whose page tells of changes in numbered messages.
+    """A control with a label, and a problem or a remark below it.
 
-    Attributes
-    ----------
-    key : str
-        What the page calls it by, when a press carries its messages.
-    seq : int
-        Number of the last message that was taken. Older ones are ignored: they have come with a press.
+    `changed` is called after a person changed its value; setting it from Python calls nobody. `seq` is the
+    number of the last message processed: older ones are ignored, as they have already come with a press.
     """
 
     key = synced(traitlets.Unicode())
     seq = synced(traitlets.Int())
+    label = synced(traitlets.Unicode())
+    problem = synced(traitlets.Unicode(None, allow_none=True))
+    remark = synced(traitlets.Unicode())
 
-    def __init__(self, **traits: Any) -> None:
-        super().__init__(key=uuid4().hex, **traits)
-        self.on_msg(lambda _, content, __: self.hear(content))
+    def __init__(self, label: str = "", changed: Changed = lambda: None, **traits: Any) -> None:
+        self._changed = changed
+        super().__init__(key=uuid4().hex, label=label, **traits)
+        self.add_class("tk-control")
+        self.on_msg(lambda _, content, __: self.receive(content))
 
-    def hear(self, content: object) -> None:
-        """Take a message of the page, unless it is an older one, or none that the page would send."""
+    @traitlets.validate("problem", "remark")
+    def _shown_text(self, proposal: dict[str, Any]) -> str | None:
+        return proposal["value"] and visible(proposal["value"])
+
+    def receive(self, content: object) -> None:
+        """Process a message of the page, unless it is an older one, or none that the page would send."""
         if not isinstance(content, dict) or not is_count(content.get("seq")):
             return
-        # the number goes with what it brings about: the page passes over what is older than its own
-        with hearing, self.hold_sync():
-            if content["seq"] > self.seq and self._take(content):
+        # the number is sent together with the changes: the page ignores what is older than its own
+        with MESSAGE_LOCK, self.hold_sync():
+            if content["seq"] > self.seq and self._process(content):
                 self.seq = content["seq"]
 
-    def _take(self, content: dict[str, Any]) -> bool:
-        """Take a message; False for one that the page would never send."""
+    def _process(self, content: dict[str, Any]) -> bool:
+        """Process a message; False for one that the page would never send."""
         raise NotImplementedError
 
 
-def hear_all(root: Any, fields: object) -> None:
-    """Take the messages that came with a press, for the controls inside a widget.
+class Actions(anywidget.AnyWidget):
+    """What a panel can do, as buttons; with `main`, the first is the main one."""
 
-    Parameters
-    ----------
-    root : ipywidgets.Widget
-    fields : object
-        As the page sent them: pairs of a control's key and its unconfirmed messages.
+    _esm = module("buttons")
+    names = synced(traitlets.List(traitlets.Unicode()))
+    main = synced(traitlets.Bool())
+
+    def __init__(
+        self, calls: Mapping[str, Callable[[], object]], receive_fields: ReceiveFields, *, main: bool = True
+    ) -> None:
+        self._calls, self._receive_fields = calls, receive_fields
+        super().__init__(names=list(calls), main=main)
+        self.on_msg(lambda _, content, __: self.receive(content))
+
+    def receive(self, content: object) -> None:
+        """Process a press, after the values that it was made on."""
+        if isinstance(content, dict) and content.get("press") in list(self._calls):
+            with MESSAGE_LOCK:
+                self._receive_fields(content.get("fields"))
+                self.press(content["press"])
+
+    def press(self, name: str) -> None:
+        """Do what the button of this name does."""
+        self._calls[name]()
+
+
+def receive_all(root: Any, fields: object) -> None:
+    """Process messages that came with a press, for the controls inside a widget.
+
+    The page sends them as pairs of a control's key and its unconfirmed messages.
     """
     if not isinstance(fields, list) or not fields:
         return
-    known: dict[str, Control] = {}
+    controls: dict[str, Control] = {}
     left = [root]
     while left:
         found = left.pop()
         left += getattr(found, "children", ())
         if isinstance(found, Control):
-            known[found.key] = found
+            controls[found.key] = found
     for pair in fields:
-        if isinstance(pair, list) and len(pair) == 2 and isinstance(pair[1], list):  # noqa: PLR2004 - a pair
-            for control in (known[pair[0]],) if pair[0] in list(known) else ():
-                for message in pair[1]:
-                    control.hear(message)
+        match pair:
+            case [str(key), list(messages)] if key in controls:
+                for message in messages:
+                    controls[key].receive(message)

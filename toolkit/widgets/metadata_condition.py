@@ -1,8 +1,9 @@
-"""One condition of a metadata filter as three texts: field, operator, and value as a person types it."""
+"""Conditions of a metadata filter as a person types them, and how a filter can be completed."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from toolkit.errors import FilterSyntaxError, InputError
@@ -10,57 +11,67 @@ from toolkit.filters.metadata import Comparison, Contains, Glob, HasField, Membe
 from toolkit.filters.metadata.tree import Condition, Value
 from toolkit.redaction import visible
 from toolkit.tables.metadata_fields import MetadataField
+from toolkit.widgets.controls import Completion
 
-COMPARING: Final = ("=", "!=", "<", "<=", ">", ">=")
+_COMPARING: Final = ("=", "!=", "<", "<=", ">", ">=")
 WITHOUT_VALUE: Final = ("HAS FIELD", "HAS NOT FIELD")
 _AMONG: Final = ("IN", "NOT IN")
 _PATTERN: Final = ("GLOB", "NOT GLOB")
 _HOLDING: Final = ("CONTAINS", "NOT CONTAINS")
 
-OPERATORS: Final = (*COMPARING, *_AMONG, *_HOLDING, *_PATTERN, *WITHOUT_VALUE)
+OPERATORS: Final = (*_COMPARING, *_AMONG, *_HOLDING, *_PATTERN, *WITHOUT_VALUE)
 """Every operator, as the language writes it."""
 
-# in one order, so that the same one stands at the same place whatever the field: a list is told by its place,
-# and may change while somebody chooses
+# in one order, so that an operator keeps its position whatever the field
 _FITTING: Final = {
-    "text": (*COMPARING, *_AMONG, *_PATTERN),
-    "number": (*COMPARING, *_AMONG),
+    "text": (*_COMPARING, *_AMONG, *_PATTERN),
+    "number": (*_COMPARING, *_AMONG),
     "boolean": ("=", "!="),
     "array": _HOLDING,
 }
 _ITEM: Final = re.compile(r"\s*('(?:[^']|'')*'|\"(?:[^\"]|\"\")*\"|[^,'\"][^,]*|['\"][^,]*)\s*(?:,|$)")
+_COMPLETIONS: Final = 40
+_INDEX: Final = re.compile(r"\[(?:#-)?\d+\]")
+_FIELD: Final = r"[A-Za-z_][\w.\[\]#-]*"
+_REST_OF_WORD: Final = re.compile(r"^[\w.\[\]#-]*")
+_REST_OF_TEXT: Final = re.compile(r"^[^'\"]*['\"]?")
+_STARTING: Final = re.compile(rf"(?:^|\(|\b(?:and|or|field)\s)\s*({_FIELD})?$", re.IGNORECASE)
+_OPERATOR: Final = re.compile(rf"(?:^|[\s(])({_FIELD})\s+([a-z ]*)$", re.IGNORECASE)
+_VALUE: Final = re.compile(
+    rf"({_FIELD})\s*(?:!=|<=|>=|=|<|>|\s(?:not\s+)?contains\s|\s(?:not\s+)?in\s*\((?:[^()]*,)?)"
+    r"\s*('[^']*|\"[^\"]*|[\w.+-]*)$",
+    re.IGNORECASE,
+)
 
 
-def fitting(kinds: tuple[str, ...]) -> tuple[str, ...]:
-    """The operators that fit values of these kinds; all, where nothing is known.
+def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | None:
+    """The field of this name; for another item of an array, what is known of its first.
 
-    >>> fitting(("boolean",))
+    >>> field_named([MetadataField("tags[0]", ("text",), 1, ())], "tags[7]").kinds
+    ('text',)
+    """
+    named = {field.name: field for field in fields}
+    return named.get(name) or named.get(_INDEX.sub("[0]", name))
+
+
+def fitting(field: MetadataField | None) -> tuple[str, ...]:
+    """The operators that fit the values of a field; all, where nothing is known of it.
+
+    >>> fitting(MetadataField("open", ("boolean",), 2, ()))
     ('=', '!=', 'HAS FIELD', 'HAS NOT FIELD')
     """
-    if not kinds:
+    if field is None or not field.kinds:
         return OPERATORS
-    found = [operator for kind in kinds for operator in _FITTING.get(kind, ())]
+    found = [operator for kind in field.kinds for operator in _FITTING.get(kind, ())]
     return (*dict.fromkeys(found), *WITHOUT_VALUE)
 
 
 def condition(field: str, operator: str, typed: str) -> Condition:
-    """The condition that three texts make.
+    """The condition that a field, one of `OPERATORS` and a typed value make.
 
-    Parameters
-    ----------
-    field : str
-    operator : str
-        One of `OPERATORS`.
-    typed : str
-        A number, ``true`` or ``false``, text in quotes as in the language, or any other text as it is.
-        Several after IN, with commas. A pattern after GLOB is always text.
+    The value is a number, ``true`` or ``false``, text in quotes as in the language, or any other text as it
+    is; several after IN, with commas. A pattern after GLOB is always text. Raises InputError for others.
 
-    Raises
-    ------
-    InputError
-
-    Examples
-    --------
     >>> condition("year", "IN", "2024, 'the year, before'").text()
     "year IN (2024, 'the year, before')"
     """
@@ -77,56 +88,51 @@ def condition(field: str, operator: str, typed: str) -> Condition:
     return Comparison(field, operator, value_typed(typed))  # type: ignore[arg-type] # it checks itself
 
 
-def texts(made: Condition) -> tuple[str, str, str]:
-    """The three texts of a condition: `condition` makes an equal one of them.
+def typed_condition(made: Condition) -> tuple[str, str, str]:
+    """Field, operator and typed value of a condition: `condition` makes an equal one of them.
 
-    >>> texts(parse("name NOT IN ('a', '1')"))
+    >>> typed_condition(parse("name NOT IN ('a', '1')"))
     ('name', 'NOT IN', "a, '1'")
     """
-    if isinstance(made, Comparison):
-        return made.field, made.op, typed(made.value)
     negated = "NOT " if getattr(made, "negated", False) else ""
-    if isinstance(made, Membership):
-        return made.field, f"{negated}IN", ", ".join(map(typed, made.values))
-    if isinstance(made, Contains):
-        return made.field, f"{negated}CONTAINS", typed(made.value)
-    if isinstance(made, Glob):
-        plain = made.pattern == made.pattern.strip() == visible(made.pattern) and "\n" not in made.pattern
-        quoted = not plain or made.pattern[:1] in ("'", '"', "")
-        return made.field, f"{negated}GLOB", _quoted(made.pattern) if quoted else made.pattern
+    match made:
+        case Comparison():
+            return made.field, made.op, typed_value(made.value)
+        case Membership():
+            return made.field, f"{negated}IN", ", ".join(map(typed_value, made.values))
+        case Contains():
+            return made.field, f"{negated}CONTAINS", typed_value(made.value)
+        case Glob(pattern=pattern):
+            plain = pattern == pattern.strip() == visible(pattern) and "\n" not in pattern
+            quoted = not plain or pattern[:1] in ("'", '"', "")
+            return made.field, f"{negated}GLOB", _literal(pattern) if quoted else pattern
     return made.field, f"HAS {negated}FIELD", ""
 
 
-def typed(value: Value) -> str:
-    """How a person would type a value: text bare where it is read as the same text, else in quotes.
+def typed_value(value: Value) -> str:
+    """How a person would type a value: text in quotes only where it would be read as something else.
 
-    >>> typed("Izmir"), typed("3"), typed(3), typed(True)
+    >>> typed_value("Izmir"), typed_value("3"), typed_value(3), typed_value(True)
     ('Izmir', "'3'", '3', 'true')
     """
     if not isinstance(value, str):
-        return literal(value)
+        return _literal(value)
     odd = not value or value != value.strip() or not value.isprintable() or "," in value
-    return _quoted(value) if odd or value[0] in "'\"" or not _is_bare(value) else value
+    return _literal(value) if odd or value[0] in "'\"" or value_typed(value) != value else value
 
 
-def literal(value: Value) -> str:
+def _literal(value: Value) -> str:
     """A value as the language writes it."""
     return Comparison("x", "=", value).text().removeprefix("x = ")
 
 
 def value_typed(text: str) -> Value:
-    """The value that a text stands for.
-
-    Raises
-    ------
-    InputError
-        For a quotation that does not end.
-    """
+    """The value that a typed text means; InputError for a quotation that does not end."""
     try:
         found = parse(f"x = {text}")
     except FilterSyntaxError:
         found = None
-    # what goes on after the value, as "1 AND y = 2", is no value of the language but a text
+    # a text that goes on after the value, such as "1 AND y = 2", is no value of the language but a text
     if isinstance(found, Comparison):
         return found.value
     if text[:1] in ("'", '"'):
@@ -139,29 +145,73 @@ def value_typed(text: str) -> Value:
     return text
 
 
-def offered(field: MetadataField) -> list[str]:
-    """The frequent values of a field, as they are typed."""
-    return [typed(value) for value, _ in field.frequent]
-
-
 def _items(text: str) -> list[str]:
     items = []
-    place = 0
-    while place < len(text):
-        found = _ITEM.match(text, place)
+    start = 0
+    while start < len(text):
+        found = _ITEM.match(text, start)
         if found is None or not found[1].strip():
-            raise InputError("reading values", got=text[place : place + 40], expected="values between commas")
+            raise InputError("reading values", got=text[start : start + 40], expected="values between commas")
         items.append(found[1].strip())
-        place = found.end()
+        start = found.end()
     return items
 
 
-def _is_bare(text: str) -> bool:
+def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
+    """What can follow at the caret of a filter; `head` is the part before the caret.
+
+    The rest of a word that the caret is in is replaced, too.
+
+    >>> completions("cx = 1", "c", [MetadataField("city", ("text",), 2, ())])
+    [('city', 'city', ' = 1')]
+    """
+    begun, endings = _continued(head, fields)
+    kept, rest = head[: len(head) - len(begun)], text[len(head) :]
+    if begun:
+        rest = (_REST_OF_TEXT if begun[0] in "'\"" else _REST_OF_WORD).sub("", rest, count=1)
+    return [
+        (ending.strip(), f"{kept}{ending.rstrip() if rest.startswith(' ') else ending}", rest)
+        for ending in endings
+    ]
+
+
+def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[str]]:
+    """The word begun at the end of a text, and the words that it can become."""
+    quoted = text.count("'") % 2 or text.count('"') % 2
+    if not quoted and (found := _STARTING.search(text)):
+        names = [f"{field.name} " for field in fields] + ["HAS FIELD ", "HAS NOT FIELD "]
+        if re.search(r"field\s+\S*$", text, re.IGNORECASE):
+            names = [field.name for field in fields]
+        return _matching(found[1] or "", names)
+    if found := _VALUE.search(text):
+        field = field_named(fields, found[1])
+        return _matching(found[2], [_literal(value) for value, _ in field.frequent] if field else [])
+    if text.endswith(" ") and _parses(text):
+        return "", ["AND ", "OR "]
+    found = _OPERATOR.search(text)
+    if found and found[1].lower() not in ("and", "or"):
+        operators = fitting(field_named(fields, found[1]))
+        return _matching(found[2], [f"{name} " for name in operators if name not in WITHOUT_VALUE])
+    return "", []
+
+
+def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
+    """Those of the endings that begin with `begun`, values in either quotes.
+
+    One that cannot be shown as it is would become another text when it is chosen.
+    """
+    sought = begun.replace('"', "'").casefold()
+    found = [
+        ending
+        for ending in endings
+        if ending.casefold().startswith(sought) or (sought and ending.casefold().startswith(f"'{sought}"))
+    ]
+    return begun, [ending for ending in found if ending != begun and visible(ending) == ending][:_COMPLETIONS]
+
+
+def _parses(text: str) -> bool:
     try:
-        return value_typed(text) == text
-    except InputError:
+        parse(text)
+    except FilterSyntaxError:
         return False
-
-
-def _quoted(text: str) -> str:
-    return literal(text)
+    return True

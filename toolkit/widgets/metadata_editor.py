@@ -1,204 +1,381 @@
-"""A metadata filter as text and as controls, each following the other."""
+"""A metadata filter edited as text and as controls, each following the other.
+
+The controls are a row for each condition, in groups of which all or any must match.
+"""
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import ipywidgets as widgets
 import pandas as pd
 
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.filters.metadata.paths import parse_path
+from toolkit.filters.metadata.tree import Condition
+from toolkit.redaction import Redactor, escape_html
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.metadata_fields import MetadataField, metadata_fields
-from toolkit.widgets.controls import Text, note
-from toolkit.widgets.metadata_completion import offers
-from toolkit.widgets.metadata_condition import typed
-from toolkit.widgets.metadata_rows import Group
+from toolkit.widgets.controls import Choosing, TextField, note
+from toolkit.widgets.javascript import Changed
+from toolkit.widgets.metadata_condition import (
+    OPERATORS,
+    WITHOUT_VALUE,
+    completions,
+    condition,
+    field_named,
+    fitting,
+    typed_condition,
+    typed_value,
+)
 
 _EXAMPLE: Final = "city = 'Izmir' AND (year >= 2024 OR tags CONTAINS 'new')"
 _STAYS: Final = "Until this is mended, the filter stays as it was."
-_AROUND: Final = 60  # characters shown on both sides of a mistake
+_CONTEXT: Final = 60  # characters shown on both sides of a mistake
 _MOST: Final = 40  # conditions shown as controls; each is a handful of widgets
 _DEEPEST: Final = 6
 _VALUES: Final = 4  # of a field, in the table of fields
 _PART: Final = re.compile(r"[.\[\]]+")
+_JOINED: Final = {And: "all of these (AND)", Or: "any of these (OR)"}
+_HINTS: Final = {"IN": "a, b, 'with, comma'", "GLOB": "run-[0-9]*"}
 
 
-class FilterText:
-    """The filter as one line of text.
+class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """Edits a filter: text in the filter language, where empty is no filter.
 
-    Parameters
-    ----------
-    changed : callable
-        Called with every text that a person types and that is a filter, or is empty.
-    label : str
-
-    Notes
-    -----
-    While somebody types, the end of a filter that is not yet whole is no mistake: the line below says what
-    can follow. Enter asks for a verdict.
+    `changed` is called after a person made another filter. Values that the redactor would mask are not
+    offered, nor those below a name that says it holds a secret. `mistake` is why the text shown does not
+    parse. While somebody types, the end of a filter that is not complete is no mistake: the line below says
+    what can follow. Enter asks for a verdict.
     """
 
-    def __init__(self, changed: Callable[[str], None], *, label: str = "Filter") -> None:
-        self._changed = changed
-        self._fields: Sequence[MetadataField] = ()
-        self._quiet = False
-        self.text = Text(
-            label, complete=lambda text, head: offers(text, head, self._fields), hint=_EXAMPLE, follows=True
-        )
-        self.text.entered = lambda _: self._judge(self.text.value.strip(), whole=True)
-        self._note = widgets.HTML()
-        self.view = widgets.VBox([self.text, self._note]).add_class("tk-control")
-        self.problem: FilterSyntaxError | None = None
-        self.text.observe(self._typed, "value")
-
-    def offer(self, fields: Sequence[MetadataField]) -> None:
-        """Complete the names and values of these fields."""
-        self._fields = fields
-
-    def show(self, text: str) -> None:
-        """Show a filter, whether it parses or not."""
-        self._quiet = True
-        self.text.value = visible(text)
-        self._quiet = False
-        self._judge(text, whole=True, shown=True)
-
-    def _typed(self, change: dict[str, Any]) -> None:
-        if self._quiet:
-            return
-        text = change["new"].strip()
-        self._judge(text, whole=False)
-        if self.problem is None:
-            self._changed(text)
-
-    def _judge(self, text: str, *, whole: bool, shown: bool = False) -> None:
-        self.problem = None
-        self._note.value = ""
-        if not text.strip():
-            return
-        try:
-            parse(text)
-        except FilterSyntaxError as error:
-            self.problem = error
-            if error.position >= len(text.rstrip()) and not whole:
-                self._note.value = note(f"Next: {error.expected}.")
-            else:
-                said = note(str(error), "problem") + note("" if shown else _STAYS)
-                self._note.value = f"{_marked(text, error.position)}{said}"
-
-
-def _marked(text: str, position: int) -> str:
-    """The text around a position, the character there marked: with a caret under it, by the style."""
-    first, last = max(0, position - _AROUND), position + _AROUND
-    line = [
-        escape_html(part.replace("\n", " ").replace("\t", " "))
-        for part in (text[first:position], text[position : position + 1] or " ", text[position + 1 : last])
-    ]
-    start, end = "…" if first else "", "…" if last < len(text) else ""
-    return (
-        f'<pre class="tk-where" aria-hidden="true">{start}{line[0]}<mark>{line[1]}</mark>{line[2]}{end}</pre>'
-    )
-
-
-class MetadataEditor:
-    """Edits the text of a filter. Its value is text in the filter language; empty is no filter.
-
-    Parameters
-    ----------
-    changed : callable
-        Called after a person made another filter.
-    redactor : Redactor
-        Values that it would mask are not offered, nor any below a name that says it holds a secret.
-    label : str
-        Of the line of text.
-    """
-
-    def __init__(self, changed: Callable[[], None], *, redactor: Redactor, label: str = "Filter") -> None:
+    def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self._changed, self._redactor = changed, redactor
         self._value = ""
-        self._fields: Sequence[MetadataField] = ()
-        self.text = FilterText(self._text_changed, label=label)
-        self._found = widgets.HTML()
-        self._many = widgets.HTML()
-        self.rows = Group(self._rows_changed, None, lambda: self._fields)
-        controls = [self.text.view, self.rows.view, self._many, self._found]
-        self.view = widgets.VBox(controls).add_class("tk-control")
+        self.fields: Sequence[MetadataField] = ()
+        self.mistake: FilterSyntaxError | None = None
+        self.text = TextField(
+            "Filter",
+            self._text_changed,
+            hint=_EXAMPLE,
+            follows=True,
+            complete=lambda text, head: completions(text, head, self.fields),
+        )
+        self.text.entered = lambda _: self._check(self.text.value, entered=True)
+        self.note, self._many, self._found = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.rows = FilterGroup(self, None)
+        super().__init__([self.text, self.note, self.rows, self._many, self._found])
+        self.add_class("tk-control")
+        self._show_rows("")
 
     @property
     def value(self) -> str:
-        """The filter. What is set may be text that does not parse: the line says so, and keeps it."""
+        """The filter. What is set may be text that does not parse: it is kept, and explained below it."""
         return self._value
 
     @value.setter
     def value(self, text: str) -> None:
-        self._value = text
-        self.text.show(text)
+        self._show_text(text)
         self._show_rows(text)
 
     def learn(self, frame: pd.DataFrame) -> None:
         """Offer the fields that the metadata of a frame has, with their kinds and frequent values."""
         mask = self._redactor.text
-        self._fields = [
+        self.fields = [
             MetadataField(
                 found.name,
                 found.kinds,
                 found.rows,
-                ()
-                if any(map(is_secret_name, _PART.split(found.name)))
-                else tuple(
-                    one for one in found.frequent if not isinstance(one[0], str) or mask(one[0]) == one[0]
+                tuple(
+                    (value, count)
+                    for value, count in found.frequent
+                    if not any(map(is_secret_name, _PART.split(found.name)))
+                    and (not isinstance(value, str) or mask(value) == value)
                 ),
             )
             for found in metadata_fields(frame)
             if mask(found.name) == found.name
         ]
-        self._found.value = _described(self._fields, len(frame))
-        self.text.offer(self._fields)
+        self._found.value = _described(self.fields, len(frame))
         self.rows.learn()
 
-    def _text_changed(self, text: str) -> None:
-        if text != self._value:
+    def number(self) -> None:
+        """Number all rows and groups, by which people and screen readers identify them."""
+        self.rows.number(Counter())
+
+    def rows_changed(self) -> None:
+        """Make the text anew from the rows; where one has a problem, the filter stays."""
+        try:
+            made = self.rows.read()
+        except InputError:
+            return
+        text = "" if made is None else made.text()
+        try:
+            same = text == (parse(self._value).text() if self._value.strip() else "")
+        except FilterSyntaxError:
+            same = False
+        if not same:
+            self._show_text(text)
+            self._changed()
+
+    def _show_text(self, text: str) -> None:
+        self._value = self.text.value = text
+        self._check(text, entered=True, advice="")
+
+    def _text_changed(self) -> None:
+        text = self.text.value
+        self._check(text)
+        if self.mistake is None and text != self._value:
             self._value = text
             self._show_rows(text)
             self._changed()
 
-    def _rows_changed(self) -> None:
+    def _check(self, text: str, *, entered: bool = False, advice: str = _STAYS) -> None:
+        self.mistake = None
+        self.note.value = ""
         try:
-            made = self.rows.read()
-        except InputError:
-            return  # said beside its control; the filter stays
-        text = "" if made is None else made.text()
-        if text != _canonical(self._value):
-            self._value = text
-            self.text.show(text)
-            self._changed()
+            if text.strip():
+                parse(text)
+        except FilterSyntaxError as error:
+            self.mistake = error
+            if error.position >= len(text.rstrip()) and not entered:
+                self.note.value = note(f"Next: {error.expected}.")
+            else:
+                self.note.value = _marked(text, error.position) + note(str(error), "problem") + note(advice)
 
     def _show_rows(self, text: str) -> None:
+        """Show the conditions of a text; none where it does not parse, or has too many of them."""
+        self._many.value = ""
+        tree: MetadataFilter | None = None
+        shown = True
         try:
             tree = parse(text) if text.strip() else None
+            count, depth = (0, 0) if tree is None else (sum(1 for _ in _leaves(tree)), tree.depth)
+            if not (shown := count <= _MOST and depth <= _DEEPEST):
+                self._many.value = note(f"{count} conditions, {depth} deep: edit the text.")
         except FilterSyntaxError:
-            # controls of the filter before it would say that it is still asked
+            shown = False
             self._many.value = note("The controls come back when the text is a filter.")
-            self.rows.view.layout.display = "none"
-            self.rows.show(None)
-            return
-        count, depth = 0 if tree is None else sum(1 for _ in _leaves(tree)), 0 if tree is None else tree.depth
-        shown = count <= _MOST and depth <= _DEEPEST
-        self._many.value = "" if shown else note(f"{count} conditions, {depth} deep: edit the text.")
-        self.rows.view.layout.display = "" if shown else "none"
+        self.rows.layout.display = "" if shown else "none"
         self.rows.show(tree if shown else None)
+        self.number()
 
 
-def _canonical(text: str) -> str | None:
-    """A filter in its one form; None for a text that does not parse."""
-    try:
-        return parse(text).text() if text.strip() else ""
-    except FilterSyntaxError:
-        return None
+class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """Field, operator and value of one condition."""
+
+    def __init__(self, editor: MetadataEditor, group: FilterGroup) -> None:
+        self._editor = editor
+        self._made: Condition | None = None  # what the controls show, until a person changes them
+        self.field = TextField("Field", self._field_changed, suggestions=())
+        self.operator = Choosing("Operator", self._operator_changed, OPERATORS)
+        self.value = TextField("Value", self._touched, suggestions=())
+        self.remove = _button("Remove", lambda: group.remove_part(self), tooltip="Remove this condition")
+        self.note = widgets.HTML()
+        controls = [self.field, self.operator, self.value, self.remove]
+        super().__init__([widgets.HBox(controls).add_class("tk-condition"), self.note])
+        self.add_class("tk-control")
+        self.learn()
+
+    def show(self, part: MetadataFilter | None) -> None:
+        """Show a condition, or an empty row."""
+        self._made = cast("Condition | None", part)
+        self.field.value, operator, self.value.value = (
+            ("", "=", "") if self._made is None else typed_condition(self._made)
+        )
+        self._offer(operator)
+        self.note.value = ""
+
+    def number(self, counts: Counter[str]) -> None:
+        """Assign the next number."""
+        counts["condition"] += 1
+        number = counts["condition"]
+        self.field.label, self.value.label = f"Field {number}", f"Value {number}"
+        self.operator.label, self.remove.description = f"Operator {number}", f"Remove {number}"
+
+    def fits(self, part: MetadataFilter | None) -> bool:
+        """Whether `show` can show it."""
+        return part is None or isinstance(part, Condition)
+
+    def read(self) -> MetadataFilter | None:
+        """The condition; None where it is not complete. An InputError is shown beside the controls, too."""
+        if self._made is not None:
+            return self._made
+        field, typed = str(self.field.value), str(self.value.value)
+        self.note.value = ""
+        if not field or not (typed or self.operator.value in WITHOUT_VALUE):
+            missing = "a value ('' is the empty text)" if field else "a field"
+            if field or typed:
+                self.note.value = note(f"Not part of the filter until it has {missing}.")
+            return None
+        control = self.field
+        try:
+            parse_path(field)
+            control = self.value
+            self._made = condition(field, self.operator.value, typed)
+        except InputError as error:
+            control.problem = str(error)
+            raise
+        return self._made
+
+    def attend(self) -> None:
+        """Put the keyboard focus into the row, once the page has drawn it."""
+        self.field.wanted = True
+
+    def learn(self) -> None:
+        """Offer the fields that are known now, their operators and values."""
+        self.field.suggestions = tuple(field.name for field in self._editor.fields)
+        self._offer(self.operator.value)
+
+    def _known(self) -> MetadataField | None:
+        return field_named(self._editor.fields, str(self.field.value))
+
+    def _offer(self, operator: str) -> None:
+        """Offer the operators and values that fit the field, and choose this operator."""
+        field = self._known()
+        fit = fitting(field)
+        self.operator.options = list(fit if operator in fit else (operator, *fit))
+        self.operator.value = operator
+        self.value.suggestions = () if field is None else tuple(typed_value(one) for one, _ in field.frequent)
+        self.value.several = operator.endswith("IN")
+        kinds = () if field is None else field.kinds
+        self.value.hint = _HINTS.get(operator.removeprefix("NOT "), " or ".join(kinds[:2]))
+        self.value.layout.display = "none" if operator in WITHOUT_VALUE else ""
+
+    def _field_changed(self) -> None:
+        fit = fitting(self._known())
+        self._offer(self.operator.value if self.operator.value in fit else fit[0])
+        self._touched()
+
+    def _operator_changed(self) -> None:
+        self._offer(self.operator.value)
+        self._touched()
+
+    def _touched(self) -> None:
+        self._made = None
+        self.value.problem = self.field.problem = None
+        self._editor.rows_changed()
+
+
+class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """Several conditions or groups, of which all or any must match; the outermost is in no other `group`."""
+
+    def __init__(
+        self, editor: MetadataEditor, group: FilterGroup | None, *, kind: type[And | Or] = And
+    ) -> None:
+        self._editor = editor
+        self.parts: list[ConditionRow | FilterGroup] = []
+        self.kind = Choosing("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
+        self.kind.value = _JOINED[kind]
+        self.add = _button("Add condition", lambda: self._append(self._row()))
+        self.nest = _button("Add group", lambda: self._append(self._group()))
+        self.remove: widgets.Button | None = None
+        if group is not None:
+            self.remove = _button("Remove group", lambda: group.remove_part(self))
+        buttons = [self.kind, self.add, self.nest] + [self.remove] * (group is not None)
+        self._box = widgets.VBox().add_class("tk-control")
+        super().__init__([widgets.HBox(buttons).add_class("tk-actions"), self._box])
+        self.add_class("tk-group")
+
+    def show(self, part: MetadataFilter | None) -> None:
+        """Show a filter; a single condition is a group of one."""
+        wanted: list[MetadataFilter | None] = [part]
+        if isinstance(part, And | Or):
+            wanted = list(part.parts)
+            self.kind.value = _JOINED[type(part)]
+        # controls that can stay do, so that the keyboard focus is not lost
+        same = len(wanted) == len(self.parts) and all(map(_fits, self.parts, wanted))
+        gone = [] if same else self.parts
+        parts = self.parts
+        if not same:
+            parts = [self._group() if isinstance(one, And | Or) else self._row() for one in wanted]
+        for there, one in zip(parts, wanted, strict=True):
+            there.show(one)
+        self._draw(parts)
+        _close(gone)
+
+    def number(self, counts: Counter[str]) -> None:
+        """Number this group and what is in it."""
+        counts["group"] += 1
+        number = counts["group"]
+        self.kind.label = f"Group {number}"
+        if self.remove is not None:
+            self.add.description = f"Add condition to group {number}"
+            self.nest.description = f"Add group to group {number}"
+            self.remove.description = f"Remove group {number}"
+        for part in self.parts:
+            part.number(counts)
+
+    def fits(self, part: MetadataFilter | None) -> bool:
+        """Whether `show` can show it as a group inside a group."""
+        return isinstance(part, And | Or)
+
+    def read(self) -> MetadataFilter | None:
+        """The filter that the rows make; None where they are empty."""
+        found = [one for one in [part.read() for part in self.parts] if one is not None]
+        if len(found) > 1:
+            joined: MetadataFilter = self.joined(tuple(found))
+            return joined
+        return found[0] if found else None
+
+    @property
+    def joined(self) -> type[And | Or]:
+        """How the parts are joined."""
+        return And if self.kind.value == _JOINED[And] else Or
+
+    def attend(self) -> None:
+        """Put the keyboard focus into the first row."""
+        self.parts[0].attend()
+
+    def learn(self) -> None:
+        """Offer what is known now."""
+        for part in self.parts:
+            part.learn()
+
+    def remove_part(self, part: ConditionRow | FilterGroup) -> None:
+        """Remove a row or group, as its button does."""
+        self._draw([other for other in self.parts if other is not part])
+        self._editor.number()
+        _close([part])
+        self.add.focus()  # the keyboard focus was in what is gone
+        self._editor.rows_changed()
+
+    def _row(self) -> ConditionRow:
+        return ConditionRow(self._editor, self)
+
+    def _group(self) -> FilterGroup:
+        return FilterGroup(self._editor, self, kind=Or if self.joined is And else And)
+
+    def _append(self, part: ConditionRow | FilterGroup) -> None:
+        part.show(None)
+        part.attend()
+        self._draw([*self.parts, part])
+        self._editor.number()
+
+    def _draw(self, parts: list[ConditionRow | FilterGroup]) -> None:
+        self.parts = parts
+        self._box.children = parts
+
+
+def _fits(there: ConditionRow | FilterGroup, part: MetadataFilter | None) -> bool:
+    return there.fits(part)
+
+
+def _button(name: str, pressed: Callable[[], None], tooltip: str | None = None) -> widgets.Button:
+    button = widgets.Button(description=name, tooltip=tooltip, layout=widgets.Layout(width="auto"))
+    button.on_click(lambda _: pressed())
+    return button
+
+
+def _close(parts: Sequence[Any]) -> None:
+    """Close widgets and all inside them: the page and the kernel forget them."""
+    for part in parts:
+        _close(getattr(part, "children", ()))
+        part.close()
 
 
 def _leaves(tree: MetadataFilter) -> Iterator[MetadataFilter]:
@@ -209,27 +386,32 @@ def _leaves(tree: MetadataFilter) -> Iterator[MetadataFilter]:
         yield tree
 
 
+def _marked(text: str, position: int) -> str:
+    """The text around a position, the character there marked: with a caret under it, by the style."""
+    first, last = max(0, position - _CONTEXT), position + _CONTEXT
+    before, found, after = (
+        escape_html(part.replace("\n", " ").replace("\t", " "))
+        for part in (text[first:position], text[position : position + 1] or " ", text[position + 1 : last])
+    )
+    start, end = "…" if first else "", "…" if last < len(text) else ""
+    return f'<pre class="tk-where" aria-hidden="true">{start}{before}<mark>{found}</mark>{after}{end}</pre>'
+
+
 def _described(fields: Sequence[MetadataField], rows: int) -> str:
-    """The fields with their kinds and frequent values, as a table, folded away."""
+    """The fields with their kinds and frequent values, as a table that is folded at first."""
     head = f"{len(fields):,} fields in the metadata of {rows:,} vectors"
     if not fields:
         return note(head)
     lines = "".join(
-        "<tr>"
-        + "".join(
-            f"<td>{escape_html(cell)}</td>"
-            for cell in (
-                field.name,
-                " or ".join(field.kinds),
-                f"{field.rows:,}",
-                " · ".join(f"{typed(value)[:40]} ({count:,})" for value, count in field.frequent[:_VALUES]),
-            )
-        )
-        + "</tr>"
-        for field in fields
+        f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in _cells(field))}</tr>" for field in fields
     )
     names = "".join(
         f'<th scope="col">{name}</th>' for name in ("Field", "Kind", "Vectors", "Frequent values")
     )
     table = f'<table class="tk-fields"><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>'
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"
+
+
+def _cells(field: MetadataField) -> tuple[str, ...]:
+    values = (f"{typed_value(value)[:40]} ({count:,})" for value, count in field.frequent[:_VALUES])
+    return field.name, " or ".join(field.kinds), f"{field.rows:,}", " · ".join(values)

@@ -12,23 +12,22 @@ import pandas as pd
 import traitlets
 
 from toolkit.analysis.wording import counted
-from toolkit.arguments import text
-from toolkit.errors import IncompleteLoadError, InputError, UnexpectedResultWarning
+from toolkit.arguments import instance, text, wrong
+from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
-from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.matching import match_metadata, metadata_values, unknown_fields, unknown_texts
 from toolkit.tables.schemas import vectors
-from toolkit.widgets.controls import Actions, note
-from toolkit.widgets.javascript import script
+from toolkit.widgets.background import Job
+from toolkit.widgets.controls import note
+from toolkit.widgets.javascript import Actions
 from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Panel
-from toolkit.widgets.work import Job, Stopped
 
-LOOKED_AT: Final = 1_000
+SAMPLE: Final = 1_000
 """How many vectors `look` reads to learn which fields there are."""
 
 COUNTED: Final = 20_000
@@ -36,20 +35,13 @@ COUNTED: Final = 20_000
 
 
 @dataclass(frozen=True)
-class Load:
-    """What a run gave.
-
-    Attributes
-    ----------
-    asked : str
-        The filter that it began with.
-    read, chosen : pandas.DataFrame
-        All that was read, and what of it matches.
-    """
+class MatchedVectors:
+    """What a run read, what of it the filter that it was `asked` with matches, and why that is not all."""
 
     asked: str
     read: pd.DataFrame
     chosen: pd.DataFrame
+    error: IncompleteLoadError | None = None
 
 
 class MetadataFilterWidget(Panel):
@@ -99,6 +91,8 @@ class MetadataFilterWidget(Panel):
     "tags CONTAINS 'eu' AND city != 'Izmir'"
     """
 
+    _styles = ("style.css", "vectors.css")
+
     def __init__(
         self,
         source: Service | pd.DataFrame,
@@ -108,54 +102,38 @@ class MetadataFilterWidget(Panel):
         frame: pd.DataFrame | None = None,
         key: str | None = None,
     ) -> None:
-        if not isinstance(source, Service | pd.DataFrame):
-            raise InputError(
-                "making a MetadataFilterWidget",
-                got=f"source: {type(source).__name__}",
-                expected="a Service or a frame of vectors with metadata",
-            )
         if isinstance(source, pd.DataFrame):
             checked_frame("source", source, "metadata")
-        if frame is not None and not isinstance(frame, pd.DataFrame):
-            raise InputError(
-                "making a MetadataFilterWidget",
-                got=f"frame: {type(frame).__name__}",
-                expected="a frame of vectors with metadata",
-            )
+        elif not isinstance(source, Service):
+            raise wrong("source", source, "a Service or a frame of vectors with metadata")
+        if frame is not None:
+            instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata")
         self._service = source if isinstance(source, Service) else None
         self._known = source if isinstance(source, pd.DataFrame) else frame
         self._namespace = text("namespace", namespace)
         redactor = self._service.redactor if self._service is not None else None
-        super().__init__("Vectors to choose by metadata", value=checked(value), key=key, redactor=redactor)
+        given = _filter_text(value)
+        super().__init__("Vectors to choose by metadata", value=given, key=key, redactor=redactor)
         self.editor = MetadataEditor(self._read, redactor=self._redactor)
-        self.actions = Actions(self._named_actions(), self.hear)
-        self._count, self._code = widgets.HTML(), widgets.HTML()
-        if self._known is None and isinstance(self._kept.origin, Load):
+        calls: dict[str, Callable[[], object]] = {"Apply": self._start_run, "Clear": self.clear}
+        if self._service is not None:
+            calls = {
+                "Load": self._start_run,
+                "Find fields": lambda: self._start(self._looked, self._learn),
+                "Cancel": self.cancel,
+                "Clear": self.clear,
+            }
+        self.actions = Actions(calls, self._receive_fields)
+        self._count = widgets.HTML()
+        if self._known is None and isinstance(self._kept.origin, MatchedVectors):
             self._known = self._kept.origin.read
         if self._known is not None:
             self.editor.learn(self._known)
-        self._compose(
-            widgets.HTML(f"<style>{script('vectors.css')}</style>").add_class("tk-style"),
-            widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>'),
-            self.editor.view,
-            self._count,
-            self._code,
-            self.actions.view,
-        )
+        self._compose(self.editor, self._count, self._code, self.actions)
 
     @traitlets.validate("value")
     def _checked(self, proposal: dict[str, Any]) -> str:
-        return checked(proposal["value"])
-
-    def _named_actions(self) -> dict[str, Callable[[], object]]:
-        if self._service is None:
-            return {"Apply": self._start_run, "Clear": self.clear}
-        return {
-            "Load": self._start_run,
-            "Find fields": lambda: self._start(self._looked, self._learn),
-            "Cancel": self.cancel,
-            "Clear": self.clear,
-        }
+        return _filter_text(proposal["value"])
 
     def to_code(self) -> str:
         """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
@@ -164,25 +142,6 @@ class MetadataFilterWidget(Panel):
     def clear(self) -> None:
         """Choose every vector."""
         self.value = ""
-
-    def _read(self) -> None:
-        self._changed_to(self.editor.value)
-        self._reflect()
-
-    def _show(self, value: str) -> None:
-        self.editor.value = value
-        self._reflect()
-
-    def _is_old(self) -> bool:
-        """Whether the result is that of another filter; of a frame, it follows the filter."""
-        origin = self._kept.origin
-        return self._service is not None and isinstance(origin, Load) and origin.asked != self.value
-
-    def _reflect(self) -> None:
-        if self._is_old() and self._job is None:
-            self.say("The vectors loaded last are those of an earlier filter.")
-        self._code.value = f'<code class="tk-code">{escape_html(self._redactor.code(self.to_code()))}</code>'
-        self._count.value = note(self.matching(), "count")
 
     def matching(self) -> str:
         """How many of the vectors known here match, as a sentence; no network is used."""
@@ -193,8 +152,6 @@ class MetadataFilterWidget(Panel):
         found = len(_matching(some, self.value))
         sentence = f"{found:,} of {first}{len(some):,} loaded vectors match"
         return sentence + "".join(f"; {one}" for one in ([] if found else _mistakes(some, self.value)))
-
-    # asking
 
     def frame(self) -> pd.DataFrame:
         """The vectors chosen: of a frame those that match now, of a service those that `run` loaded last.
@@ -216,61 +173,48 @@ class MetadataFilterWidget(Panel):
         ServiceError
             When reading fails; the panel shows it too, and learns from what was read.
         """
-        try:
-            found = self._looked(Job(self._progressed))
-        except (Exception, Stopped) as error:
-            self._failed(error)
-            raise
-        self._learn(found)
-        if found[1] is not None:
-            raise found[1]
+        found = self._waited(self._looked, self._learn)
+        if found.error is not None:
+            raise found.error
 
-    def _call(self, job: Job, value: str) -> pd.DataFrame:
-        # of `run` alone, on the thread of who called it: a button's call settles when it is back
-        load, error = self._load(job, value)
-        self._remember(load)
-        if error is not None:
-            raise error
-        return load.chosen
+    def _read(self) -> None:
+        self._changed_to(self.editor.value)
+        self._reflect()
 
-    def _start_run(self) -> None:
-        value = self.value
-        self._start(lambda job: self._load(job, value), self._settle)
+    def _show(self, value: str) -> None:
+        self.editor.value = value
+        self._reflect()
 
-    def _load(self, job: Job, value: str) -> tuple[Load, IncompleteLoadError | None]:
-        """What a run reads, and why that is not all."""
-        read, error = self._read_of(job, None)
-        load = Load(value, read, _matching(read, value))
-        if error is not None:
-            error.partial = load.chosen
-        return load, error
+    def _is_old(self) -> bool:
+        """Whether the result is that of another filter; of a frame, it follows the filter."""
+        origin = self._kept.origin
+        return self._service is not None and isinstance(origin, MatchedVectors) and origin.asked != self.value
 
-    def _settle(self, found: tuple[Load, IncompleteLoadError | None]) -> None:
-        load, error = found
-        self._remember(load)
-        if error is not None:
-            self._failed(error)
-        else:
-            self._take(load.chosen)
-
-    def _remember(self, load: Load) -> None:
-        if self._service is None:
-            return
-        self._kept.origin, self._known = load, load.read
-        self.editor.learn(load.read)
+    def _reflect(self) -> None:
+        if self._is_old() and self._job is None:
+            self.say("The vectors loaded last are those of an earlier filter.")
+        self._show_code()
         self._count.value = note(self.matching(), "count")
 
-    def _looked(self, job: Job) -> tuple[pd.DataFrame, IncompleteLoadError | None]:
-        return self._read_of(job, LOOKED_AT)
+    def _call(self, job: Job, asked: str) -> MatchedVectors:
+        return self._load(job, asked, None)
 
-    def _read_of(self, job: Job, limit: int | None) -> tuple[pd.DataFrame, IncompleteLoadError | None]:
-        """All that was read, unfiltered, also where the load ended early; of a frame, the frame."""
+    def _looked(self, job: Job, _: str) -> MatchedVectors:
+        return self._load(job, "", SAMPLE)
+
+    def _load(self, job: Job, asked: str, limit: int | None) -> MatchedVectors:
+        """All that can be read, also where the load ends early; of a frame, the frame."""
+        error = None
         try:
-            return self._vectors(job, limit), None
-        except IncompleteLoadError as error:
-            if not isinstance(error.partial, pd.DataFrame):
+            read = self._vectors(job, limit)
+        except IncompleteLoadError as found:
+            if not isinstance(found.partial, pd.DataFrame):
                 raise
-            return error.partial, error
+            read, error = found.partial, found
+        chosen = _matching(read, asked)
+        if error is not None:
+            error.partial = chosen
+        return MatchedVectors(asked, read, chosen, error)
 
     def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
         service, namespace = self._service, self._namespace
@@ -283,26 +227,35 @@ class MetadataFilterWidget(Panel):
             )
         )  # fmt: skip
 
-    def _learn(self, found: tuple[pd.DataFrame, IncompleteLoadError | None]) -> None:
-        frame, error = found
+    def _settle(self, result: MatchedVectors) -> pd.DataFrame:
+        if self._service is not None:
+            self._kept.origin, self._known = result, result.read
+            self.editor.learn(result.read)
+            self._count.value = note(self.matching(), "count")
+        if result.error is not None:
+            raise result.error
+        return super()._settle(result.chosen)
+
+    def _learn(self, found: MatchedVectors) -> MatchedVectors:
         if self._known is None:
-            self._known = frame  # some vectors are no better to count than all that are here
-        self.editor.learn(frame)
+            self._known = found.read  # some vectors are no better to count than all that are here
+        self.editor.learn(found.read)
         self._reflect()
-        if error is None:
-            self.say(f"Fields are those of {counted(len(frame), 'vector')}")
+        if found.error is None:
+            self.say(f"Fields are those of {counted(len(found.read), 'vector')}")
         else:  # not `_failed`: what was read for its fields is no result
-            self.say(self._redactor.text(str(error)), "problem")
+            self.say(self._redactor.text(str(found.error)), "problem")
+        return found
 
     def _arrived(self, frame: pd.DataFrame) -> str:
         found = f"{counted(len(frame), 'vector')} chosen"
         if "receipt" in frame.attrs:
-            read = receipt(frame)
+            load, all_read = self._kept.origin, receipt(frame)
             mistakes: list[str] = []
-            if isinstance(load := self._kept.origin, Load):
-                read = receipt(load.read)  # of all that was read: how many match is said already
+            if isinstance(load, MatchedVectors):
+                all_read = receipt(load.read)  # how many of them match is said already
                 mistakes = _mistakes(load.read, load.asked) if frame.empty else []
-            found = f"{len(frame):,} of {read.rows:,} vectors match. {read.verdict}"
+            found = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
             found += "".join(f". Nothing matches: {one.removesuffix('.')}" for one in mistakes)
         return f"{found}. They are those of an earlier filter." if self._is_old() else found
 
@@ -310,24 +263,12 @@ class MetadataFilterWidget(Panel):
         return to_frame(vectors().empty_table())
 
 
-def checked(value: object) -> str:
-    """A filter as its text, when it is one; spaces alone are no filter.
-
-    Raises
-    ------
-    FilterSyntaxError
-        When it does not parse.
-    InputError
-        When it is no text and no `MetadataFilter`.
-    """
+def _filter_text(value: object) -> str:
+    """A filter as its text, which must parse; spaces alone are no filter."""
     if isinstance(value, MetadataFilter):
         return value.text()
     if not isinstance(value, str):
-        raise InputError(
-            "setting a metadata filter",
-            got=f"{type(value).__name__} for value",
-            expected="text or a MetadataFilter",
-        )
+        raise wrong("value", value, "text or a MetadataFilter")
     if not value.strip():
         return ""
     parse(value)

@@ -2,39 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
-import ipywidgets as widgets
 import pandas as pd
 import traitlets
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted
+from toolkit.arguments import instance, wrong
 from toolkit.client.vectors import IndexInfo, index_info
-from toolkit.errors import InputError, ToolkitError
+from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
-from toolkit.redaction import escape_html
+from toolkit.loading.queries import ask
+from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.settings.service import Service
 from toolkit.tables.frames import to_frame
 from toolkit.tables.schemas import hits
-from toolkit.widgets.controls import Actions
-from toolkit.widgets.javascript import script
-from toolkit.widgets.panel import Panel, must_be
-from toolkit.widgets.similarity_asking import Answer, answer, as_asked, stoppable
-from toolkit.widgets.similarity_options import Options, described
-from toolkit.widgets.similarity_question import Question, asked_by, vectors_of
-from toolkit.widgets.similarity_results import Results, counted_hits, scope
-from toolkit.widgets.similarity_source import Source
-from toolkit.widgets.work import Job, Progress
+from toolkit.widgets.background import Job, JobProgress
+from toolkit.widgets.javascript import Actions
+from toolkit.widgets.panel import Panel
+from toolkit.widgets.similarity_options import QueryOptions
+from toolkit.widgets.similarity_results import HitResults, scope
+from toolkit.widgets.similarity_source import QuerySource, Question, asked_by, row_of, vectors_of
 
 _LONGEST: Final = 400  # characters of code that are shown; a query by a vector has more
+_NOT_ASKED: Final = "Nothing was asked: first mend what is marked above."
+
+Request = tuple[VectorQuery | None, tuple[Question, Mapping[str, Any]] | None]
+"""The value, and the question without its vectors with the options, which comes before the value."""
 
 
-class _Checked(traitlets.Any):
-    """Any value. None is checked like every other, which traits that allow it do not do."""
+@dataclass(frozen=True)
+class QueryResult:
+    """What a run returned.
 
-    allow_none = False
+    The `hits` have data and metadata even where these are not asked for: they tell what a hit is. `fetched`
+    are the vectors that were fetched for an id. `mistakes` say, where there are no hits, which namespace or
+    metadata field does not exist.
+    """
+
+    asked: VectorQuery
+    hits: pd.DataFrame
+    fetched: Question | None
+    mistakes: list[str]
+
+    def frame(self) -> pd.DataFrame:
+        """The hits with what was asked for alone, as `query` returns them."""
+        extra = [name for name in ("data", "metadata") if not getattr(self.asked, f"include_{name}")]
+        return self.hits.drop(columns=[name for name in extra if name in self.hits.columns])
 
 
 class SimilarityQueryWidget(Panel):
@@ -81,6 +98,9 @@ class SimilarityQueryWidget(Panel):
     tk.VectorQuery(data='the certificate has expired', top_k=3)
     """
 
+    _styles = ("style.css", "vectors.css")
+    _mistakes: Sequence[str] = ()  # what to say of a query that found nothing
+
     def __init__(
         self,
         service: Service,
@@ -89,153 +109,55 @@ class SimilarityQueryWidget(Panel):
         frame: pd.DataFrame | None = None,
         key: str | None = None,
     ) -> None:
-        doing = "making a SimilarityQueryWidget"
-        self._service = must_be(service, Service, doing, "service")
-        if frame is not None and "id" not in must_be(frame, pd.DataFrame, doing, "frame").columns:
-            raise InputError(doing, got="a frame without ids", expected="a frame of vectors")
+        self._service = instance("service", service, Service, "a Service")
+        if frame is not None and "id" not in instance("frame", frame, pd.DataFrame, "a DataFrame").columns:
+            raise wrong("frame", frame, "a frame of vectors with ids")
         self._pending: tuple[Question, dict[str, Any]] | None = None
         self._pinned: pd.DataFrame | None = None
         super().__init__("Similar vectors", value=value, key=key, redactor=service.redactor)
-        self.source = Source(self._touched, self._entered, frame=frame, redactor=self._redactor)
-        self.options = Options(self._touched, redactor=self._redactor)
+        self.source = QuerySource(self._read, self._entered, frame=frame, redactor=self._redactor)
+        self.options = QueryOptions(self._read, redactor=self._redactor)
         self._fields_known = frame is not None and "metadata" in frame.columns
         if frame is not None and self._fields_known:
             self.options.filter.learn(frame)
         if frame is not None and "namespace" in frame.columns:
             self.options.begin_in([str(name) for name in frame["namespace"].unique()])
-        self.actions = Actions(self._named_actions(), self.hear)
-        self.results = Results(
-            self._ask_from, self.hear, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
+        self.actions = Actions(
+            {
+                "Ask": self._start_run,
+                "Pin": self.pin,
+                "Unpin": self.unpin,
+                "Look at index": lambda: self._start(self._looked, self._learn),
+                "Cancel": self.cancel,
+                "Clear": self.clear,
+            },
+            self._receive_fields,
         )
-        self._code = widgets.HTML()
-        self._build()
-
-    def _build(self) -> None:
-        style = "".join(script(f"{name}.css") for name in ("vectors", "similarity"))
-        self._compose(
-            widgets.HTML(f"<style>{style}</style>").add_class("tk-style"),
-            widgets.HTML(f'<div class="tk-head">{escape_html(self._title)}</div>'),
-            self.source.view,
-            self.options.view,
-            self._code,
-            self.actions.view,
+        self.results = HitResults(
+            self._ask_from, self._receive_fields, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
         )
+        self._compose(self.source, self.options, self._code, self.actions)
         # below the status line: what is said about a run is beside the buttons
-        self.children = [*self.children, self.results.view]
+        self.children = [*self.children, self.results]
         if self._kept.frame is not None:
             self.results.show(self._kept.origin)
-
-    value = _Checked(help="What is asked: a `VectorQuery`, or None.")
 
     @traitlets.validate("value")
     def _checked(self, proposal: dict[str, Any]) -> VectorQuery | None:
         value = proposal["value"]
         if value is None and self._pending is not None and not self._reading:
             self._show(None)  # it is None already, so that nobody hears of it: an id that is not fetched yet
-        doing = "setting a SimilarityQueryWidget's value"
-        return None if value is None else must_be(value, VectorQuery, doing)
-
-    def _named_actions(self) -> dict[str, Callable[[], object]]:
-        return {
-            "Ask": self._start_run,
-            "Pin": self.pin,
-            "Unpin": self.unpin,
-            "Look at index": lambda: self._start(self._looked, self._learn),
-            "Cancel": self.cancel,
-            "Clear": self.clear,
-        }
+        return None if value is None else instance("value", value, VectorQuery, "a VectorQuery")
 
     def to_code(self) -> str:
         """Python that makes the query again, whole vectors in it; ``None`` where nothing is asked yet."""
         return "None" if self.value is None else super().to_code()
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._redactor.code(self._short_code())})"
-
-    def _short_code(self) -> str:
-        code = self.to_code()
-        return code if len(code) <= _LONGEST else repr(self.value)
 
     def clear(self) -> None:
         """Ask nothing: what is asked by and all options but the namespace are emptied."""
         self.options.clear()
         self.value = None
         self._show(None)
-
-    # from controls to the value and back
-
-    def _touched(self) -> None:
-        self._read()
-
-    def _entered(self, fields: object) -> None:
-        """Ask, as Enter in a field that is asked by does, unless that field cannot be read."""
-        self.hear(fields)
-        if self.source.mistaken:
-            self.say("Nothing was asked: first mend what is marked above.", "problem")
-        else:
-            self._start_run()
-
-    def _read(self) -> bool:
-        """Make the value anew from the controls; where they do not fit, say so, keep the old, give False."""
-        try:
-            options = self.options.read()
-            question = self.source.question(options["namespace"])
-            pending = question is not None and question.pending
-            value = None if question is None or pending else question.query(options)
-        except InputError as error:
-            if self.options.top_k.problem is None:
-                self.source.explain(str(error))
-            return False
-        self.source.explain(None)
-        self._pending = (question, options) if question is not None and pending else None
-        self._changed_to(value)
-        self._reflect(question)
-        return True
-
-    def _show(self, value: VectorQuery | None) -> None:
-        question = None if value is None else asked_by(value)
-        self._pending = None
-        self.source.show(question)
-        if value is not None:
-            self.options.show(value)
-        self._reflect(question)
-
-    def _reflect(self, question: Question | None) -> None:
-        self.source.say(question)
-        self.options.fits(by_text=question is not None and question.data is not None)
-        code = self._redactor.code(self._short_code())
-        self._code.value = f'<code class="tk-code">{escape_html(code)}</code>'
-        frame, value = self._kept.frame, self.value
-        if frame is not None and self._job is None and (value is None or value.scope() != scope(frame)):
-            self.say("The hits shown are those of an earlier query.")
-
-    # asking
-
-    def _call(self, job: Job, value: VectorQuery | None) -> pd.DataFrame:
-        # of `run` alone, on the thread of who called it: a button's call settles when it is back
-        found = answer(self._service, job, value, self._pending)
-        self._remember(found)
-        return as_asked(found.hits, found.asked)
-
-    def _start_run(self) -> None:
-        value, pending = self.value, self._pending
-        self._start(lambda job: answer(self._service, job, value, pending), self._settle)
-
-    _mistakes: Sequence[str] = ()  # what to say of a query that found nothing
-
-    def _settle(self, found: Answer) -> None:
-        self._remember(found)
-        self._take(as_asked(found.hits, found.asked))
-
-    def _remember(self, found: Answer) -> None:
-        self._kept.origin, self._mistakes = found.hits, found.mistakes
-        if found.fetched is not None:
-            self.source.learn(found.asked.namespace, found.fetched)
-            if self._pending is not None and self._pending[0].stored == found.fetched.stored:
-                self._read()
-
-    def _progressed(self, progress: Progress) -> None:
-        self.say("Asking …" if progress.seconds < 1 else f"Asking for {progress.seconds:.0f} s …")
 
     def look(self) -> IndexInfo:
         """Ask what the index is: its kind, its namespaces; waits.
@@ -245,58 +167,22 @@ class SimilarityQueryWidget(Panel):
         ServiceError
             When asking fails; the panel shows it too.
         """
-        try:
-            info = index_info(self._service)
-        except ToolkitError as error:
-            self._failed(error)
-            raise
-        self._learn(info)
+        info: IndexInfo = self._waited(lambda *_: index_info(self._service), self._learn)
         return info
 
-    def _looked(self, job: Job) -> IndexInfo:
-        return stoppable(job, lambda: index_info(self._service))
-
-    def _learn(self, info: IndexInfo) -> None:
-        self.options.learn(info)
-        self.source.learn_index(info)
-        if not info.model:
-            self.source.text.text.hint = "this index has no model to embed a text with"
-        self._reflect(self._pending[0] if self._pending else self.value and asked_by(self.value))
-        self.say(self._redactor.text(described(info)))
-
-    # from a hit
-
     def ask_from(self, place: int) -> None:
-        """Ask by the hit at a place of the last result, from 0; what a click on it does.
+        """Ask by the hit at an index of the last result, from 0; what a click on it does.
 
         Raises
         ------
         InputError
-            When the last result has no such place.
+            When the last result has no such index.
         """
         frame = self.frame()
         if not 0 <= place < len(frame):
-            expected = f"a place among {counted(len(frame), 'hit')}, from 0"
+            expected = f"an index among {counted(len(frame), 'hit')}, from 0"
             raise InputError("asking from a hit", got=str(place), expected=expected)
         self._ask_from(frame, place)
-
-    def _ask_from(self, frame: pd.DataFrame, place: int) -> None:
-        if self._job is not None:
-            self.say("One call is under way. Cancel stops it.", "problem")
-            return
-        row = {str(name): value for name, value in frame.iloc[place].items()}
-        try:
-            question = vectors_of(row, "the hits", self._redactor.text)
-        except InputError:  # vectors were not included
-            question = Question(stored=str(row["id"]))
-        self.options.namespace.value = scope(frame).get("namespace", "")
-        self.source.show(question)
-        if self._read():
-            self._start_run()
-        else:
-            self.say("Nothing was asked: first mend what is marked above.", "problem")
-
-    # two results beside each other
 
     def pin(self) -> None:
         """Keep the last result to compare the next ones with."""
@@ -336,16 +222,143 @@ class SimilarityQueryWidget(Panel):
             raise InputError("comparing results", got="nothing pinned", expected="a pinned result")
         return score_moves(self._pinned, self.frame())
 
+    def _short_code(self) -> str:
+        code = self.to_code()
+        return self._redactor.code(code if len(code) <= _LONGEST else repr(self.value))
+
+    def _entered(self, fields: object) -> None:
+        """Ask, as Enter in a field that is asked by does, unless that field cannot be read."""
+        self._receive_fields(fields)
+        if self.source.mistaken:
+            self.say(_NOT_ASKED, "problem")
+        else:
+            self._start_run()
+
+    def _read(self) -> bool:
+        """Make the value anew from the controls; where they do not fit, say so and return False."""
+        try:
+            options = self.options.read()
+            question = self.source.question(options["namespace"])
+            pending = question is not None and question.pending
+            value = None if question is None or pending else question.query(options)
+        except InputError as error:
+            if self.options.top_k.problem is None:
+                self.source.explain(str(error))
+            return False
+        self.source.explain(None)
+        self._pending = (question, options) if question is not None and pending else None
+        self._changed_to(value)
+        self._reflect(question)
+        return True
+
+    def _show(self, value: VectorQuery | None) -> None:
+        question = None if value is None else asked_by(value)
+        self._pending = None
+        self.source.show(question)
+        if value is not None:
+            self.options.show(value)
+        self._reflect(question)
+
+    def _reflect(self, question: Question | None) -> None:
+        self.source.describe(question)
+        self.options.fit(by_text=question is not None and question.data is not None)
+        self._show_code()
+        frame = self._kept.frame
+        if frame is not None and self._job is None and self._is_old(frame):
+            self.say("The hits shown are those of an earlier query.")
+
+    def _is_old(self, frame: pd.DataFrame) -> bool:
+        return self.value is None or self.value.scope() != scope(frame)
+
+    def _request(self) -> Request:
+        return self.value, self._pending
+
+    def _call(self, job: Job, asked: Request) -> QueryResult:
+        value, pending = asked
+        fetched = None
+        if pending is not None:
+            question, options = pending
+            fetched = job.wait(lambda: self._fetched(str(question.stored), options["namespace"]))
+            value = fetched.query(options)
+        if value is None:
+            raise InputError(
+                "asking for similar vectors",
+                got="nothing to ask by",
+                expected="a text, a vector, a stored id or a row",
+                next_step="Fill one of the fields, or set the panel's value.",
+            )
+        telling = replace(value, include_data=True, include_metadata=True)
+        found, mistakes = job.wait(lambda: ask(self._service, [telling]))
+        found.attrs["queries"] = [value.scope()]
+        return QueryResult(value, found, fetched, mistakes)
+
+    def _fetched(self, identity: str, namespace: str) -> Question:
+        found = fetch_vectors(
+            self._service, [identity], namespace=namespace, include_metadata=False, include_data=False
+        )
+        if found["vector_problem"].iloc[0] == ABSENT:
+            raise InputError(
+                f"asking by the vector of {identity!r}",
+                got=f"no such id in {f'namespace {namespace!r}' if namespace else 'the default namespace'}",
+                expected="the id of a stored vector",
+                next_step="Look at index names the namespaces.",
+            )
+        return vectors_of(row_of(found, 0), "the service")
+
+    def _settle(self, result: QueryResult) -> pd.DataFrame:
+        self._kept.origin, self._mistakes, fetched = result.hits, result.mistakes, result.fetched
+        if fetched is not None:
+            self.source.learn(result.asked.namespace, fetched)
+            if self._pending is not None and self._pending[0].stored == fetched.stored:
+                self._read()
+        return super()._settle(result.frame())
+
     def _arrived(self, frame: pd.DataFrame) -> str:
         hits = self._kept.origin
         self.results.show(hits)
         if not self._fields_known and "metadata" in hits.columns and len(hits):
             self.options.filter.learn(hits)
-        later = self.value is None or self.value.scope() != scope(frame)
-        mistaken = self.source.mistaken or self.options.mistaken
-        remark = " What is marked above as a mistake was no part of the query." if mistaken else ""
-        said = f"{counted_hits(frame)}{'; of an earlier query' if later else ''}.{remark}"
-        return " ".join([said, *self._mistakes])
+        found = counted(len(frame), "hit")
+        if len(frame) < scope(frame).get("top_k", 10) and scope(frame).get("filter"):
+            found += "; a filter that few vectors pass can give fewer than there are"
+        remark = ""
+        if self.source.mistaken or self.options.mistaken:
+            remark = " What is marked above as a mistake was no part of the query."
+        later = "; of an earlier query" if self._is_old(frame) else ""
+        return " ".join([f"{found}{later}.{remark}", *self._mistakes])
+
+    def _progressed(self, progress: JobProgress) -> None:
+        self.say("Asking …" if progress.seconds < 1 else f"Asking for {progress.seconds:.0f} s …")
+
+    def _looked(self, job: Job, _: Request) -> IndexInfo:
+        return job.wait(lambda: index_info(self._service))
+
+    def _learn(self, info: IndexInfo) -> IndexInfo:
+        self.options.learn(info)
+        self.source.learn_index(info)
+        self._reflect(self._pending[0] if self._pending else self.value and asked_by(self.value))
+        dense = f", {info.dimension} dimensions, {info.similarity}" if info.dimension else ""
+        spaces = ", ".join(f"{name or 'default'} ({count:,})" for name, count in info.namespaces.items())
+        model = info.model or "none, so no text can be asked by"
+        described = f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
+        self.say(self._redactor.text(described))
+        return info
+
+    def _ask_from(self, frame: pd.DataFrame, index: int) -> None:
+        if self._job is not None:
+            self.say("One call is under way. Cancel stops it.", "problem")
+            return
+        row = row_of(frame, index)
+        try:
+            question = vectors_of(row, "the hits", self._redactor.text)
+        except InputError:  # vectors were not included
+            question = Question(stored=str(row["id"]))
+        self.options.namespace.value = scope(frame).get("namespace", "")
+        self.source.show(question)
+        if self._read():
+            self._start_run()
+        else:
+            self.say(_NOT_ASKED, "problem")
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(hits(vectors=False, metadata=False, data=False).empty_table())

@@ -1,12 +1,16 @@
-"""The hits of the last query, alone or beside a pinned result, with the figure that belongs to them."""
+"""The hits of a query as a table and a figure, alone or beside a pinned result with what moved."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+import anywidget
 import ipywidgets as widgets
+import numpy as np
 import pandas as pd
+import traitlets
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
@@ -16,33 +20,135 @@ from toolkit.plots.score_comparison import plot_score_comparison
 from toolkit.plots.score_distribution import plot_score_distribution
 from toolkit.plots.style import THEMES
 from toolkit.plots.svg import inline_svg
-from toolkit.redaction import Redactor
-from toolkit.widgets.controls import Hear, note
-from toolkit.widgets.similarity_hits import HitTable, hit_rows
+from toolkit.redaction import Redactor, visible
+from toolkit.secret_patterns import is_secret_name
+from toolkit.tables.text import json_value
+from toolkit.widgets.controls import note
+from toolkit.widgets.javascript import MESSAGE_LOCK, ReceiveFields, module, synced
+from toolkit.widgets.panel import masked_text
 
-_LONGEST: Final = 60
+_SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
+_LONGEST: Final = 160  # characters of an id, of data or metadata
+_LONGEST_OPTION: Final = 60
+_NAMES: Final = (
+    "title",
+    "name",
+    "text",
+    "content",
+    "summary",
+    "question",
+    "description",
+    "heading",
+    "subject",
+)
+
+
+@dataclass(frozen=True)
+class HitRow:
+    """A row of the table, masked, with nothing invisible in it.
+
+    `share` is the length of the score's bar, 0 to 1; `more` the beginning of its data, or of the field of its
+    metadata that says most.
+    """
+
+    rank: str
+    id: str
+    score: str
+    share: float
+    moved: str = ""
+    more: str = ""
+
+
+def hit_rows(
+    frame: pd.DataFrame, redactor: Redactor, moved: Mapping[str, str] | None = None
+) -> tuple[list[HitRow], str]:
+    """The first hits of a result as rows, and a caption that says how many there are and how long bars are.
+
+    `moved` says in words how ids moved.
+
+    >>> frame = pd.DataFrame({"rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    >>> rows, caption = hit_rows(frame, Redactor(key=b"k"))
+    >>> rows[0].score, rows[0].share, caption
+    ('0.9000', 0.9, '2 hits; bars from 0 to 1')
+    """
+    some = frame.head(_SHOWN)
+    scores = frame["score"].to_numpy(dtype=np.float64, na_value=np.nan)
+    usable = scores[np.isfinite(scores)]
+    low = float(min(usable.min(initial=0.0), 0.0))
+    high = float(usable.max(initial=0.0))
+    high = 1.0 if low == 0.0 and high <= 1.0 else high
+    rows = []
+    for rank, identity, score, text in zip(
+        some["rank"], some["id"].astype(str), scores.tolist(), _telling(some, redactor), strict=False
+    ):
+        share = (score - low) / (high - low) if np.isfinite(score) else 0.0
+        rows.append(
+            HitRow(
+                rank=f"{rank:,}",
+                id=_one_line(identity, redactor),
+                score=f"{score:.4f}" if abs(score) < 1_000 else f"{score:.6g}",  # noqa: PLR2004 - digits
+                share=min(max(share, 0.0), 1.0),
+                moved=(moved or {}).get(identity, ""),
+                more=_one_line(text, redactor),
+            )
+        )
+    total = counted(len(frame), "hit") + (f", the first {_SHOWN} shown" if len(frame) > _SHOWN else "")
+    return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
+
+
+def _telling(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
+    """What tells each hit from the others: its data, else the field of its metadata that says most."""
+    data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
+    whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
+    fields = [_texts(value) for value in whole]
+    held: dict[str, list[str]] = {}
+    for found in fields:
+        for name, text in found.items():
+            held.setdefault(name, []).append(text)
+    # a field by a name that says so, else the one with the most different and longest texts
+    order = sorted(
+        held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
+    )
+    told = []
+    for text, found, metadata in zip(data, fields, whole, strict=True):
+        best = next((name for name in order if name in found), None)
+        if isinstance(text, str) and text:
+            told.append(text)
+        elif best is not None:
+            told.append(f"{best}: {redactor.value(found[best], secret=is_secret_name(best))}")
+        else:
+            told.append(metadata if isinstance(metadata, str) else "")
+    return told
+
+
+def _rank(name: str) -> int:
+    return _NAMES.index(name.lower()) if name.lower() in _NAMES else len(_NAMES)
+
+
+def _texts(metadata: Any) -> dict[str, str]:
+    """The fields of a metadata object that are text."""
+    try:
+        value = json_value(metadata) if isinstance(metadata, str) else None
+    except ValueError:  # shown as it is
+        return {}
+    found = value.items() if isinstance(value, dict) else ()
+    return {name: text for name, text in found if isinstance(text, str) and text.strip()}
+
+
+def _one_line(text: str, redactor: Redactor) -> str:
+    # masked before it is cut: what is left of a secret would not be known for one
+    return visible(shorten(masked_text(text, redactor), _LONGEST)).replace("\n", " ")
 
 
 def moved_words(moves: pd.DataFrame) -> dict[str, str]:
-    """How each hit moved: signs and words, no colours.
+    """How each hit of `score_moves`, of one query, moved: signs and words, no colours.
 
-    Parameters
-    ----------
-    moves : pandas.DataFrame
-        Of `score_moves`, of one query.
-
-    Examples
-    --------
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> moved_words(score_moves(frame, frame.assign(id=["b", "c"])))
     {'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}
     """
-    return {
-        str(identity): _moved(before, after)
-        for identity, before, after in zip(
-            moves["id"], moves["rank_before"], moves["rank_after"], strict=True
-        )
-    }
+    ranks = zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)
+    return {str(identity): _moved(before, after) for identity, before, after in ranks}
 
 
 def _moved(before: Any, after: Any) -> str:
@@ -50,94 +156,100 @@ def _moved(before: Any, after: Any) -> str:
         return "+ new"
     if pd.isna(after):
         return "✗ gone"
-    places = int(before) - int(after)
-    return "= same" if not places else f"▲ {places:,} up" if places > 0 else f"▼ {-places:,} down"
+    up = int(before) - int(after)
+    return "= same" if not up else f"▲ {up:,} up" if up > 0 else f"▼ {-up:,} down"
 
 
-def said_moves(moves: pd.DataFrame) -> str:
-    """What moved, as a sentence.
-
-    >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
-    >>> said_moves(score_moves(frame, frame.assign(id=["b", "c"])))
-    '1 hit in both (1 up, 0 down, 0 the same), 1 new, 1 gone'
-    """
+def _summary(moves: pd.DataFrame) -> str:
+    """What moved, as a sentence."""
     words = list(moved_words(moves).values())
     counts = [sum(sign in word for word in words) for sign in ("up", "down", "same", "new", "gone")]
     up, down, same, new, gone = counts
-    both = up + down + same
-    return (
-        f"{both:,} {'hit' if both == 1 else 'hits'} in both ({up:,} up, {down:,} down, {same:,} the same), "
-        f"{new:,} new, {gone:,} gone"
-    )
+    both = counted(up + down + same, "hit")
+    return f"{both} in both ({up:,} up, {down:,} down, {same:,} the same), {new:,} new, {gone:,} gone"
 
 
-def said_difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
+def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
     """What differs between two queries, of their scopes; texts are masked before they are cut.
 
-    >>> said_difference({"data": "a", "top_k": 5}, {"data": "a"})
+    >>> difference({"data": "a", "top_k": 5}, {"data": "a"})
     'top_k: 5 → 10'
     """
     names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
-    pairs = [(name, *(_short(scope, name, masked) for scope in (before, after))) for name in names]
+    pairs = [(name, *(_option(scope, name, masked) for scope in (before, after))) for name in names]
     return "; ".join(f"{name}: {old} → {new}" for name, old, new in pairs) or "nothing"
 
 
-def _short(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> str:
+def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> str:
     value = scope.get(name, 10 if name == "top_k" else None)
     if isinstance(value, dict):
         numbers = value.get("dimension", value.get("terms"))
         return f"{numbers} numbers ({str(value.get('sha256', ''))[:8]})"
-    return "none" if value is None else shorten(masked(str(value)), _LONGEST)
+    return "none" if value is None else shorten(masked(str(value)), _LONGEST_OPTION)
 
 
-def distribution_svg(hits: pd.DataFrame, prefix: str, pinned: pd.DataFrame | None = None) -> str:
-    """The scores of a result as a histogram; of two, on the same edges."""
-    if pinned is not None:
-        two = {"pinned": pinned, "now": hits}
-        scores = pd.concat([one[["score"]].assign(result=name) for name, one in two.items()])
-        return _drawn(
-            lambda ax: plot_score_distribution(scores, by="result", ax=ax), prefix,
-            "Scores of the hits, pinned and now",
-            f"Two histograms, of {len(pinned):,} and {len(hits):,} scores", 3.4,
-        )  # fmt: skip
-    return _drawn(
-        lambda ax: plot_score_distribution(hits, by=None, ax=ax), prefix,
-        "Scores of the hits", f"Histogram of {len(hits):,} scores", 2.4,
-    )  # fmt: skip
+def scope(frame: pd.DataFrame) -> dict[str, Any]:
+    """What a result was asked with, as `VectorQuery.scope` says it; empty where the frame does not know."""
+    asked = frame.attrs.get("queries") or [{}]
+    found: dict[str, Any] = asked[0]
+    return found
 
 
-def comparison_svg(before: pd.DataFrame, after: pd.DataFrame, prefix: str) -> str:
-    """The scores of two results against each other."""
-    return _drawn(
-        lambda ax: plot_score_comparison(before, after, names=("pinned", "now"), ax=ax), prefix,
-        "Scores, pinned and now", said_moves(score_moves(before, after)), 3.4,
-    )  # fmt: skip
-
-
-def _drawn(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:
+def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, height: float) -> str:
     figure = Figure(figsize=(4.8, height), layout="constrained")
     draw(figure.add_subplot())
     return inline_svg(figure, title=title, description=described, prefix=prefix, theme=THEMES["light"])
 
 
-class Results:
+class HitTable(anywidget.AnyWidget):
+    """The table of hits (``js/hits.js``).
+
+    `asked` is called with the index of a hit to query by; `receive_fields` with the values of the panel's
+    fields that come with the click.
+    """
+
+    _esm = module("hits")
+    rows = synced(traitlets.List(traitlets.Dict()))
+    caption = synced(traitlets.Unicode("No hits yet"))
+    moves = synced(traitlets.Bool())
+    version = synced(traitlets.Int())
+
+    def __init__(self, asked: Callable[[int], None], receive_fields: ReceiveFields) -> None:
+        self._asked, self._receive_fields = asked, receive_fields
+        self.hits: list[HitRow] = []
+        super().__init__()
+        self.on_msg(lambda _, content, __: self.receive(content))
+
+    def show(self, hits: list[HitRow], caption: str) -> None:
+        """Show these hits."""
+        self.hits = hits
+        with self.hold_sync():
+            self.rows, self.caption = [asdict(hit) for hit in hits], caption
+            self.moves = any(hit.moved for hit in hits)
+            self.version += 1
+
+    def receive(self, content: object) -> None:
+        """Check a message of the page, and query by the hit that it names."""
+        if not isinstance(content, dict):
+            return
+        index = content.get("place")
+        if content.get("kind") == "ask" and type(index) is int and 0 <= index < len(self.hits):
+            with MESSAGE_LOCK:
+                self._receive_fields(content.get("fields"))
+                self._asked(index)
+
+
+class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """One result, or two side by side.
 
-    Parameters
-    ----------
-    asked : callable
-        Called with a result and the place of the hit in it that is to be asked by.
-    hear : callable
-        Takes the values of the panel's fields that come with a click.
-    redactor : Redactor
-    prefix : str
-        Begins the ids of the figure, so that several stand on one page.
+    `asked` is called with a result and the index of the hit in it that is to be queried by. The `prefix`
+    begins the ids of the figures, so that several can be on one page.
     """
 
     def __init__(
         self,
         asked: Callable[[pd.DataFrame, int], None],
-        hear: Hear,
+        receive_fields: ReceiveFields,
         *,
         redactor: Redactor,
         prefix: str,
@@ -145,13 +257,16 @@ class Results:
         self._redactor, self._prefix = redactor, prefix
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
-        self.table = HitTable(lambda place: None if self.frame is None else asked(self.frame, place), hear)
+        self.table = HitTable(
+            lambda index: None if self.frame is None else asked(self.frame, index), receive_fields
+        )
         self.pinned_table = HitTable(
-            lambda place: None if self.pinned is None else asked(self.pinned, place), hear
+            lambda index: None if self.pinned is None else asked(self.pinned, index), receive_fields
         )
         self.said, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._side_by_side = widgets.Box().add_class("tk-results")
-        self.view = widgets.VBox([self.said, self._side_by_side]).add_class("tk-control")
+        super().__init__([self.said, self._side_by_side])
+        self.add_class("tk-control")
 
     def show(self, frame: pd.DataFrame) -> None:
         """Show a result, beside the pinned one where there is one."""
@@ -171,34 +286,31 @@ class Results:
         rows, caption = hit_rows(frame, self._redactor)
         self.table.show(rows, caption if self.pinned is None else f"Pinned: {caption}")
         self.said.value = ""
-        self.chart.value = distribution_svg(frame, self._prefix)
-        self._side_by_side.children = (self.table.view, self.chart)
+        self.chart.value = _svg(
+            lambda ax: plot_score_distribution(frame, by=None, ax=ax), self._prefix,
+            "Scores of the hits", f"Histogram of {len(frame):,} scores", 2.4,
+        )  # fmt: skip
+        self._side_by_side.children = (self.table, self.chart)
 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
         moves = score_moves(pinned, frame)
-        words = moved_words(moves)
+        words, summary = moved_words(moves), _summary(moves)
         gone = {name: word for name, word in words.items() if "gone" in word}
         rows, caption = hit_rows(pinned, self._redactor, gone)
         self.pinned_table.show(rows, f"Pinned: {caption}")
         rows, caption = hit_rows(frame, self._redactor, words)
         self.table.show(rows, f"Now: {caption}")
-        changed = said_difference(scope(pinned), scope(frame), self._redactor.text)
-        self.said.value = note(said_moves(moves), "count") + note(f"Changed: {changed}")
-        self.chart.value = distribution_svg(frame, self._prefix, pinned)
-        self.comparison.value = comparison_svg(pinned, frame, f"{self._prefix}-both")
-        tables = (self.pinned_table.view, self.table.view)
-        self._side_by_side.children = (*tables, self.comparison, self.chart)
-
-
-def scope(frame: pd.DataFrame) -> dict[str, Any]:
-    """What a result was asked with, as `VectorQuery.scope` says it; empty where the frame does not know."""
-    asked = frame.attrs.get("queries") or [{}]
-    found: dict[str, Any] = asked[0]
-    return found
-
-
-def counted_hits(frame: pd.DataFrame) -> str:
-    """How many hits there are, with the reason where there may be fewer than could be."""
-    fewer = len(frame) < scope(frame).get("top_k", 10) and bool(scope(frame).get("filter"))
-    reason = "; a filter that few vectors pass can give fewer than there are" if fewer else ""
-    return f"{counted(len(frame), 'hit')}{reason}"
+        changed = difference(scope(pinned), scope(frame), self._redactor.text)
+        self.said.value = note(summary, "count") + note(f"Changed: {changed}")
+        both = {"pinned": pinned, "now": frame}
+        scores = pd.concat([one[["score"]].assign(result=name) for name, one in both.items()])
+        self.chart.value = _svg(
+            lambda ax: plot_score_distribution(scores, by="result", ax=ax), self._prefix,
+            "Scores of the hits, pinned and now",
+            f"Two histograms, of {len(pinned):,} and {len(frame):,} scores", 3.4,
+        )  # fmt: skip
+        self.comparison.value = _svg(
+            lambda ax: plot_score_comparison(pinned, frame, names=("pinned", "now"), ax=ax),
+            f"{self._prefix}-both", "Scores, pinned and now", summary, 3.4,
+        )  # fmt: skip
+        self._side_by_side.children = (self.pinned_table, self.table, self.comparison, self.chart)

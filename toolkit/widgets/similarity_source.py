@@ -1,53 +1,196 @@
-"""The fields for what a similarity query is asked by: text, pasted vector, stored id, row of a frame."""
+"""What a similarity query asks by (a text, vectors, a stored id, a row of a frame), and its fields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
 import ipywidgets as widgets
 import pandas as pd
 
-from toolkit.analysis.wording import shorten
+from toolkit.analysis.wording import counted, shorten
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
+from toolkit.filters.query import SparseVector, VectorQuery
 from toolkit.redaction import Redactor
 from toolkit.spellings import MASK
-from toolkit.widgets.controls import Hear, TextField, note
-from toolkit.widgets.similarity_question import Question, vectors_of, vectors_typed, written
-from toolkit.widgets.texts import whole_number
+from toolkit.widgets.controls import TextField, note
+from toolkit.widgets.javascript import Changed, ReceiveFields
 
 _OFFERED: Final = 100  # ids offered for completion
-_LONGEST: Final = 80  # characters of what was typed that are said again
+_LONGEST: Final = 80  # characters of a text or an id that are repeated
+_FORM: Final = 'an array such as [0.1, 0.2], numbers with commas, or {"indices": [3], "values": [0.5]}'
 
 
-class Source:
-    """The fields for what is asked by. They exclude each other: what was edited last is asked by.
+@dataclass(frozen=True)
+class Question:
+    """What is asked by, without the options: a text, vectors, or a stored id.
 
-    Parameters
-    ----------
-    changed : callable
-        Called after a person gave another question.
-    entered : callable
-        Called after Enter in one of the fields, with the messages that came with it.
-    frame : pandas.DataFrame or None
-        Vectors loaded earlier: their rows can be asked by, and ids are looked up in it.
-    redactor : Redactor
+    `stored` is the id that the vectors belong to, `origin` says where they come from. An id without vectors
+    is pending: its vectors are fetched when it is asked.
+    """
 
-    Notes
-    -----
-    A field that a person edits holds the exact text that was typed or given as the panel's value, also where
-    that looks like a secret: what is said about it elsewhere is masked. An id that comes from the service is
-    not theirs, and is masked in the field as well.
+    data: str | None = None
+    vector: tuple[float, ...] | None = None
+    sparse: SparseVector | None = None
+    stored: str | None = None
+    origin: str = ""
+
+    @property
+    def pending(self) -> bool:
+        """Whether its vectors have to be fetched."""
+        return self.data is None and self.vector is None and self.sparse is None
+
+    def query(self, options: Mapping[str, Any]) -> VectorQuery:
+        """The whole query. The mode is left out where no text is asked by: no vector query has one."""
+        chosen = dict(options)
+        if self.data is None:
+            chosen.pop("query_mode", None)
+        return VectorQuery(data=self.data, vector=self.vector, sparse=self.sparse, **chosen)
+
+    def words(self, masked: Callable[[str], str] = str) -> str:
+        """What is asked by, as a sentence; texts are masked before they are cut.
+
+        >>> Question(vector=(0.5, 1.0), stored="rb-7", origin="the frame").words()
+        'Asked by the vector of rb-7, from the frame: 2 numbers.'
+        """
+        if self.data is not None:
+            return f"Asked by the text “{shorten(masked(self.data), _LONGEST)}”."
+        name = "a vector"
+        if self.stored is not None:
+            name = f"the vector of {shorten(masked(self.stored), _LONGEST)}"
+        if self.pending:
+            return f"Asked by {name}, which Ask fetches first. Until then the value is None."
+        parts = [counted(len(self.vector), "number")] if self.vector is not None else []
+        parts += [counted(len(self.sparse.indices), "sparse term")] if self.sparse is not None else []
+        origin = f", from {self.origin}" if self.origin else ""
+        return f"Asked by {name}{origin}: {' and '.join(parts)}."
+
+    def misfit(self, info: IndexInfo) -> str:
+        """Why an index cannot be asked by this; empty where it can."""
+        if self.data is not None:
+            return (
+                "" if info.model else "This index has no model: it cannot be asked by text, only by vectors."
+            )
+        if self.sparse is not None and info.kind == "DENSE":
+            return "A dense index takes no sparse vector."
+        if self.vector is None:
+            return ""
+        if info.kind == "SPARSE":
+            return 'A sparse index takes sparse vectors: {"indices": [3], "values": [0.5]}.'
+        found, wanted = len(self.vector), info.dimension
+        return (
+            f"A vector of {found:,} numbers; this index has {wanted:,} dimensions." if found != wanted else ""
+        )
+
+
+def asked_by(query: VectorQuery) -> Question:
+    """The question of a query."""
+    return Question(query.data, query.vector, query.sparse)
+
+
+def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
+    """The vectors in a pasted text; InputError for a text without, or with numbers that are not finite.
+
+    A JSON array, or numbers between commas or spaces, is a dense vector; a JSON object with ``indices`` and
+    ``values`` a sparse one; one with ``vector`` and ``sparse`` is both. `masked` masks what an error repeats.
+
+    >>> vectors_typed("0.5, 1").vector
+    (0.5, 1.0)
+    >>> vectors_typed('{"indices": [7], "values": [0.5]}').sparse
+    SparseVector(indices=(7,), values=(0.5,))
+    """
+    doing = "reading a vector"
+    if text[:1] not in ("[", "{"):
+        items = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
+        try:
+            numbers = [float(item) for item in items]
+        except ValueError:
+            wrong = next(item for item in items if not _is_number(item))
+            raise InputError(doing, got=repr(shorten(masked(wrong), _LONGEST)), expected=_FORM) from None
+        return asked_by(VectorQuery(vector=numbers))
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InputError(doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM) from None
+    if isinstance(found, list):
+        return asked_by(VectorQuery(vector=found))
+    if set(found) == {"indices", "values"}:
+        return asked_by(VectorQuery(sparse=found))
+    if set(found) == {"vector", "sparse"}:
+        return asked_by(VectorQuery(vector=found["vector"], sparse=found["sparse"]))
+    names = shorten(masked(", ".join(found)), _LONGEST)
+    raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
+
+
+def written(question: Question) -> str:
+    """The vectors as `vectors_typed` reads them; empty without one."""
+    vector = None if question.vector is None else list(question.vector)
+    sparse = None if question.sparse is None else question.sparse._asdict()
+    if vector is not None and sparse is not None:
+        return json.dumps({"vector": vector, "sparse": sparse})
+    found = vector if vector is not None else sparse
+    return "" if found is None else json.dumps(found)
+
+
+def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str] = str) -> Question:
+    """The vectors of a row of a frame; InputError when it has none that can be used."""
+    names = ("vector", "sparse_indices", "sparse_values")
+    dense, indices, values = (_listed(row.get(name)) for name in names)
+    identity = str(row["id"])
+    if dense is None and (indices is None or values is None):
+        problem = row.get("vector_problem")
+        raise InputError(
+            f"asking by the vector of {shorten(masked(identity), _LONGEST)!r}",
+            got=problem if isinstance(problem, str) else f"no vector in {origin}",
+            expected="a usable vector",
+            next_step="Load vectors with include_vectors=True, or choose another one.",
+        )
+    sparse = None if indices is None or values is None else (indices, values)
+    return replace(asked_by(VectorQuery(vector=dense, sparse=sparse)), stored=identity, origin=origin)
+
+
+def whole_number(text: str) -> int | None:
+    """The whole number that a person typed, with commas between thousands or without; None for other texts.
+
+    >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
+    (1000, 12, None)
+    """
+    found = re.fullmatch(r"[0-9]{1,9}|[0-9]{1,3}(?:,[0-9]{3}){1,2}", text)
+    return int(text.replace(",", "")) if found else None
+
+
+def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
+    """A row of a frame, by name of column."""
+    return {str(name): value for name, value in frame.iloc[index].items()}
+
+
+def _listed(value: Any) -> list[Any] | None:
+    return None if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)) else list(value)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
+    """The fields for what is asked by. They exclude each other: the one edited last counts.
+
+    `changed` is called after a person gave another question, `entered` after Enter in one of the fields, with
+    the messages that came with it. Rows of a `frame` of vectors can be asked by, and ids are looked up in it.
+    A field that a person edits holds the exact text, even where that looks like a secret; what is said about
+    it elsewhere is masked, and so is an id that comes from the service.
     """
 
     def __init__(
-        self,
-        changed: Callable[[], None],
-        entered: Hear,
-        *,
-        frame: pd.DataFrame | None,
-        redactor: Redactor,
+        self, changed: Changed, entered: ReceiveFields, *, frame: pd.DataFrame | None, redactor: Redactor
     ) -> None:
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
@@ -55,23 +198,24 @@ class Source:
         self._explained: TextField | None = None  # the field that says why it cannot be asked
         self._info: IndexInfo | None = None
         self._fetched: dict[tuple[str, str], Question] = {}
-        self.text = TextField("Text", self._text_changed, hint="what you look for, in words")
-        self.vector = TextField("Vector", self._vector_changed, hint="[0.1, 0.2, …]")
+        masked = redactor.text
+        self.text = self._field("Text", lambda typed: Question(data=typed), "what you look for, in words")
+        self.vector = self._field("Vector", lambda typed: vectors_typed(typed, masked), "[0.1, 0.2, …]")
         ids = [] if frame is None else frame["id"].head(_OFFERED).astype(str).tolist()
-        self.stored = TextField(
-            "Stored id", self._stored_changed, hint="id of a vector",
-            suggestions=[name for name in ids if not MASK.search(name) and redactor.text(name) == name],
-        )  # fmt: skip
+        offered = [name for name in ids if not MASK.search(name) and masked(name) == name]
+        self.stored = self._field(
+            "Stored id", lambda typed: Question(stored=typed), "id of a vector", offered
+        )
         self._fields = [self.text, self.vector, self.stored]
         self.row: TextField | None = None
         if frame is not None and len(frame):
-            self.row = TextField("Row of the frame", self._row_changed, hint=f"0 to {len(frame) - 1:,}")
+            self.row = self._field("Row of the frame", self._row_named, f"0 to {len(frame) - 1:,}")
             self._fields.append(self.row)
         for field in self._fields:
-            field.text.entered = entered
-        self._note = widgets.HTML()
-        fields = widgets.Box([field.view for field in self._fields]).add_class("tk-columns")
-        self.view = widgets.VBox([fields, self._note]).add_class("tk-control")
+            field.entered = entered
+        self.note = widgets.HTML()
+        super().__init__([widgets.Box(self._fields).add_class("tk-columns"), self.note])
+        self.add_class("tk-control")
 
     @property
     def mistaken(self) -> bool:
@@ -81,10 +225,7 @@ class Source:
     def question(self, namespace: str) -> Question | None:
         """What is asked by in a namespace; None where nothing is. Ids are looked up here, never fetched.
 
-        Raises
-        ------
-        InputError
-            When the frame has the id without a usable vector.
+        InputError when the frame has the id without a usable vector.
         """
         question = self._question
         if question is None or question.stored is None or not question.pending:
@@ -110,13 +251,19 @@ class Source:
         if question.stored is not None:
             self._fetched = {(namespace, question.stored): question}
 
-    def say(self, question: Question | None) -> None:
+    def learn_index(self, info: IndexInfo) -> None:
+        """Say from now on what this index cannot be asked by."""
+        self._info = info
+        if not info.model:
+            self.text.hint = "this index has no model to embed a text with"
+
+    def describe(self, question: Question | None) -> None:
         """Say what is asked by, and whether the index can be asked by it."""
-        text = "Nothing to ask by yet: fill one of these fields."
+        text, misfit = "Nothing to ask by yet: fill one of these fields.", ""
         if question is not None:
             text = question.words(self._redactor.text)
-        misfit = "" if question is None or self._info is None else _misfit(question, self._info)
-        self._note.value = note(self._redactor.text(text)) + note(misfit, "problem")
+            misfit = "" if self._info is None else question.misfit(self._info)
+        self.note.value = note(self._redactor.text(text)) + note(misfit, "problem")
 
     def explain(self, problem: str | None) -> None:
         """Say why the question cannot be asked, beside the field that it came from; None: it can."""
@@ -127,9 +274,11 @@ class Source:
             self._explained.problem = None
             self._explained = None
 
-    def learn_index(self, info: IndexInfo) -> None:
-        """Say from now on what this index cannot be asked by."""
-        self._info = info
+    def _field(
+        self, label: str, made: Callable[[str], Question], hint: str, offered: list[str] | None = None
+    ) -> TextField:
+        field = TextField(label, lambda: self._edited(field, made), hint=hint, suggestions=offered)
+        return field
 
     def _looked_up(self, identity: str, namespace: str) -> Question | None:
         frame = self._frame
@@ -140,11 +289,10 @@ class Source:
             found = found[found["namespace"] == namespace]
         if not len(found) or not {"vector", "sparse_indices"} & set(frame.columns):
             return None
-        row = {str(name): value for name, value in found.iloc[0].items()}
-        return vectors_of(row, "the frame", self._redactor.text)
+        return vectors_of(row_of(found, 0), "the frame", self._redactor.text)
 
     def _take(self, question: Question | None, field: TextField | None) -> None:
-        """Take a question; every field but the one it came from is emptied."""
+        """Set the question; every field but the one it came from is emptied."""
         self._question, self._from, self._explained = question, field, None
         for other in self._fields:
             if other is not field:
@@ -152,53 +300,21 @@ class Source:
 
     def _edited(self, field: TextField, made: Callable[[str], Question]) -> None:
         typed = str(field.value)
-        if not typed:
-            if self._from is field:
-                self._take(None, None)
-                self._changed()
+        if not typed and self._from is not field:
             return
         try:
-            question = made(typed)
+            question = made(typed) if typed else None
         except InputError as error:
             field.problem = self._redactor.text(str(error))
             self._explained = None if self._explained is field else self._explained
             return
-        self._take(question, field)
+        self._take(question, field if typed else None)
         self._changed()
 
-    def _text_changed(self) -> None:
-        self._edited(self.text, lambda typed: Question(data=typed))
-
-    def _vector_changed(self) -> None:
-        self._edited(self.vector, lambda typed: vectors_typed(typed, self._redactor.text))
-
-    def _stored_changed(self) -> None:
-        self._edited(self.stored, lambda typed: Question(stored=typed))
-
-    def _row_changed(self) -> None:
-        if self.row is not None:
-            self._edited(self.row, self._row_named)
-
     def _row_named(self, typed: str) -> Question:
-        frame = self._frame
-        total = 0 if frame is None else len(frame)
-        place = whole_number(typed)
-        if frame is None or place is None or place >= total:
+        frame = pd.DataFrame() if self._frame is None else self._frame
+        index = whole_number(typed)
+        if index is None or index >= len(frame):
             said = shorten(self._redactor.text(typed), _LONGEST)
-            raise InputError("choosing a row", got=repr(said), expected=f"a number, 0 to {total - 1:,}")
-        row = {str(name): value for name, value in frame.iloc[place].items()}
-        return vectors_of(row, f"row {place:,} of the frame", self._redactor.text)
-
-
-def _misfit(question: Question, info: IndexInfo) -> str:
-    """Why an index cannot be asked by this; empty where it can, or nothing is known."""
-    if question.data is not None:
-        return "" if info.model else "This index has no model: it cannot be asked by text, only by vectors."
-    if question.sparse is not None and info.kind == "DENSE":
-        return "A dense index takes no sparse vector."
-    if question.vector is None:
-        return ""
-    if info.kind == "SPARSE":
-        return 'A sparse index takes sparse vectors: {"indices": [3], "values": [0.5]}.'
-    found, wanted = len(question.vector), info.dimension
-    return f"A vector of {found:,} numbers; this index has {wanted:,} dimensions." if found != wanted else ""
+            raise InputError("choosing a row", got=repr(said), expected=f"a number, 0 to {len(frame) - 1:,}")
+        return vectors_of(row_of(frame, index), f"row {index:,} of the frame", self._redactor.text)

@@ -33,10 +33,8 @@ export default {
       field.append(handle);
       return handle;
     });
-    el.append(root);
-
     let range = null; // first and last bin, both included
-    const kernel = messenger(model, root);
+    const kernel = messenger(model, el, root);
     const bins = () => model.get("counts").length;
     const clamp = (bin) => Math.max(0, Math.min(bins() - 1, bin));
 
@@ -141,6 +139,6 @@ export default {
       draw();
     };
     changed();
-    return listening(model, { "change:counts": changed, "change:selection": changed, "change:seq": changed });
+    return kernel.listening({ "change:counts": changed, "change:selection": changed, "change:seq": changed });
   },
 };

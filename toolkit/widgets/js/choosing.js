@@ -7,8 +7,7 @@ export default {
     const select = element("select", { id });
     const field = element("div", { class: "tk-field tk-choosing" });
     field.append(label, select);
-    el.append(field);
-    const kernel = messenger(model, field);
+    const kernel = messenger(model, el, field);
 
     const named = () => {
       label.textContent = model.get("label");
@@ -22,7 +21,7 @@ export default {
     select.addEventListener("change", () => kernel.send({ value: select.value }));
     named();
     draw();
-    return listening(model, {
+    return kernel.listening({
       "change:label": named, "change:options": draw, "change:value": draw, "change:seq": draw,
     });
   },

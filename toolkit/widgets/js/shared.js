@@ -7,17 +7,9 @@ const element = (name, attributes = {}, text = null) => {
 
 const uniqueId = () => `tk-${Math.random().toString(36).slice(2)}`;
 
-// Calls functions on changes of the model; gives how to stop that.
-const listening = (model, handlers) => {
-  for (const [event, handler] of Object.entries(handlers)) model.on(event, handler);
-  return () => {
-    for (const [event, handler] of Object.entries(handlers)) model.off(event, handler);
-  };
-};
-
-// What a person does in a control goes to the kernel in numbered messages. Those that the kernel has not confirmed yet
-// go with the press of every button, too: a press takes the values it was clicked on, whatever arrives first.
-const messenger = (model, field, flush = () => {}) => {
+// Draws a control's field, its problem and remark below it. What a person does goes to the kernel in numbered messages. Those
+// that are not confirmed yet go with the press of every button, too, which takes the values it was clicked on.
+const messenger = (model, el, field, flush = () => {}) => {
   let seq = model.get("seq");
   let waiting = [];
   const confirmed = () => {
@@ -31,7 +23,22 @@ const messenger = (model, field, flush = () => {}) => {
     return [model.get("key"), [...waiting]];
   };
   field.classList.add("tk-tells");
+  const below = element("div");
+  const explain = () => {
+    const [problem, remark] = [model.get("problem"), model.get("remark")];
+    below.replaceChildren(
+      ...(problem ? [element("div", { class: "tk-problem", role: "alert" }, `⚠ ${problem}`)] : []),
+      ...(remark ? [element("div", { class: "tk-note", role: "status" }, remark)] : []),
+    );
+  };
+  explain();
+  el.append(field, below);
   return {
+    listening(handlers) { // returns how to stop that
+      const all = Object.entries({ "change:problem": explain, "change:remark": explain, ...handlers });
+      all.forEach(([event, handler]) => model.on(event, handler));
+      return () => all.forEach(([event, handler]) => model.off(event, handler));
+    },
     confirmed, // whether the kernel knows all that was done here
     send(content) {
       seq += 1;

@@ -1,26 +1,23 @@
-// Text that is completed while it is typed. No letter comes after its Enter, and an answer to an older text changes
-// nothing.
+// Text that is completed while it is typed. No letter comes after its Enter, and offers for an older text are ignored.
 const PAUSE = 60; // milliseconds
 const ROOM = 190; // pixels below the field that are enough for the list
 
 export default {
   render({ model, el }) {
     const id = uniqueId();
-    const lines = model.get("lines");
     const follows = model.get("follows");
     const completes = model.get("completes");
     const label = element("label", { for: id, class: "widget-label" });
-    const input = element(lines ? "textarea" : "input", {
-      id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", ...(lines ? { rows: 1 } : { type: "text" }),
+    const input = element(follows ? "textarea" : "input", {
+      id, autocomplete: "off", autocapitalize: "off", spellcheck: "false", ...(follows ? { rows: 1 } : { type: "text" }),
       ...(completes ? { "aria-autocomplete": "list", "aria-controls": `${id}-list` } : {}),
-      ...(!completes ? {} : lines ? { "aria-haspopup": "listbox" } : { role: "combobox", "aria-expanded": "false" }),
+      ...(!completes ? {} : follows ? { "aria-haspopup": "listbox" } : { role: "combobox", "aria-expanded": "false" }),
     });
     const list = element("div", { id: `${id}-list`, role: "listbox", class: "tk-offers", popover: "manual" });
     const field = element("div", { class: "tk-field tk-entry" });
     field.append(label, input, ...(completes ? [list] : []));
-    el.append(field);
 
-    let last = model.get("value"); // what the kernel was told last, or has set
+    let last = model.get("text"); // what the kernel was told last, or has set
     let wanted = false; // whether somebody waits for offers
     let untold = false; // letters that the kernel does not know of yet
     let offers = [];
@@ -35,7 +32,7 @@ export default {
     };
 
     const fit = () => {
-      if (!lines) return;
+      if (!follows) return;
       input.style.height = "auto";
       input.style.height = `${input.scrollHeight + 2}px`;
     };
@@ -48,7 +45,7 @@ export default {
       const fields = event === "submit" ? { fields: unconfirmed(el) } : {};
       kernel.send({ event, text: input.value, head, ...fields });
     };
-    const kernel = messenger(model, field, () => input.value !== last && tell("changed"));
+    const kernel = messenger(model, el, field, () => input.value !== last && tell("changed"));
 
     const mark = (chosen) => {
       active = chosen;
@@ -81,7 +78,7 @@ export default {
       }));
       mark(-1);
       list.classList.toggle("tk-open", offers.length > 0);
-      if (completes && !lines) input.setAttribute("aria-expanded", String(offers.length > 0));
+      if (completes && !follows) input.setAttribute("aria-expanded", String(offers.length > 0));
       if (!list.showPopover || !list.isConnected) return; // then it is drawn below the field
       if (list.matches(":popover-open") !== offers.length > 0) list.togglePopover();
       if (offers.length) place();
@@ -102,7 +99,7 @@ export default {
       input.setSelectionRange(head.length, head.length);
       fit();
       close();
-      if (lines) ask(); // what can follow that
+      if (follows) ask(); // what can follow that
       else tell("changed");
     };
 
@@ -129,7 +126,7 @@ export default {
       } else if (event.key === "Escape" && count) close();
       else if (event.key === "ArrowDown" && count) mark((active + 1) % count);
       else if (event.key === "ArrowUp" && count) mark((active < 0 ? count : active) - 1);
-      else if (event.key === "ArrowDown" && (!lines || input.selectionStart === input.value.length)) ask();
+      else if (event.key === "ArrowDown" && (!follows || input.selectionStart === input.value.length)) ask();
       else {
         if (/^(Arrow|Home|End)/.test(event.key)) close();
         return;
@@ -149,7 +146,7 @@ export default {
 
     const changed = () => {
       if (untold || !kernel.confirmed()) return; // of a text that is no more
-      last = model.get("value");
+      last = model.get("text");
       if (input.value !== last) {
         input.value = last;
         fit();
@@ -168,11 +165,11 @@ export default {
       model.set("wanted", false);
       model.save_changes();
     };
-    const stop = listening(model, {
-      "change:value": changed, "change:seq": answered, "change:wanted": attend, "change:label": named, "change:hint": named,
+    const stop = kernel.listening({
+      "change:text": changed, "change:seq": answered, "change:wanted": attend, "change:label": named, "change:hint": named,
     });
     named();
-    input.value = model.get("value");
+    input.value = model.get("text");
     attend();
     return () => {
       clearTimeout(pause);

@@ -12,8 +12,7 @@ export default {
     const literal = element("button", { type: "button", class: "jupyter-button tk-literal" });
     if (model.get("searches")) head.htmlFor = id;
     field.append(head, ...(model.get("searches") ? [input] : []), rows, literal);
-    el.append(field);
-    const kernel = messenger(model, field);
+    const kernel = messenger(model, el, field);
     let pause = 0;
 
     const search = () => {
@@ -86,7 +85,7 @@ export default {
       event.preventDefault();
     });
     draw();
-    const end = listening(model, {
+    const end = kernel.listening({
       "change:rows": draw, "change:literal": draw, "change:label": draw, "change:seq": draw,
     });
     return () => {

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.tables.metadata_fields import MetadataField
-from toolkit.widgets.metadata_completion import offers
+from toolkit.widgets.metadata_condition import completions
 
 FIELDS = [
     MetadataField("city", ("text",), 3, (("Izmir", 2), ("Oslo", 1))),
@@ -33,7 +33,7 @@ FIELDS = [
 )
 def test_what_is_typed_is_completed(text, expected):
     """Field names, operators, values and the words between are offered as whole texts."""
-    assert [before + after for _, before, after in offers(text, text, FIELDS)] == expected
+    assert [before + after for _, before, after in completions(text, text, FIELDS)] == expected
 
 
 texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), max_size=12)
@@ -42,7 +42,7 @@ texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), 
 @given(before=texts_before, after=texts_before)
 def test_what_is_offered_goes_on_from_the_caret(before, after):
     """Every offer keeps what was written but for the word at the caret, and each is another text."""
-    for shown, head, tail in offers(before + after, before, FIELDS):
+    for shown, head, tail in completions(before + after, before, FIELDS):
         assert head.rstrip().endswith(shown)
         assert after.endswith(tail)
         begun = head.rstrip().removesuffix(shown)
@@ -52,5 +52,7 @@ def test_what_is_offered_goes_on_from_the_caret(before, after):
 
 def test_the_word_at_the_caret_is_replaced():
     """What stands behind the caret stays, but for the rest of the word."""
-    assert offers("Cod >= 3", "Co", FIELDS) == [("Code", "Code", " >= 3")]
-    assert offers("city = 'Iz' OR x = 1", "city = 'I", FIELDS) == [("'Izmir'", "city = 'Izmir'", " OR x = 1")]
+    assert completions("Cod >= 3", "Co", FIELDS) == [("Code", "Code", " >= 3")]
+    assert completions("city = 'Iz' OR x = 1", "city = 'I", FIELDS) == [
+        ("'Izmir'", "city = 'Izmir'", " OR x = 1")
+    ]

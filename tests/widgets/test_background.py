@@ -12,7 +12,7 @@ import pytest
 import toolkit as tk
 from toolkit.errors import IncompleteLoadError
 from toolkit.loading.failures import open_failures
-from toolkit.widgets.work import Job, Progress, Stopped, start
+from toolkit.widgets.background import Cancelled, Job, JobProgress, start
 
 
 def pages(server, count, size=2, before=lambda number: None):
@@ -30,9 +30,9 @@ def pages(server, count, size=2, before=lambda number: None):
 
 def test_progress_reads_well():
     """Count, rate, time that is left and retries, each where it is known."""
-    assert Progress(done=10, seconds=0.1).words() == "10"
-    assert Progress(done=10, total=10, seconds=2).words() == "10 of 10 · 5 a second"
-    assert Progress(done=3000, total=9000, seconds=60, retries=1).words() == (
+    assert JobProgress(done=10, seconds=0.1).words() == "10"
+    assert JobProgress(done=10, total=10, seconds=2).words() == "10 of 10 · 5 a second"
+    assert JobProgress(done=3000, total=9000, seconds=60, retries=1).words() == (
         "3,000 of 9,000 · 50 a second · about 2 min left · 1 retry"
     )
 
@@ -55,7 +55,7 @@ def reading(service):
 
 def test_a_stopped_load_keeps_every_row_it_read(sample_service):
     """Stopping in the middle: the exception carries as many rows as were told, and says it is not all."""
-    job = Job(lambda progress: progress.done >= 1000 and job.stop(), clock=count().__next__)
+    job = Job(lambda progress: progress.done >= 1000 and job.stopping.set(), clock=count().__next__)
     with pytest.raises(IncompleteLoadError) as caught:
         job.read(reading(sample_service))
     partial = caught.value.partial
@@ -78,8 +78,8 @@ def test_stopping_before_anything_was_read(server):
     """There is nothing to keep, so the stop itself comes out."""
     pages(server, 3, size=0)
     job = Job(lambda _: None)
-    job.stop()
-    with pytest.raises(Stopped):
+    job.stopping.set()
+    with pytest.raises(Cancelled):
         job.read(reading(server.service()))
 
 

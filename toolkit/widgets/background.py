@@ -1,0 +1,139 @@
+"""Slow calls on a thread of their own, with progress and a way to stop that keeps what was read."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, wait
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from functools import partial
+from typing import Any, Final, TypeVar
+
+import pandas as pd
+
+from toolkit.analysis.wording import short_number, span
+from toolkit.loading.load import Load
+
+_INTERVAL: Final = 0.15  # seconds between two reports of progress
+_SETTLED: Final = 0.5  # seconds before a rate means something
+_POLL: Final = 0.05  # seconds between two checks of whether to stop
+
+T = TypeVar("T")
+
+
+class Cancelled(KeyboardInterrupt):
+    """A person pressed Cancel: an interrupt of one call. Loads keep what they have read, as for Ctrl-C."""
+
+
+@dataclass
+class JobProgress:
+    """How far a call is; `total` is None where it is not known, `seconds` are since its start."""
+
+    done: int = 0
+    total: int | None = None
+    seconds: float = 0.0
+    retries: int = 0
+
+    def words(self) -> str:
+        """The progress as people read it.
+
+        >>> JobProgress(done=1200, total=4800, seconds=3.0, retries=2).words()
+        '1,200 of 4,800 · 400 a second · about 9 s left · 2 retries'
+        """
+        parts = [f"{self.done:,}" + (f" of {self.total:,}" if self.total is not None else "")]
+        rate = self.done / self.seconds if self.seconds >= _SETTLED else 0.0
+        if rate:
+            parts.append(f"{short_number(round(rate))} a second")
+        if rate and self.total is not None and self.total > self.done:
+            parts.append(f"about {span(timedelta(seconds=(self.total - self.done) / rate))} left")
+        if self.retries:
+            parts.append("1 retry" if self.retries == 1 else f"{self.retries:,} retries")
+        return " · ".join(parts)
+
+
+@dataclass
+class Job:
+    """One call that may take long: `report` receives its progress, `stopping` asks it to stop."""
+
+    report: Callable[[JobProgress], object]
+    clock: Callable[[], float] = time.monotonic
+    stopping: threading.Event = field(default_factory=threading.Event)
+    progress: JobProgress = field(default_factory=JobProgress)
+    _started: float = 0.0
+    _last: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._started = self.clock()
+
+    def step(self, done: int | None = None, total: int | None = None) -> None:
+        """Report how far the call is, between two steps of it; `Cancelled` is raised when it should stop."""
+        if done is not None:
+            self.progress.done, self.progress.total = done, total
+        now = self.clock()
+        if now - self._last >= _INTERVAL:
+            self._last = now
+            self.progress.seconds = now - self._started
+            self.report(replace(self.progress))
+        if self.stopping.is_set():
+            raise Cancelled
+
+    def read(self, opened: Callable[[Callable[[int, int | None], None]], Load]) -> pd.DataFrame:
+        """Read the load that `opened` returns, whose ``progress`` is what `opened` is given, into its frame.
+
+        An IncompleteLoadError holds as ``.partial`` what was read before the load failed or was stopped.
+        """
+        counts: list[tuple[int, int | None]] = [(0, None)]
+        load = opened(lambda done, total: counts.__setitem__(0, (done, total)))
+
+        def step() -> None:
+            self.progress.retries = load.work.requests - load.work.pages
+            self.step(*counts[0])
+
+        return load.frame(after_batch=step)
+
+    def wait(self, call: Callable[[], T]) -> T:
+        """The result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
+        self.step()
+        future: Future[T] = Future()
+
+        def work() -> None:
+            try:
+                future.set_result(call())
+            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+                future.set_exception(error)
+
+        threading.Thread(target=work, name="toolkit query", daemon=True).start()
+        while not wait([future], _POLL).done:
+            self.step()
+        return future.result()
+
+
+def start(
+    call: Callable[[], Any], then: Callable[[Any], None], failed: Callable[[BaseException], None]
+) -> None:
+    """Run a call on a thread of its own, then `then` or `failed` on the running event loop's thread.
+
+    Without a loop they run on the call's thread.
+    """
+    after = on_loop()
+
+    def work() -> None:
+        try:
+            result = call()
+        except BaseException as error:  # noqa: BLE001 - passed to `failed`; a thread must not print it
+            after(partial(failed, error))
+        else:
+            after(partial(then, result))
+
+    threading.Thread(target=work, name="toolkit widget", daemon=True).start()
+
+
+def on_loop() -> Callable[[Callable[[], None]], Any]:
+    """How to call something on the running event loop; at once, where none is running."""
+    try:
+        return asyncio.get_running_loop().call_soon_threadsafe
+    except RuntimeError:
+        return lambda call: call()
