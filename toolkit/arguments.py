@@ -9,7 +9,7 @@ from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
 from toolkit.errors import InputError
-from toolkit.spellings import MASK
+from toolkit.own_tokens import MASK
 
 T = TypeVar("T")
 

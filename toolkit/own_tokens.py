@@ -1,7 +1,7 @@
-r"""The tokens and signing keys of this process: found in text, however they are written there, and masked.
+r"""The tokens and signing keys of this process: found in text, however they are escaped there, and masked.
 
-What is matched: the token and its hex digits in either case, and its base64 (standard and URL alphabet, at
-each alignment, with or without padding); each character of these plain or escaped, in any mixture and depth:
+A token is found as it is, as hex digits in either case and as base64 (standard and URL alphabet, at each
+alignment, with or without padding); each of its characters plain or escaped, in any mixture and depth:
 ``%2F``, ``%252f``, ``\u002f``, ``\x2f``, ``\/``, ``&#47;``, ``&#x2F;``, ``&sol;``.
 """
 
@@ -11,9 +11,8 @@ import base64
 import re
 import sys
 import weakref
-from array import array
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from html.entities import html5
 from typing import Any, Final, Protocol
 
@@ -21,13 +20,16 @@ SHORTEST: Final = 6
 """Characters a token must have to be looked for: shorter ones would mask ordinary words."""
 
 PLAIN_MASK: Final = "[masked token]"
-"""What stands for a token where there is no key for the tag of a longer mask: in errors and warnings."""
+"""Replaces a token where there is no key for the tag of a longer mask: in errors and warnings."""
+
+MASK: Final = re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]")
+MASK_START: Final = "[masked len="
 
 _NAMED: Final = {
     name.rstrip(";"): text for name, text in html5.items() if len(text) == 1 and "!" <= text <= "~"
 }
 _HEX: Final = "([2-7][0-9a-fA-F])"  # of a printable ASCII character
-# one set of characters begins it, in their own case: that is what the search can look for quickly
+# it begins with one set of characters, in their own case, which the search finds quickly
 _ESCAPE: Final = re.compile(
     r"[%\\&](?:"
     rf"(?<=%)(?:25)*(?:[uU]00)?{_HEX}"
@@ -36,9 +38,62 @@ _ESCAPE: Final = re.compile(
     rf"|(?<=&)(?:amp;)*(?:#[xX]0*{_HEX};?|#0*([3-9][0-9]|1[01][0-9]|12[0-6])(?![0-9]);?"
     rf"|({'|'.join(sorted(_NAMED, key=len, reverse=True))});))"
 )
-_BEGINNINGS: Final = ("\\", "%", "&")
-_BEGUN: Final = 8  # characters of a token that are too much of it
+_BEGUN: Final = 8  # characters at the beginning of a token that already reveal too much
 _MOST_LAYERS: Final = 8  # of escapes within escapes, each kind's own nesting not counted
+
+
+class DecodedText:
+    r"""A text with its escapes decoded, each character traced to its index in the original.
+
+    >>> found = DecodedText(r"say \u0042earer").replaced(re.compile(r"\\u0042"), lambda match: "B")
+    >>> found.text, found.origin(4), found.origin(5)
+    ('say Bearer', 4, 10)
+    """
+
+    __slots__ = ("_before", "_ends", "_indices", "_sizes", "_starts", "text")
+
+    def __init__(self, text: str, before: DecodedText | None = None) -> None:
+        self.text = text
+        self._before = before
+        # of each replacement: where it is and its size here, and what it replaced in the text before
+        self._indices: list[int] = []
+        self._sizes: list[int] = []
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def replaced(
+        self, pattern: re.Pattern[str], meaning: Callable[[re.Match[str]], str]
+    ) -> DecodedText | None:
+        """The text with each match replaced; None without a match."""
+        found = DecodedText("", self)
+        parts: list[str] = []
+        length = end = 0
+        for match in pattern.finditer(self.text):
+            start, stop = match.span()
+            new = meaning(match)
+            parts += self.text[end:start], new
+            length += start - end
+            found._indices.append(length)
+            found._sizes.append(len(new))
+            found._starts.append(start)
+            found._ends.append(stop)
+            length += len(new)
+            end = stop
+        if not parts:
+            return None
+        found.text = "".join((*parts, self.text[end:]))
+        return found
+
+    def origin(self, index: int) -> int:
+        """The index in the original of the character at an index; behind the last one, the original's end."""
+        if self._before is None:
+            return index
+        last = bisect_right(self._indices, index) - 1
+        if last >= 0:
+            offset, size = index - self._indices[last], self._sizes[last]
+            start, end = self._starts[last], self._ends[last]
+            index = end + offset - size if offset >= size else min(start + offset, end)
+        return self._before.origin(index)
 
 
 class _Revealing(Protocol):
@@ -46,12 +101,12 @@ class _Revealing(Protocol):
 
 
 class _Forms:
-    """What a set of tokens looks like; it has no `__dict__`, as vars() would show them."""
+    """The forms of a set of tokens. It has no `__dict__`, as vars() would show them."""
 
     __slots__ = ("_escape", "_pattern", "exact", "folded", "likely")
 
     def __init__(self, tokens: Iterable[str]) -> None:
-        # a token that is no Unicode is refused later; until then errors are made that must not show it
+        # a token that is not Unicode is refused later, but errors made until then must not show it
         known = {token: token.encode("utf-8", "surrogatepass") for token in tokens if len(token) >= SHORTEST}
         folded = {form.lower() for token, raw in known.items() for form in (token, raw.hex())}
         exact = {form for raw in known.values() for form in _base64_forms(raw)}
@@ -65,7 +120,7 @@ class _Forms:
         after = "".join(
             re.escape(sign) for sign in "\"'/\\" if any(sign in form for form in (*folded, *exact))
         )
-        # what is no Unicode stands in no column
+        # columns hold Unicode alone
         either, one = (
             "|".join(map(re.escape, filter(_is_unicode, forms))) for forms in (self.folded, self.exact)
         )
@@ -73,11 +128,11 @@ class _Forms:
         self.likely = re.compile("|".join(filter(None, (either and f"(?i:{either})", one, escape))))
         self._escape = re.compile(escape)
 
-    def spans(self, text: str, *, cut: bool = False) -> list[tuple[int, int]]:
-        """Where tokens stand, in order, none overlapping another; with `cut`, also where one begins."""
+    def spans(self, text: str, *, truncated: bool = False) -> list[tuple[int, int]]:
+        """The tokens' spans in order, without overlaps; with `truncated`, of their beginnings, too."""
         if len(text) < SHORTEST:
             return []
-        plain = self._begun if cut else self._plain
+        plain = self._begun if truncated else self._plain
         found = list(plain(text))
         if self._escape.search(text):
             found += self._escaped(text, plain)
@@ -104,45 +159,13 @@ class _Forms:
     def _escaped(
         self, text: str, plain: Callable[[str], Iterator[tuple[int, int]]]
     ) -> Iterator[tuple[int, int]]:
-        layers: list[_Layer] = []
-        while len(layers) < _MOST_LAYERS and any(character in text for character in _BEGINNINGS):
-            layers.append(_Layer(text))
-            if layers[-1].text == text:
+        view: DecodedText | None = DecodedText(text)
+        for _ in range(_MOST_LAYERS):
+            view = view and view.replaced(_ESCAPE, _character)
+            if view is None:
                 return
-            text = layers[-1].text
-            for start, end in plain(text):
-                for each in reversed(layers):
-                    start, end = each.before(start)[0], each.before(end - 1)[1]  # noqa: PLW2901 - traced back
-                yield start, end
-
-
-class _Layer:
-    """A text with its escapes read, and where each character of it came from."""
-
-    def __init__(self, text: str) -> None:
-        self._at, self._starts, self._ends = array("q"), array("q"), array("q")
-        pieces: list[str] = []
-        copied = size = 0
-        for match in _ESCAPE.finditer(text):
-            start, end = match.span()
-            size += start - copied
-            self._at.append(size)
-            self._starts.append(start)
-            self._ends.append(end)
-            pieces += text[copied:start], _character(match)
-            size, copied = size + 1, end
-        pieces.append(text[copied:])
-        self.text = "".join(pieces)
-
-    def before(self, place: int) -> tuple[int, int]:
-        """Start and end, in the text as it was, of what the character at a place was read from."""
-        last = bisect_right(self._at, place) - 1
-        if last < 0:
-            return place, place + 1
-        if self._at[last] == place:
-            return self._starts[last], self._ends[last]
-        start = self._ends[last] + place - self._at[last] - 1
-        return start, start + 1
+            for start, end in plain(view.text):
+                yield view.origin(start), view.origin(end)
 
 
 class _Live:
@@ -166,7 +189,7 @@ class _Live:
         self._change = object()
 
     def forms(self) -> _Forms | None:
-        """Of all that are alive; None where there is nothing to look for."""
+        """The forms of all that are alive; None without any."""
         change = self._change
         known, forms = self._known
         if known is not change:
@@ -180,22 +203,18 @@ _LIVE: Final = _Live()
 
 
 def watch(secret: _Revealing) -> None:
-    """Look for this secret from now on, for as long as it lives."""
+    """Mask this secret from now on, for as long as it lives."""
     _LIVE.watch(secret)
 
 
 def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     """The text with every live token in it masked.
 
-    Parameters
-    ----------
-    text : str
-    mask : callable, optional
-        Makes the mask of what stands in the text. Default: `PLAIN_MASK`, for messages, in which texts are
-        truncated: there the beginning of a token is masked too.
+    `mask` makes the mask of a token as it is written. By default it is `PLAIN_MASK`, for messages, which hold
+    truncated texts: there the beginning of a token is masked too.
     """
     forms = _LIVE.forms()
-    spans = forms.spans(text, cut=mask is None) if forms is not None and text else None
+    spans = forms.spans(text, truncated=mask is None) if forms is not None and text else None
     if not spans:
         return text
     pieces: list[str] = []
@@ -206,15 +225,43 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     return "".join((*pieces, text[copied:]))
 
 
+class TooDeepError(Exception):
+    """A JSON value is nested deeper than was allowed."""
+
+
+def map_json(
+    value: Any,
+    leaf: Callable[[Any, bool], Any],
+    name: Callable[[str], str],
+    *,
+    hidden: Callable[[Mapping[str, Any]], Container[str]] = lambda _: (),
+    secret: bool = False,
+    levels: int = sys.maxsize,
+) -> Any:
+    """A JSON value with its names and its texts, numbers and the like mapped.
+
+    `leaf` is called with a value and whether it, or something around it, is under one of the names that
+    `hidden` returns for the members of its object. Raises `TooDeepError` beyond so many levels of nesting.
+    """
+    if not isinstance(value, Mapping | list | tuple):
+        return leaf(value, secret)
+    if not levels:
+        raise TooDeepError
+    if isinstance(value, Mapping):
+        names = hidden(value)
+        return {
+            name(key): map_json(
+                item, leaf, name, hidden=hidden, secret=secret or key in names, levels=levels - 1
+            )
+            for key, item in value.items()
+        }
+    items = (map_json(item, leaf, name, hidden=hidden, secret=secret, levels=levels - 1) for item in value)
+    return type(value)(items)
+
+
 def masked_value(value: Any) -> Any:
     """A JSON-able value with every live token in its texts and names masked."""
-    if isinstance(value, str):
-        return masked(value)
-    if isinstance(value, Mapping):
-        return {masked_value(name): masked_value(item) for name, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(masked_value, value))
-    return value
+    return map_json(value, lambda leaf, _: masked(leaf) if isinstance(leaf, str) else leaf, masked)
 
 
 def is_in(text: str) -> bool:
@@ -223,23 +270,20 @@ def is_in(text: str) -> bool:
     return forms is not None and bool(text) and bool(forms.spans(text))
 
 
-def is_in_cut(text: str) -> bool:
+def is_in_truncated(text: str) -> bool:
     """Whether a live token is in the text, perhaps without its last two characters."""
     forms = _LIVE.forms()
     return forms is not None and (is_in(text) or any(form[:-2] in text.lower() for form in forms.folded))
 
 
 def likely() -> re.Pattern[str] | None:
-    """A cheap test (also in RE2's syntax): text without a match holds no live token. None when there is none.
-
-    It looks for the forms of the tokens, and for escapes that may stand for a character of one.
-    """
+    """A cheap test (also in RE2's syntax): text without a match holds no live token. None without tokens."""
     forms = _LIVE.forms()
     return None if forms is None else forms.likely
 
 
 def mask_handled() -> None:
-    """Mask the errors that are being handled, which the one that is made now will have as its context."""
+    """Mask the errors that are being handled: they become the context of the one that is being made."""
     error, seen = sys.exception(), set[int]()
     waiting = [error]
     while waiting:
@@ -251,7 +295,7 @@ def mask_handled() -> None:
 
 
 def _mask_error(error: BaseException) -> None:
-    """What an error says, and what it was made from: a whole document, bytes that could not be decoded."""
+    """Mask an error's arguments and attributes, such as the document that could not be decoded."""
     arguments = tuple(map(_masked_text, error.args))
     if any(new is not old for new, old in zip(arguments, error.args, strict=True)):
         error.args = arguments
@@ -273,7 +317,7 @@ def _masked_text(value: object) -> object:
 
 
 def _character(match: re.Match[str]) -> str:
-    """What an escape stands for."""
+    """The character of an escape."""
     found = match[match.lastindex or 0]
     match match.lastindex:
         case 5 | 6:
@@ -292,7 +336,7 @@ def _merged(text: str, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
         before = start
         while before and text[before - 1] == "\\":
             before -= 1
-        first = start - (start - before) % 2  # a backslash left alone would escape what stands for the token
+        first = start - (start - before) % 2  # a backslash left alone would escape the mask
         if found and first < found[-1][1]:
             found[-1] = found[-1][0], max(end, found[-1][1])
         else:

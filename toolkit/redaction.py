@@ -1,13 +1,12 @@
-"""How secrets are masked, where the masking key lies, and the one HTML escaper.
+"""Masking of secrets, the masking key, and the one HTML escaper.
 
-Two kinds of secrets are masked: values under a *name* that says so (an ``Authorization`` header), and
-values that *look* like one wherever they stand (``Bearer …``, a JWT, a PEM block, user info in a URL),
-our own live tokens first of all. A mask keeps what is useful for reading a failure and nothing else::
+Masked are our own live tokens, values under a secret *name* (an ``Authorization`` header), and values that
+*look* secret (``Bearer …``, a JWT, a PEM block, user info in a URL)::
 
     [masked len=42 tag=5d1c09ab]
 
-The tag is keyed with a key that only this user has: equal secrets have equal tags, so "the same token
-as yesterday" can be seen, and nobody without the key can test a guess.
+The tag is keyed with a key that only this user has: equal secrets have equal tags, so that "the same token as
+yesterday" can be seen, and nobody without the key can test a guess.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ import os
 import re
 import secrets
 import stat
+import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
@@ -27,10 +27,9 @@ from typing import Any, Final, NamedTuple
 import platformdirs
 
 from toolkit.errors import SettingsError
-from toolkit.own_tokens import is_in, masked, watch
+from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_members
-from toolkit.secret_spans import Span, text_spans, url_spans
-from toolkit.spellings import MASK, MASKED, View
+from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
 
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 DISPLAYED_HEADERS: Final = frozenset(
@@ -62,7 +61,7 @@ _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 
 _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
-_BEFORE: Final = frozenset('="')  # signs that end everything, so that nothing is found across them
+_BEFORE: Final = frozenset('="')  # signs across which nothing is found
 _BEHIND: Final = frozenset(("", "&", '"'))
 _LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
 _PASSES: Final = 4  # until nothing more is found beside what was masked
@@ -71,7 +70,7 @@ _PASSES: Final = 4  # until nothing more is found beside what was masked
 def _stays_here(what: str) -> SettingsError:
     return SettingsError(
         f"pickling {what}",
-        got="a request to write it down",
+        got="a request to serialise it",
         expected="tokens to stay in this process",
         next_step="Call connect() in the process that needs the service.",
     )
@@ -125,8 +124,8 @@ class Redactor:
     key : bytes, optional
         Key of the mask tags. Default: the user's own, see `masking_key`.
     own : iterable of Secret
-        Tokens and signing keys that are to be masked as long as this redactor lives. Every redactor masks all
-        that live in the process.
+        Tokens and signing keys to mask as long as this redactor lives. Every redactor masks all that live in
+        the process.
 
     Examples
     --------
@@ -162,12 +161,12 @@ class Redactor:
         return f"[masked len={len(value)} tag={tag}]"
 
     def derived_key(self, purpose: str) -> bytes:
-        """32 bytes that only this user can make, another one for each purpose and each set of own tokens."""
+        """32 bytes that only this user can derive, different for each purpose and set of own tokens."""
         parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))
         return hmac.digest(self._key, b"".join(b"%d:%b" % (len(part), part) for part in parts), "sha256")
 
     def own(self, text: str) -> str:
-        """The text with our own live tokens masked, and nothing else; `own_tokens` says what is matched."""
+        """The text with our own live tokens masked, and nothing else; see `toolkit.own_tokens`."""
         return masked(text, self.mask)
 
     def text(self, text: str) -> str:
@@ -176,10 +175,7 @@ class Redactor:
         return self._masked(text, text_spans) if _SUSPICIOUS.search(text) else text
 
     def code(self, code: str) -> str:
-        """Python code that `repr` made of values, with what looks like a secret in its texts masked.
-
-        Each text is masked alone: a mask that reached beyond the end of one would make code of the next.
-        """
+        """Python code made with `repr`, each text in it masked alone, so that the code stays valid."""
         return _LITERAL.sub(lambda found: repr(self.text(ast.literal_eval(found[0]))), code)
 
     def url(self, url: str) -> str:
@@ -196,31 +192,21 @@ class Redactor:
         """A header map (name to list of values) as it may be kept."""
         return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
 
-    def value(self, value: Any, *, secret: bool = False) -> Any:
-        """A value of JSON, masked: texts and names by their looks, and all that is under a secret name.
+    def value(self, value: Any, *, secret: bool = False, levels: int = sys.maxsize) -> Any:
+        """A value of JSON, masked: texts and names by their looks, and everything under a secret name.
 
-        Parameters
-        ----------
-        value
-            As `json.loads` makes it. It is not changed.
-        secret : bool
-            Whether it, or something around it, stands under a secret name. Then numbers are masked, too.
+        Numbers are masked under a secret name, too, and so is the whole with `secret`. Raises `TooDeepError`
+        beyond so many levels of nesting.
 
-        Examples
-        --------
         >>> Redactor(key=b"example").value({"credentials": {"user": "ann"}, "n": 1})
         {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
         """
+        hidden = secret_members
+        return map_json(value, self._leaf, self.text, hidden=hidden, secret=secret, levels=levels)
+
+    def _leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         if isinstance(value, str):
             return self.mask(value) if value and secret else self.text(value)
-        if isinstance(value, list):
-            return [self.value(item, secret=secret) for item in value]
-        if isinstance(value, dict):
-            hidden = secret_members(value)
-            return {
-                self.text(name): self.value(item, secret=secret or name in hidden)
-                for name, item in value.items()
-            }
         number = isinstance(value, int | float) and not isinstance(value, bool)
         return self.mask(str(value)) if number and (secret or is_in(str(value))) else value
 
@@ -230,9 +216,9 @@ class Redactor:
         return self.text(value) if shown else self.mask(value)
 
     def _masked(self, text: str, find: Callable[[str], list[Span]]) -> str:
-        """The text without the secrets that are found in it, as it is and with its escapes decoded."""
+        """The text without the secrets that `find` finds in it, as it is and with its escapes decoded."""
         for _ in range(_PASSES):
-            view: View | None = View(text).without_masks()
+            view: DecodedText | None = without_masks(DecodedText(text))
             found: list[_Found] = []
             alone = True
             for layer in range(_LAYERS):
@@ -242,7 +228,7 @@ class Redactor:
                 spans = (text_spans if layer else find)(view.text)
                 alone = alone and (_stand_alone(view.text, spans) if layer == 0 else not spans)
                 found += _runs(text, view, spans)
-                view = view.decoded()
+                view = decoded(view)
             parts, end = [], 0
             for one in _united(found, text):
                 parts += [text[end : one.start], one.quote, self.mask(one.secret), one.quote]
@@ -254,7 +240,7 @@ class Redactor:
 
 
 class _Found(NamedTuple):
-    """A secret: where it is written, the quote to put around what stands in for it, and how it is read."""
+    """A secret: its span in the text, the quote to put around its mask, and its decoded value."""
 
     start: int
     end: int
@@ -262,17 +248,17 @@ class _Found(NamedTuple):
     secret: str
 
 
-def _runs(text: str, view: View, spans: list[Span]) -> Iterator[_Found]:
-    """What is secret between the masks that are there already, as places of the text."""
+def _runs(text: str, view: DecodedText, spans: list[Span]) -> Iterator[_Found]:
+    """The secret parts between existing masks, as spans of the text."""
     for start, stop, quote in spans:
-        mark = text[view.place(quote) : view.place(quote + 1)] if quote >= 0 else ""
+        mark = text[view.origin(quote) : view.origin(quote + 1)] if quote >= 0 else ""
         for run in _BETWEEN_MASKS.finditer(view.text, start, stop):
             if run[0].strip(_SIGNS):
-                yield _Found(view.place(run.start()), view.place(run.end()), mark, run[0])
+                yield _Found(view.origin(run.start()), view.origin(run.end()), mark, run[0])
 
 
 def _united(found: list[_Found], text: str) -> list[_Found]:
-    """The same in order, those that overlap as one."""
+    """Sorted, those that overlap joined."""
     kept: list[_Found] = []
     for one in sorted(found, key=lambda one: (one.start, -one.end)):
         last = kept[-1] if kept else None
@@ -286,7 +272,7 @@ def _united(found: list[_Found], text: str) -> list[_Found]:
 
 
 def _stand_alone(text: str, spans: list[Span]) -> bool:
-    """Whether what was found ends at signs that end everything: nothing more is found beside its masks."""
+    """Whether every span is delimited, so that nothing more is found next to its mask."""
     return all(
         text[start - 1 : start] in _BEFORE and text[end : end + 1] in _BEHIND for start, end, _ in spans
     )
@@ -295,16 +281,8 @@ def _stand_alone(text: str, spans: list[Span]) -> bool:
 def masking_key(folder: Path | None = None) -> bytes:
     """The user's own key for mask tags: 32 random bytes in a file only the user can read, made when missing.
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Where the file lies. Default: the user's configuration folder, so that masks stay comparable
-        between syncs and snapshots never carry the key.
-
-    Raises
-    ------
-    SettingsError
-        When the file is a link, or is no key.
+    By default it is in the user's configuration folder, so that masks stay comparable between syncs and
+    snapshots never contain the key. Raises `SettingsError` when the file is a link, or is no key.
     """
     folder = folder or Path(platformdirs.user_config_dir("workflow-vector-toolkit"))
     path = folder / "masking.key"
@@ -367,7 +345,7 @@ _ENTITIES: Final = {
 
 
 def visible(text: str) -> str:
-    r"""Text with everything that is invisible or redirects reading written out, as ``\u202e``.
+    r"""Text with everything that is invisible or redirects reading escaped, as ``\u202e``.
 
     Bidirectional controls, other format and control characters (but not line ends and tabs), and lone
     surrogates, which no file can hold, are escaped.
@@ -396,18 +374,10 @@ _MATHS: Final = re.compile(r"[$\\]")
 def escape_html(text: object, *, inside: str = "span") -> str:
     r"""The one HTML escaper, for the content of elements; for attribute values see `escape_attribute`.
 
-    Pages that show notebooks typeset TeX: JupyterLab, nbconvert and others turn ``$\href{…}{…}$`` into a
-    link and ``\color{white}`` into nothing. They look for a delimiter and its partner within one element, so
-    each ``$`` and backslash is put into one of its own. What is read and copied stays the same.
+    Notebook pages typeset TeX: JupyterLab, nbconvert and others turn ``$\href{…}{…}$`` into a link and
+    ``\color{white}`` into nothing. They look for a delimiter and its partner within one element, so each
+    ``$`` and backslash gets an element of its own (`inside`: ``tspan`` in SVG). The visible text stays.
 
-    Parameters
-    ----------
-    text : object
-    inside : {"span", "tspan"}
-        The element around them; ``tspan`` in SVG.
-
-    Examples
-    --------
     >>> escape_html('<img src=x onerror="alert(1)">')
     '&lt;img src=x onerror=&quot;alert(1)&quot;&gt;'
     >>> escape_html("for $5 each")
@@ -417,7 +387,7 @@ def escape_html(text: object, *, inside: str = "span") -> str:
 
 
 def escape_attribute(text: object) -> str:
-    """A text as the value of an attribute in quotes, or as what can hold no elements, such as a title.
+    """A text as the value of a quoted attribute, or as content without elements, such as a title.
 
     >>> escape_attribute('a "b" for $5')
     'a &quot;b&quot; for $5'

@@ -1,16 +1,18 @@
-"""Which parts of a text are secret: in its URLs, behind names that say so, and by their looks.
+"""The secret parts of a text: in its URLs, behind secret names, and by their looks.
 
-A part is three places: its start, its end, and that of a quote where what stands in for a bare JSON value
-has to be put in quotes like it, else -1.
+A part is three indices: its start, its end, and that of a quote where the mask of a bare JSON value has to be
+put in quotes like it, else -1. Escapes of JSON, HTML and URLs are decoded first (`decoded`), layer by layer.
 """
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
+from toolkit.own_tokens import MASK, MASK_START, DecodedText
 from toolkit.secret_patterns import (
     is_clear_name,
     is_prose,
@@ -22,7 +24,17 @@ from toolkit.secret_patterns import (
 
 Span = tuple[int, int, int]  # start, end, the quote to use or -1
 
-# A mask (here one character, see `toolkit.spellings`) inside a URL is part of the URL.
+MASKED: Final = "\x1f"
+"""Replaces masks during the search: white space to regular expressions, which no secret contains."""
+
+_ESCAPE: Final = re.compile(
+    r"\\(?:u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|[/\"'\\nrtbf])"
+    r"|&(?:\#[0-9]{1,7};?|\#[xX][0-9a-fA-F]{1,6};?|[A-Za-z]{2,31};)"
+    r"|%[0-9a-fA-F]{2}"
+)
+_CONTROLS: Final = {"n": "\n", "r": "\r", "t": "\t", "b": "\b", "f": "\f"}
+
+# A mask inside a URL is part of the URL.
 _URL: Final = re.compile(r"(?i)(?<![a-z])[a-z][a-z0-9+.\-]{0,40}+://(?:\x1f|[^\s\"'<>\\^`{|}])+")
 _RELATIVE: Final = re.compile(r"[/?](?:\x1f|\S)*")
 _QUERY: Final = re.compile(r"\?(?=[\w.\-~%\[\]]{1,100}=)(?:\x1f|[^\s\"'<>\\^`{|}])+")
@@ -91,8 +103,28 @@ _APART: Final = re.compile(
 )
 
 
+def without_masks(view: DecodedText) -> DecodedText:
+    """The text with `MASKED` in place of each mask."""
+    return (view.replaced(MASK, lambda _: MASKED) or view) if MASK_START in view.text else view
+
+
+def decoded(view: DecodedText) -> DecodedText | None:
+    """The text with one layer of escapes decoded; None without any."""
+    return view.replaced(_ESCAPE, _character)
+
+
+def _character(match: re.Match[str]) -> str:
+    escape = match[0]
+    if escape[0] == "%":
+        return chr(int(escape[1:], 16))
+    if escape[0] == "&":
+        return html.unescape(escape)
+    kind, digits = escape[1], escape[2:]
+    return chr(int(digits, 16)) if digits else _CONTROLS.get(kind, kind)
+
+
 def text_spans(text: str) -> list[Span]:
-    """The secret parts of any text, in order, none of them in another.
+    """The secret parts of any text, in order, without overlaps.
 
     >>> text_spans("see https://h.example/?token=abc and password=xyz")
     [(29, 32, -1), (46, 49, -1)]

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 
 from toolkit.errors import InputError
 from toolkit.filters.error_text import binary_line, error_text
+from toolkit.own_tokens import MASK_START
 from toolkit.times import Time, milliseconds, parse_time
 
 FAILURE_STATES: Final = ("CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED")
@@ -353,7 +354,7 @@ def unsendable_reasons(wanted: FailureFilter) -> dict[str, str]:
         values = getattr(wanted, field.name) if field.many else ()
         if values and not field.parameter:
             reasons[field.name] = "the service cannot filter by it"
-        elif any(MASKED in value for value in values):
+        elif any(MASK_START in value for value in values):
             reasons[field.name] = "a masked value cannot be sent"
         elif any("," in value for value in values):
             reasons[field.name] = "a value with a comma cannot be sent"
@@ -385,9 +386,6 @@ def names_error(line: str, wanted: tuple[str, ...]) -> bool:
     folded = line.casefold()
     return any(text.casefold() in folded for text in wanted)
 
-
-MASKED: Final = "[masked len="
-"""Begins a mask: a value copied from a frame in which a part of it was masked."""
 
 _FRAME_ONLY: Final = frozenset(
     {"dlq_id", "response_body_base64", *(column for field in FIELDS.values() for column in field.columns)}

@@ -16,16 +16,16 @@ from toolkit.client.failures import PAGE_LIMIT, Kind, get_entry, list_page
 from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
-from toolkit.filters.failure import FIELDS, MASKED, FailureFilter, unsendable_reasons
+from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.pacing import Pacing
 from toolkit.loading.stored_entries import EntryRecognizer
 from toolkit.loading.windowed import Listing, Reader
 from toolkit.loading.windows import Span, Window
+from toolkit.own_tokens import MASK, MASK_START
 from toolkit.redaction import Redactor
 from toolkit.settings.service import Service, endpoint_of
-from toolkit.spellings import MASK
 from toolkit.tables.failure_matching import unknown_values
 from toolkit.tables.failures import FailureDecoder
 from toolkit.tables.frames import to_frame
@@ -394,7 +394,7 @@ def _paced(service: Service, pacing: Pacing, connections: int) -> Transport:
 def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
     """`matches`, where a value may also be what a frame shows of it: masked."""
     fields = [field for field in FIELDS.values() if field.many and field.parameter]
-    if not any(MASKED in value for field in fields for value in getattr(wanted, field.name)):
+    if not any(MASK_START in value for field in fields for value in getattr(wanted, field.name)):
         return wanted.matches
 
     def matches(entry: dict[str, Any]) -> bool:

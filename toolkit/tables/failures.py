@@ -22,13 +22,13 @@ import pyarrow.compute as pc
 
 from toolkit.client.pages import listed
 from toolkit.errors import ProtocolError
-from toolkit.own_tokens import is_in
+from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
 from toolkit.tables.header_maps import HeaderColumn, header_maps
 from toolkit.tables.lenient_rows import LenientRows
 from toolkit.tables.masking import ABSENT, ColumnMasker, holding_own, raw_column
 from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
-from toolkit.tables.text import LATEST, TooDeepError, base64_text, http_dates, parse_rows, text_and_bytes
+from toolkit.tables.text import LATEST, base64_text, http_dates, parse_rows, text_and_bytes
 
 Keep = Callable[[dict[str, Any]], bool]
 Entries = list[Any]  # of `_SPECIFIED`, or of what was derived from it

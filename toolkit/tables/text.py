@@ -32,7 +32,7 @@ from toolkit.client.members import (
 from toolkit.client.pages import listed
 from toolkit.client.responses import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.own_tokens import is_in_cut
+from toolkit.own_tokens import is_in_truncated, map_json
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import secret_members
 from toolkit.tables.schemas import TIME
@@ -48,10 +48,6 @@ _USUAL_DATE: Final = (
     r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
 )
 _DATE_WIDTH: Final = 29
-
-
-class TooDeepError(Exception):
-    """A value nested deeper than `masked_json` walks: its row has to be read exactly. Never seen outside."""
 
 
 def parse_rows(
@@ -272,7 +268,7 @@ def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
     text = base64.b64encode(raw).decode()
-    if redactor is not None and is_in_cut(
+    if redactor is not None and is_in_truncated(
         text
     ):  # what a token stands for as base64, without a part of a byte
         return base64.b64encode(redactor.mask(text).encode()).decode()
@@ -368,22 +364,11 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
     """
     if not fields:
         return None
-    kept = _masked(dict(fields), redactor, MOST_DEPTH + 1)
+
+    def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+        value = value.text if isinstance(value, Unread) else value
+        return redactor.value(value, secret=secret) if redactor else value
+
+    name = redactor.text if redactor else str
+    kept = map_json(fields, masked, name, hidden=secret_members, levels=MOST_DEPTH + 1)
     return json.dumps(kept, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
-
-
-def _masked(value: Any, redactor: Redactor | None, deeper: int, *, secret: bool = False) -> Any:
-    if isinstance(value, list | dict) and not deeper:
-        raise TooDeepError
-    if isinstance(value, list):
-        return [_masked(item, redactor, deeper - 1, secret=secret) for item in value]
-    if isinstance(value, dict):
-        mask = redactor.text if redactor else str
-        hidden = secret_members(value) if redactor else ()
-        return {
-            mask(name): _masked(item, redactor, deeper - 1, secret=secret or name in hidden)
-            for name, item in value.items()
-        }
-    if isinstance(value, Unread):
-        value = value.text
-    return redactor.value(value, secret=secret) if redactor else value

@@ -20,9 +20,9 @@ from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
+from toolkit.own_tokens import MASK
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
-from toolkit.spellings import MASK
 from toolkit.tables.failure_matching import count_choices, match_failures, unknown_values
 from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES

@@ -10,8 +10,8 @@ import ipywidgets as widgets
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import FusionAlgorithm, QueryMode, VectorQuery, WeightingStrategy
+from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor, visible
-from toolkit.spellings import MASK
 from toolkit.widgets.controls import Choices, Choosing, TextField
 from toolkit.widgets.javascript import Changed
 from toolkit.widgets.metadata_editor import MetadataEditor

@@ -15,8 +15,8 @@ from toolkit.analysis.wording import counted, shorten
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import SparseVector, VectorQuery
+from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor
-from toolkit.spellings import MASK
 from toolkit.widgets.controls import TextField, note
 from toolkit.widgets.javascript import Changed, ReceiveFields
 
