@@ -1,21 +1,14 @@
-"""Parquet at rest: written whole or not at all, bound to where it came from, readable by anything.
+"""Snapshots: stored Parquet that is written whole or not at all, bound to its service, and readable by anything.
 
-``writing.py``, ``syncing.py`` and ``exporting.py`` make snapshots, ``reading.py`` opens and verifies them.
-Beneath: ``commit.py`` is one change from lock to clean-up, ``manifest.py`` what a snapshot is, ``folder.py``
-and ``hashing.py`` its files on the disk, ``object_store.py`` those elsewhere, ``datafiles.py`` and
-``parts.py`` one file, ``decoding.py`` its rows in bounded memory, ``columns.py`` which columns are stored.
-``damage.py`` finds lost files before a sync trusts them, ``repairing.py`` brings back what can be.
-``intake.py`` reads a load and writes its ``checkpoint.py``; the rows of an export go to ``streaming.py``,
-those of a sync to ``comparing.py`` (``fingerprints.py`` and ``index.py`` tell a changed row), wait in
-``spool.py``, and are written day by day by ``merging.py``; ``changes.py`` is what a sync found.
-``schedule.py`` does it again and again.
+`writing` and `syncing` make snapshots, `reading` opens and verifies them. Beneath: `merging` compares a load
+with the stored rows by their `row_index` and writes what changed, `repair` restores lost files, `resumable`
+runs a load with checkpoints, `transaction` makes a change atomic, `data_files` writes and reads Parquet,
+`manifest` says what a snapshot is, and `store` and `object_store` hold its files.
 """
 
-from toolkit.snapshots.changes import Changes
-from toolkit.snapshots.exporting import export_vectors
 from toolkit.snapshots.reading import Verification, read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.syncing import sync_failures
-from toolkit.snapshots.writing import write_snapshot
+from toolkit.snapshots.syncing import Changes, sync_failures
+from toolkit.snapshots.writing import export_vectors, write_snapshot
 
 __all__ = [
     "Changes",

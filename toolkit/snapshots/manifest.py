@@ -1,42 +1,53 @@
-"""The manifest: the one file that says what a snapshot is. What it does not list is not part of the snapshot.
+"""The two JSON files of a snapshot: the manifest, which says what it is, and the checkpoint of a stopped load.
 
-``_manifest.json`` holds the manifest and the hash of its exact text. The underscore keeps readers of whole
-folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
+``_manifest.json`` lists every file of the snapshot: what it does not list is not part of it. The underscore
+keeps readers of whole folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
+``_checkpoint.json`` says how far a load came, and lists files that are not yet part of the snapshot. It
+belongs to one generation, service and scope, and is removed by the commit. Both hold a hash of their text.
 """
 
 from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
+from toolkit.own_tokens import masked
 from toolkit.receipt import Receipt, checked_instant
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.version import __version__
 
 MANIFEST: Final = "_manifest.json"
+CHECKPOINT: Final = "_checkpoint.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
 SCHEMA_VERSION: Final = 5
-"""Version of the columns, of what is hashed to tell a changed row, and of what the index holds.
-Snapshots of every older version are read (see `toolkit.snapshots.versions`), and become current when they are
+"""Version of the columns, of what is hashed to recognise a changed row, and of what the index holds.
+Snapshots of every older version are read (see `data_files.current_columns`), and become current when they are
 written."""
+
+CHECKPOINT_VERSION: Final = 1
+MOST_AGE: Final = timedelta(days=1)
+"""A load does not resume from an older checkpoint: what it has seen says little about what is there now."""
 
 KEPT_RECEIPTS: Final = 50
 """Receipts of the latest commits that the manifest keeps."""
 
 REPAIRED: Final = "repaired: "
-"""How the note of a receipt begins that says what a repair brought back and what stayed lost."""
+"""How the note of a receipt begins that says what a repair restored and what stayed lost."""
 
 Kind = Literal["frame", "failures", "vectors"]
 
 DAYS: Final = "first_seen"
 DATA_NAME: Final = r"(?:first_seen/\d{4}-\d\d-\d\d/)?part-\d{6,}-[0-9a-f]{16}\.parquet"
 INDEX_NAME: Final = r"_index-\d{6,}-[0-9a-f]{16}\.bin"
+PENDING_NAME: Final = r"_checkpoint-\d{6,}-[0-9a-f]{16}\.(?:arrow|bin)"
+_DRAFT_NAME: Final = r"_part-\d{6,}-[0-9a-f]{16}\.parquet\.[0-9a-f]{16}\.tmp"
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=1 << 50)]
 _Version = Annotated[int, msgspec.Meta(ge=1)]
@@ -44,46 +55,25 @@ _Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class ListedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file of the snapshot, which is never changed once it is listed.
-
-    Attributes
-    ----------
-    path : str
-        Relative to the snapshot.
-    rows, bytes : int
-    sha256 : str
-        Of its bytes, in hex.
-    """
+    """A file of the snapshot (path relative to it), which is never changed once it is listed."""
 
     path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")]
     rows: _Count
     bytes: _Count
     sha256: _Sha256
 
+    @property
+    def day(self) -> str:
+        """The day on which the rows of a data file of failures were first seen."""
+        return self.path.split("/")[1]
+
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a snapshot is, in one of its generations.
 
-    Attributes
-    ----------
-    format, schema_version : int
-    kind : {"frame", "failures", "vectors"}
-        What wrote it: `write_snapshot`, `sync_failures` or `export_vectors`.
-    generation : int
-        Counts the commits from 1. 0: a first writer began and has not finished.
-    source : str
-        Address of the service, without secrets.
-    scope : dict
-        What was asked for there. Source and scope bind the snapshot.
-    written_at : str
-        ISO 8601, UTC.
-    complete_at : str or None
-        When the latest complete load of a failure snapshot began.
-    files : tuple of ListedFile
-    index : ListedFile or None
-        Hashes of ids and rows (failures only).
-    receipts : tuple of dict
-        Receipts of the latest commits, the latest last.
+    `generation` counts the commits from 1; 0 means that a first writer began and has not finished. `source`
+    (the service's address, without secrets) and `scope` (what was asked for there) bind the snapshot.
+    `complete_at` is when the latest complete load of a failure snapshot began. Receipts: the latest last.
     """
 
     format: _Version
@@ -103,6 +93,82 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         """Rows of all files."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def listed(self) -> tuple[ListedFile, ...]:
+        """Data files and index."""
+        return (*self.files, *((self.index,) if self.index else ()))
+
+    @property
+    def is_older(self) -> bool:
+        """Whether it was written in an older schema version."""
+        return self.schema_version < SCHEMA_VERSION
+
+
+class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A file that waits for the commit: a data file to be called `name`, or one of the checkpoint ("")."""
+
+    path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{PENDING_NAME}|{_DRAFT_NAME}|{DATA_NAME})\Z")]
+    name: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME})?\Z")] = ""
+
+    @property
+    def as_listed(self) -> ListedFile:
+        """How the manifest lists it."""
+        return ListedFile(path=self.name, rows=self.rows, bytes=self.bytes, sha256=self.sha256)
+
+
+class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How far a load into a snapshot came.
+
+    `kind`, `source`, `scope` and `columns` say what is written, `generation` beside which snapshot.
+    `began_at` is when the first of the loads began, by the writer's clock. `position` and `counts` are those
+    of the load's checkpoint, `identities` the ids it has yielded (16 bytes each), `files` and `later` the
+    rows that wait and those that came again with new content, `seen` a bit for each stored row.
+    """
+
+    version: int
+    schema_version: int
+    kind: Kind
+    source: str
+    scope: dict[str, Any]
+    columns: str
+    generation: int
+    began_at: str
+    written_at: str
+    position: dict[str, Any]
+    counts: dict[str, Any]
+    identities: tuple[PendingFile, ...]
+    files: tuple[PendingFile, ...] = ()
+    later: tuple[PendingFile, ...] = ()
+    seen: PendingFile | None = None
+
+    @property
+    def listed(self) -> tuple[PendingFile, ...]:
+        """All its files."""
+        return (*self.identities, *self.files, *self.later, *((self.seen,) if self.seen else ()))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """Names of the checkpoint and of all its files."""
+        finished = (file.name for file in self.files if file.name)  # a stopped commit may have named some
+        return frozenset((CHECKPOINT, *(file.path for file in self.listed), *finished))
+
+    def misfit(self, *, expected: dict[str, Any], now: datetime) -> str:
+        """Why a load of `expected` (some of the attributes) cannot resume from it; "" where it can."""
+        if self.schema_version != SCHEMA_VERSION:
+            return "of another version of the toolkit"
+        if any(getattr(self, name) != value for name, value in as_stored(expected).items()):
+            return "of another service or scope"
+        age = now - datetime.fromisoformat(self.written_at)
+        if age > MOST_AGE:
+            return "older than a day"
+        return "from the future" if age < timedelta() else ""
+
+
+def as_stored(value: dict[str, Any]) -> dict[str, Any]:
+    """The value after a round trip through JSON: tuples compare as the lists they are stored as."""
+    stored: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(value))
+    return stored
+
 
 def kept_receipts(receipts: tuple[dict[str, Any], ...]) -> tuple[dict[str, Any], ...]:
     """The latest receipts, and every older one that tells of a repair: what was lost stays on record."""
@@ -116,45 +182,36 @@ def repairs(receipts: Iterable[dict[str, Any]]) -> tuple[str, ...]:
     return tuple(note.removeprefix(REPAIRED) for note in notes if note.startswith(REPAIRED))
 
 
-class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    sha256: str
-    manifest: msgspec.Raw
-
-
-def write_manifest(folder: SnapshotStore, manifest: Manifest) -> bytes:
-    """Replace the manifest atomically. This is the commit. The bytes as they rest."""
+def write_manifest(store: SnapshotStore, manifest: Manifest) -> bytes:
+    """Replace the manifest atomically, which is the commit. The bytes written."""
     body = msgspec.json.encode(manifest)
     envelope = _Envelope(hashlib.sha256(body).hexdigest(), msgspec.Raw(body))
     content = msgspec.json.encode(envelope) + b"\n"
-    folder.replace(MANIFEST, content)
+    store.replace(MANIFEST, content)
     return content
 
 
-def read_manifest(folder: SnapshotStore) -> Manifest | None:
+def read_manifest(store: SnapshotStore) -> Manifest | None:
     """The manifest, or None where there is none; raises as `decode_manifest`."""
-    content = manifest_bytes(folder)
-    return None if content is None else decode_manifest(folder, content)
+    content = manifest_bytes(store)
+    return None if content is None else decode_manifest(store, content)
 
 
-def manifest_bytes(folder: SnapshotStore) -> bytes | None:
-    """The manifest as it rests, or None where there is none."""
+def manifest_bytes(store: SnapshotStore) -> bytes | None:
+    """The manifest as it is stored, or None where there is none."""
     try:
-        return folder.content(MANIFEST)
+        return store.content(MANIFEST)
     except FileNotFoundError:
         return None
 
 
-def decode_manifest(folder: SnapshotStore, content: bytes) -> Manifest:
+def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
     """The manifest of these bytes.
 
-    Raises
-    ------
-    SnapshotDamagedError
-        When it was cut or edited.
-    SnapshotError
-        When a newer version of the toolkit wrote it. Every older one is read.
+    Raises `SnapshotDamagedError` when it was truncated or edited, `SnapshotError` when a newer version of
+    the toolkit wrote it.
     """
-    doing = f"reading the manifest {MANIFEST!r} of the snapshot {folder}"
+    doing = f"reading the manifest {MANIFEST!r} of the snapshot {store}"
     try:
         envelope = _ENVELOPE.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -179,18 +236,13 @@ def decode_manifest(folder: SnapshotStore, content: bytes) -> Manifest:
 
 
 def _check(manifest: Manifest) -> None:
-    """See that values which are more than their JSON type are what they have to be.
-
-    Raises
-    ------
-    InputError
-    """
+    """Raise `InputError` for values that their JSON type allows and a manifest does not."""
     checked_instant("written_at", manifest.written_at)
     if manifest.complete_at is not None:
         checked_instant("complete_at", manifest.complete_at)
     for receipt in manifest.receipts:
         Receipt.from_dict(receipt)
-    paths = [file.path for file in (*manifest.files, *((manifest.index,) if manifest.index else ()))]
+    paths = [file.path for file in manifest.listed]
     repeated = {path for path in paths if paths.count(path) > 1} if len({*paths}) < len(paths) else set()
     columns = manifest.scope.get("columns", [])
     if repeated or not isinstance(columns, list) or not all(isinstance(name, str) for name in columns):
@@ -201,17 +253,6 @@ def _check(manifest: Manifest) -> None:
         )
 
 
-class _Versions(msgspec.Struct, frozen=True):
-    format: int
-    schema_version: int
-
-
-# made here, because the first look at a struct is not safe when several threads take it at once
-_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
-_VERSIONS: Final = msgspec.json.Decoder(_Versions)
-_MANIFEST: Final = msgspec.json.Decoder(Manifest)
-
-
 def _damaged(doing: str, got: str) -> SnapshotDamagedError:
     return SnapshotDamagedError(
         doing,
@@ -219,3 +260,83 @@ def _damaged(doing: str, got: str) -> SnapshotDamagedError:
         expected="the manifest as it was written",
         next_step="Restore the folder, or load into a new one.",
     )
+
+
+def write_checkpoint(store: SnapshotStore, checkpoint: StoredCheckpoint) -> None:
+    """Replace the checkpoint; what it lists has to be on the disk."""
+    # a cursor that held one of our tokens becomes an expired one when it is masked: its range is read again
+    body = masked(msgspec.json.encode(checkpoint).decode()).encode()
+    store.sync(*(file.path for file in checkpoint.listed))
+    store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+
+
+def read_checkpoint(store: SnapshotStore) -> StoredCheckpoint | str | None:
+    """The checkpoint; what is wrong with it; or None where there is none."""
+    try:
+        content = store.content(CHECKPOINT)
+    except FileNotFoundError:
+        return None
+    except SnapshotDamagedError:
+        return "damaged"
+    digest, _, body = content.partition(b"\n")
+    if hashlib.sha256(body).hexdigest().encode() != digest:
+        return "damaged"
+    try:
+        if _CHECKPOINT_VERSION.decode(body).version != CHECKPOINT_VERSION:
+            return "of another version of the toolkit"
+        found = _CHECKPOINT.decode(body)
+        for name, text in (("began_at", found.began_at), ("written_at", found.written_at)):
+            checked_instant(name, text)
+        checked_instant("started_at", msgspec.convert(found.counts, _Counts).started_at)
+        msgspec.convert(found.position, _Position)
+    except (msgspec.DecodeError, UnicodeDecodeError, InputError, RecursionError):
+        return "damaged"
+    return found
+
+
+class _Counts(msgspec.Struct, frozen=True):
+    """What the counts of a load have to be (`toolkit.loading.work.Work.counts`)."""
+
+    started_at: str
+    resumed: _Count = 0
+    pages: _Count = 0
+    requests: _Count = 0
+    bytes: _Count = 0
+    windows: _Count = 0
+    filtered_here: _Count = 0
+    reread: _Count = 0
+    duplicates: _Count = 0
+    unsettled: list[str] = []
+    notes: list[str] = []
+
+
+class _Position(msgspec.Struct, frozen=True):
+    """What the position of a load has to be: of the DLQ in windows, or of vectors in ranges."""
+
+    passes: _Count = msgspec.field(name="pass", default=1)
+    alone: bool = False
+    done: list[tuple[int | None, int | None]] = []
+    open: list[tuple[int | None, int | None, str | None, _Count, _Count, bool, bool, _Count]] = []
+    ranges: list[tuple[str, str | None, _Count, str | None, _Count, _Count]] = []
+
+
+class _Envelope(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    sha256: str
+    manifest: msgspec.Raw
+
+
+class _Versions(msgspec.Struct, frozen=True):
+    format: int
+    schema_version: int
+
+
+class _CheckpointVersion(msgspec.Struct, frozen=True):
+    version: int
+
+
+# made here, because the first use of a struct is not safe when several threads do it at once
+_ENVELOPE: Final = msgspec.json.Decoder(_Envelope)
+_VERSIONS: Final = msgspec.json.Decoder(_Versions)
+_MANIFEST: Final = msgspec.json.Decoder(Manifest)
+_CHECKPOINT_VERSION: Final = msgspec.json.Decoder(_CheckpointVersion)
+_CHECKPOINT: Final = msgspec.json.Decoder(StoredCheckpoint)

@@ -1,6 +1,6 @@
-"""Writing what a sync found, day by day: rows that stay, rows with new marks, and fresh rows.
+"""Merging a load into the stored failures: compare its rows with them, then write what is new, changed and gone.
 
-Files are immutable. One is written again when a row in it was replaced or went; small files of a day are
+Data files are immutable. One is written again when a row in it was replaced or went; small files of a day are
 merged on that occasion, when the day is over, and when there are too many of them. So a day ends as one file,
 or as several large ones, and a sync writes at most one new file for each day it touches.
 """
@@ -8,7 +8,7 @@ or as several large ones, and a sync writes at most one new file for each day it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -17,53 +17,274 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from toolkit.errors import SnapshotError
+from toolkit.loading.identities import identities
+from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
-from toolkit.snapshots.changes import Changes, Piece
-from toolkit.snapshots.columns import FAILURES_AT_REST, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
-from toolkit.snapshots.commit import Transaction
-from toolkit.snapshots.datafiles import opened_parquet
-from toolkit.snapshots.index import Entries, Index
-from toolkit.snapshots.manifest import ListedFile
-from toolkit.snapshots.parts import PART_BYTES, Part
-from toolkit.snapshots.spool import Spool
-from toolkit.snapshots.versions import current_columns, is_older
-from toolkit.tables.schemas import TIME
+from toolkit.snapshots.data_files import (
+    FIRST_SEEN_AT,
+    GONE_AFTER,
+    GONE_BEFORE,
+    PART_BYTES,
+    STORED_FAILURES,
+    Part,
+    read_checked,
+    stored_failures,
+)
+from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
+from toolkit.snapshots.repair import Repair
+from toolkit.snapshots.resumable import SPOOL_BYTES, Spool
+from toolkit.snapshots.row_index import (
+    ENTRY,
+    KEY,
+    Entries,
+    Mask,
+    Positions,
+    RowIndex,
+    as_ids,
+    day_of,
+    fingerprints,
+    first_of_each,
+    joined,
+    new_entries,
+    repeated,
+)
+from toolkit.snapshots.transaction import Transaction
+from toolkit.tables.schemas import FAILURES, TIME
 
 SMALL_BYTES: Final = PART_BYTES // 4
 """Files below this are merged."""
 
 MOST_FILES: Final = 8
-"""Small files of the day under way; days that are over have one."""
+"""Small files of the current day; days that are over have one."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _DAY: Final = 86_400_000
-
-_Mask = npt.NDArray[np.bool_]
 _STAYS, _ADDED, _CHANGED, _GONE = range(4)
 
 
-@dataclass(frozen=True)
-class Fresh:
-    """Rows that a sync brings.
+class FileRows(NamedTuple):
+    """Rows of one data file: how many, and at which positions (None for all)."""
 
-    Attributes
-    ----------
-    entries : numpy.ndarray
-        What is remembered of each.
-    chosen, added : numpy.ndarray of bool
-        Whether it is to be written, and whether its entry was never seen before.
-    spools : tuple of Spool
-        Where the rows are, one after another.
+    path: str
+    rows: int
+    positions: Positions | None
+
+
+class MergeResult(NamedTuple):
+    """What a merge found and wrote: rows in the snapshot now, and where the added ones and so on are."""
+
+    receipt: Receipt
+    rows: int
+    added_rows: tuple[FileRows, ...]
+    changed_rows: tuple[FileRows, ...]
+    gone_rows: tuple[FileRows, ...]
+
+
+class RowComparison:
+    """The sink of a sync: which stored rows were seen, and which rows are to be written.
+
+    `now` is when rows seen for the first time are said to be seen. Rows that come again in a `repair` keep
+    when they were first seen.
     """
 
+    def __init__(
+        self,
+        transaction: Transaction,
+        index: RowIndex,
+        now: datetime,
+        *,
+        checkpoint: StoredCheckpoint | None = None,
+        spool_bytes: int = SPOOL_BYTES,
+        repair: Repair | None = None,
+    ) -> None:
+        self._transaction = transaction
+        self._repair = repair
+        self._index = index
+        self._now = _milliseconds(now)
+        self._seen: Mask = np.zeros(len(index), dtype=bool)
+        files = (checkpoint.files, checkpoint.later) if checkpoint else ((), ())
+        self._first, self._later = (
+            _SpooledRows(Spool(transaction, FAILURES, files=some, most_bytes=spool_bytes)) for some in files
+        )
+        self._known: dict[bytes, bytes] = {}
+        self.rows = 0
+        if checkpoint is not None:
+            for rows in (self._first, self._later):
+                for _, table in rows.spool.tables():
+                    rows.remember(*self._compared(table))
+            if checkpoint.seen:
+                bits = np.frombuffer(read_checked(transaction.store, checkpoint.seen), dtype=np.uint8)
+                self._seen = np.unpackbits(bits, count=len(index)).astype(bool)
+            self.rows = sum(file.rows for file in checkpoint.identities)
+
+    def is_stored(self, identities: bytes, digests: bytes) -> Mask:
+        """Which entries are stored, and not gone, in the same bytes."""
+        positions = self._index.find(as_ids(identities))
+        found: Mask = positions >= 0
+        before = self._index.entries[positions[found]]
+        found[found] = (before["wire"] == as_ids(digests)[found]) & ~before["gone"]
+        return found
+
+    def add(self, batch: Batch) -> None:
+        """Compare rows with the stored ones; keep the new and the changed ones."""
+        table = batch.table
+        entries, positions = self._compared(table, batch)
+        known = positions >= 0
+        seen = np.concatenate([positions[known], self._index.find(as_ids(b"".join(batch.stored)))])
+        if (seen < 0).any() or self._seen[seen].any() or repeated(seen):
+            raise self._twice()
+        different = ~known
+        different[known] = self._differs(entries[known], positions[known])
+        if different.any():
+            self._first.add(table.filter(pa.array(different)), entries[different], positions[different])
+        self._index.learn(positions[~different], entries["wire"][~different])
+        self._seen[seen] = True
+        self.rows += batch.rows
+
+    def add_later(self, table: pa.Table) -> None:
+        """Keep the later versions of rows that were added before, if they are different."""
+        entries, positions = self._compared(table)
+        known = self._versions()
+        different = np.zeros(len(entries), dtype=bool)
+        rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
+        for row, (found, content, position) in enumerate(rows):
+            before = known.get(found)
+            if before is None and position >= 0:
+                before = self._index.entries["content"][position].item()
+            if before != content:
+                different[row], known[found] = True, content
+        if different.any():
+            self._later.add(table.filter(pa.array(different)), entries[different], positions[different])
+
+    def save(self) -> dict[str, Any]:
+        """Bring the rows kept, and which stored rows were seen, to the disk."""
+        bits = np.packbits(self._seen).tobytes()
+        seen = self._transaction.pending_file("bin", len(self._index), lambda file: file.write(bits))
+        return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
+
+    def commit(self, receipt: Receipt) -> MergeResult:
+        """Mark what is gone, if the load was complete, write everything, and commit."""
+        if self._repair is not None:
+            if self._repair.checkpoint is not None:
+                self._add_from_checkpoint(self._repair.checkpoint)
+            ids = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
+            receipt = replace(receipt, notes=(*receipt.notes, self._repair.note(ids)))
+        entries = joined([self._first.entries, self._later.entries])
+        positions = np.concatenate([self._first.positions, self._later.positions])
+        if repeated(self._first.entries["id"]):
+            raise self._twice()
+        chosen = _last_of_each(entries["id"])
+        known = positions >= 0
+        chosen[known] &= self._differs(entries[known], positions[known])
+        if changed := len(np.unique(self._later.entries["id"])):
+            duplicates = max(0, receipt.duplicates - changed)
+            receipt = replace(receipt, changed=receipt.changed + changed, duplicates=duplicates)
+        replaced = np.zeros(len(self._index), dtype=bool)
+        replaced[positions[chosen & known]] = True
+        gone = ~self._seen & ~self._index.entries["gone"] & receipt.complete
+        new = _NewRows(entries, chosen, ~known, (self._first.spool, self._later.spool))
+        return _DayWriter(self._transaction, self._index, replaced, gone, new, receipt).commit(self._now)
+
+    def _versions(self) -> dict[bytes, bytes]:
+        """Fingerprints of the latest version of each row kept, by those of the ids."""
+        for rows in (self._first, self._later):
+            for entries in rows.news():
+                self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
+        return self._known
+
+    def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, Positions]:
+        """The index entry of each row, and the position where it is stored; -1 for new ones."""
+        ids = as_ids(b"".join(batch.identities if batch else identities(table, KEY)))
+        wire = as_ids(b"".join(batch.digests)) if batch else np.zeros_like(ids)
+        positions = self._index.find(ids)
+        entries = new_entries(ids, fingerprints(table), wire, self._now)
+        known = positions >= 0
+        entries["first_seen"][known] = self._index.entries["first_seen"][positions[known]]
+        if self._repair is not None:
+            lost = self._repair.missing.find(ids)
+            entries["first_seen"][lost >= 0] = self._repair.missing.entries["first_seen"][lost[lost >= 0]]
+        return entries, positions
+
+    def _add_from_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        """Keep the rows of a stopped load that this load did not yield: they may be nowhere else any more."""
+        there = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
+        for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
+            for _, table in reversed(list(Spool(self._transaction, FAILURES, files=(file,)).tables())):
+                entries, positions = self._compared(table)
+                wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], there)
+                wanted[positions >= 0] &= ~self._seen[positions[positions >= 0]]
+                if wanted.any():
+                    self._first.add(table.filter(pa.array(wanted)), entries[wanted], positions[wanted])
+                    self._seen[positions[wanted & (positions >= 0)]] = True
+                    there = np.concatenate([there, entries["id"][wanted]])
+
+    def _differs(self, entries: Entries, positions: Positions) -> Mask:
+        """Whether rows have another content than is stored, or are back after having been gone."""
+        before = self._index.entries[positions]
+        different: Mask = (before["content"] != entries["content"]) | before["gone"]
+        return different
+
+    def _twice(self) -> SnapshotError:
+        return SnapshotError(
+            f"syncing the snapshot {self._transaction.store}",
+            got="an entry twice in one load",
+            expected="each dlq_id once",
+            next_step="Sync again. The snapshot is as it was.",
+        )
+
+
+class _SpooledRows:
+    """Rows that are to be written, with the index entry of each and the position of the one it replaces."""
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool = spool
+        self._entries: list[Entries] = []
+        self._reported = 0
+        self._positions: list[Positions] = []
+
+    def add(self, table: pa.Table, entries: Entries, positions: Positions) -> None:
+        """Add rows."""
+        self.spool.add(table)
+        self.remember(entries, positions)
+
+    def remember(self, entries: Entries, positions: Positions) -> None:
+        """Add what is known of rows that are in the spool already."""
+        self._entries.append(entries)
+        self._positions.append(positions)
+
+    def news(self) -> list[Entries]:
+        """The entries added since the last call."""
+        since, self._reported = self._reported, len(self._entries)
+        return self._entries[since:]
+
+    @property
+    def entries(self) -> Entries:
+        """One a row, in order."""
+        return joined(self._entries)
+
+    @property
+    def positions(self) -> Positions:
+        """Of the stored rows that they replace; -1 for new ones."""
+        return np.concatenate([np.zeros(0, dtype=np.int64), *self._positions])
+
+
+def _last_of_each(ids: npt.NDArray[np.bytes_]) -> Mask:
+    """Whether an id does not come again further on."""
+    return first_of_each(ids[::-1])[::-1].copy()
+
+
+class _NewRows(NamedTuple):
+    """Rows in spools, their entries, whether each is to be written, and whether it is of a new entry."""
+
     entries: Entries
-    chosen: _Mask
-    added: _Mask
+    chosen: Mask
+    added: Mask
     spools: tuple[Spool, ...]
 
-    def of(self, chosen: _Mask) -> Iterator[tuple[pa.Table, Entries, _Mask]]:
-        """These rows in pieces, with their entries and whether they are added."""
+    def tables(self, chosen: Mask) -> Iterator[tuple[pa.Table, Entries, Mask]]:
+        """These rows in tables, with their entries and whether they are added."""
         start = 0
         for spool in self.spools:
             count = spool.rows
@@ -75,84 +296,76 @@ class Fresh:
             start += count
 
 
-class _AtRest(NamedTuple):
-    """A file of the snapshot as it was, and where its rows begin in the index."""
+class _StoredFile(NamedTuple):
+    """A file of the snapshot as it was, and where its rows are in the index."""
 
     listed: ListedFile
     rows: slice
 
 
 @dataclass
-class _Written:
+class _NewFile:
     """A new file with the entries of its rows, and what became of each."""
 
     part: Part
     entries: list[Entries]
     kinds: list[npt.NDArray[np.uint8]]
 
-    def pieces(self, kind: int) -> Iterator[Piece]:
-        places = np.flatnonzero(np.concatenate(self.kinds) == kind) if self.kinds else np.zeros(0, np.int64)
-        if len(places):
-            yield Piece(self.part.path, len(places), None if len(places) == self.part.rows else places)
+    def rows_of(self, kind: int) -> Iterator[FileRows]:
+        found = np.flatnonzero(np.concatenate(self.kinds) == kind) if self.kinds else np.zeros(0, np.int64)
+        if len(found):
+            yield FileRows(self.part.path, len(found), None if len(found) == self.part.rows else found)
 
 
-class Merge:
-    """The last step of a sync.
-
-    Parameters
-    ----------
-    transaction : Transaction
-    index : Index
-        What is at rest.
-    replaced, gone : numpy.ndarray of bool
-        Which rows at rest are replaced by fresh ones, and which are no longer there.
-    fresh : Fresh
-    receipt : Receipt
-    """
+class _DayWriter:
+    """Writes a sync, day by day: `replaced` and `gone` are masks of the stored rows."""
 
     def __init__(
         self,
         transaction: Transaction,
-        index: Index,
-        replaced: _Mask,
-        gone: _Mask,
-        fresh: Fresh,
+        index: RowIndex,
+        replaced: Mask,
+        gone: Mask,
+        new: _NewRows,
         receipt: Receipt,
     ) -> None:
         self._transaction = transaction
+        self._before = transaction.previous
         self._index = index
         self._replaced = replaced
         self._gone = gone
-        self._fresh = fresh
+        self._new = new
         self._receipt = receipt
         # files of an older version are all written again: a snapshot has one set of columns
-        self._older = transaction.previous is not None and is_older(transaction.previous)
-        self._kept: list[_AtRest] = []
-        self._written: list[_Written] = []
+        self._older = self._before is not None and self._before.is_older
+        self._kept: list[_StoredFile] = []
+        self._written: list[_NewFile] = []
 
-    def commit(self, now: int) -> Changes:
+    def commit(self, now: int) -> MergeResult:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
-        today = _day(now)
+        today = day_of(now)
         files = self._files()
-        days = self._fresh.entries["first_seen"] // _DAY
-        fresh = {_day(int(day) * _DAY): int(day) for day in np.unique(days[self._fresh.chosen])}
-        for day in sorted({*files, *fresh}):
-            chosen = self._fresh.chosen & (days == fresh[day]) if day in fresh else None
+        days = self._new.entries["first_seen"] // _DAY
+        new = {day_of(int(day) * _DAY): int(day) for day in np.unique(days[self._new.chosen])}
+        for day in sorted({*files, *new}):
+            chosen = self._new.chosen & (days == new[day]) if day in new else None
             self._write_day(day, files.get(day, []), chosen, most=MOST_FILES if day == today else 1)
         if not self._written and not self._kept:
             self._keep_columns(today)
-        return self._changes(self._committed())
+        rows = self._commit()
+        kinds = (_ADDED, _CHANGED, _GONE)
+        found = (tuple(rows for file in self._written for rows in file.rows_of(kind)) for kind in kinds)
+        return MergeResult(self._receipt, rows, *found)
 
     def _keep_columns(self, today: str) -> None:
         """Have a file without rows, so that any reader can open the folder."""
-        before = self._transaction.previous
-        if before and not self._older:
-            self._kept += [_AtRest(listed, slice(0, 0)) for listed in before.files[:1]]
+        if self._before and not self._older:
+            self._kept += [_StoredFile(listed, slice(0, 0)) for listed in self._before.files[:1]]
         if not self._kept:
-            self._part(today)
+            self._new_part(today)
 
-    def _committed(self) -> int:
-        before, receipt = self._transaction.previous, self._receipt
+    def _commit(self) -> int:
+        before, receipt = self._before, self._receipt
         files = tuple(file.listed for file in self._kept)
         same = before is not None and files == before.files and not (self._written or self._index.has_learnt)
         kept = [self._index.entries[file.rows] for file in self._kept]
@@ -169,32 +382,18 @@ class Merge:
         )
         return manifest.rows
 
-    def _changes(self, rows: int) -> Changes:
-        added, changed, gone = (
-            tuple(piece for one in self._written for piece in one.pieces(kind))
-            for kind in (_ADDED, _CHANGED, _GONE)
-        )
-        return Changes(
-            folder=self._transaction.folder,
-            receipt=self._receipt,
-            rows=rows,
-            added_pieces=added,
-            changed_pieces=changed,
-            gone_pieces=gone,
-        )
-
-    def _files(self) -> dict[str, list[_AtRest]]:
-        """The files at rest by day, without those that hold no rows."""
-        found: dict[str, list[_AtRest]] = {}
+    def _files(self) -> dict[str, list[_StoredFile]]:
+        """The stored files by day, without those that hold no rows."""
+        found: dict[str, list[_StoredFile]] = {}
         start = 0
-        for listed in self._transaction.previous.files if self._transaction.previous else ():
+        for listed in self._before.files if self._before else ():
             rows = slice(start, start := start + listed.rows)
             if listed.rows:
-                found.setdefault(listed.path.split("/")[1], []).append(_AtRest(listed, rows))
+                found.setdefault(listed.day, []).append(_StoredFile(listed, rows))
         return found
 
-    def _write_day(self, day: str, files: list[_AtRest], chosen: _Mask | None, *, most: int) -> None:
-        touched = [file for file in files if self._touched(file)]
+    def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
+        touched = [file for file in files if self._is_touched(file)]
         writes = bool(touched) or chosen is not None
         small = [file for file in files if file.listed.bytes < SMALL_BYTES and file not in touched]
         if touched or len(small) + writes > most:
@@ -203,69 +402,60 @@ class Merge:
         self._kept += [file for file in files if file not in merged]
         if not writes and not merged:
             return
-        before = len(self._written)
+        first = len(self._written)
         for file in merged:
-            self._write_again(day, before, file)
-        for table, entries, added in self._fresh.of(chosen) if chosen is not None else ():
+            self._write_again(day, first, file)
+        for table, entries, added in self._new.tables(chosen) if chosen is not None else ():
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
             columns = [*table.columns, first_seen, *[pa.nulls(len(entries), TIME)] * 2]
-            rows = pa.Table.from_arrays(columns, schema=FAILURES_AT_REST)
-            self._write(day, before, rows, entries, np.where(added, _ADDED, _CHANGED))
-        for written in self._written[before:]:
+            rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
+            self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
+        for written in self._written[first:]:
             self._transaction.finish(written.part, self._receipt.to_dict())
 
-    def _touched(self, file: _AtRest) -> bool:
+    def _is_touched(self, file: _StoredFile) -> bool:
         return self._older or bool((self._replaced[file.rows] | self._gone[file.rows]).any())
 
-    def _write_again(self, day: str, first: int, file: _AtRest) -> None:
-        complete_at = self._transaction.previous.complete_at if self._transaction.previous else None
+    def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
+        if self._before is None:
+            return
         start = file.rows.start
-        schema = None if self._older else FAILURES_AT_REST
-        with opened_parquet(self._transaction.folder, file.listed, schema) as parquet:
-            for stored in parquet.tables():
-                table = current_columns(stored, "failures") if self._older else stored
-                rows = slice(start, start := start + table.num_rows)
-                stays, gone = ~self._replaced[rows], self._gone[rows]
-                if stays.any():
-                    marked = _mark(table, gone, complete_at, self._receipt.ended_at)
-                    entries = self._index.entries[rows][stays].copy()
-                    entries["gone"] |= gone[stays]
-                    kinds = np.where(gone[stays], _GONE, _STAYS)
-                    self._write(day, first, marked.filter(pa.array(stays)), entries, kinds)
+        for table in stored_failures(self._transaction.store, self._before, file.listed):
+            rows = slice(start, start := start + table.num_rows)
+            stays, gone = ~self._replaced[rows], self._gone[rows]
+            if stays.any():
+                marked = _mark(table, gone, self._before.complete_at, self._receipt.ended_at)
+                entries = self._index.entries[rows][stays].copy()
+                entries["gone"] |= gone[stays]
+                kinds = np.where(gone[stays], _GONE, _STAYS)
+                self._write(day, first, marked.filter(pa.array(stays)), entries, kinds)
 
     def _write(self, day: str, first: int, rows: pa.Table, entries: Entries, kinds: npt.NDArray[Any]) -> None:
-        """Add rows to the file of this day that is being written: one of those from the number `first` on."""
+        """Add rows to the last file of this day: one of those from the number `first` on."""
         if len(self._written) == first or self._written[-1].part.bytes >= PART_BYTES:
-            self._part(day)
+            self._new_part(day)
         self._written[-1].part.write(rows)
         self._written[-1].entries.append(entries)
         self._written[-1].kinds.append(kinds.astype(np.uint8))
 
-    def _part(self, day: str) -> None:
-        self._written.append(_Written(self._transaction.new_part(FAILURES_AT_REST, day=day), [], []))
+    def _new_part(self, day: str) -> None:
+        self._written.append(_NewFile(self._transaction.new_part(STORED_FAILURES, day=day), [], []))
 
 
-def _mark(table: pa.Table, gone: _Mask, complete_at: str | None, missed_at: str) -> pa.Table:
+def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:
     """The rows, with the times between which those that are gone went."""
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
-        last_seen = pc.max_element_wise(last_seen, _instant(complete_at))
-    first_missed = pa.repeat(pa.scalar(_instant(missed_at), pa.int64()), len(table))
+        last_seen = pc.max_element_wise(last_seen, _milliseconds(datetime.fromisoformat(complete_at)))
+    missed = _milliseconds(datetime.fromisoformat(missed_at))
+    first_missed = pa.repeat(pa.scalar(missed, pa.int64()), len(table))
     for name, times in ((GONE_AFTER, last_seen), (GONE_BEFORE, first_missed)):
-        place = table.schema.get_field_index(name)
+        column = table.schema.get_field_index(name)
         marked = pc.if_else(pa.array(gone), times.cast(TIME), table.column(name))
-        table = table.set_column(place, table.schema.field(place), marked)
+        table = table.set_column(column, table.schema.field(column), marked)
     return table
 
 
-def milliseconds(time: datetime) -> int:
+def _milliseconds(time: datetime) -> int:
     """Whole milliseconds since 1970."""
     return (time - _EPOCH) // _MILLISECOND
-
-
-def _day(milliseconds: int) -> str:
-    return (_EPOCH + milliseconds * _MILLISECOND).date().isoformat()
-
-
-def _instant(text: str) -> int:
-    return milliseconds(datetime.fromisoformat(text))

@@ -1,8 +1,8 @@
 """A snapshot in an object store, or on any other file system that pyarrow speaks to.
 
-What is written collects in an unnamed temporary file and goes up when it is whole, under the name it keeps:
-an object is there entirely or not at all, so there are no drafts and no renames. There is no lock either. One
-writer at a time is the user's duty; a commit looks for another's traces, and refuses where it finds some.
+A file is written to an unnamed temporary file and uploaded when it is whole, under its final name: an object
+is there entirely or not at all, so there are no drafts and no renames. There is no lock either: one writer at
+a time is the user's duty, and a commit that finds traces of another writer is refused.
 """
 
 from __future__ import annotations
@@ -24,42 +24,23 @@ from toolkit.arguments import text as checked_text
 from toolkit.arguments import wrong
 from toolkit.errors import InputError, SnapshotError
 from toolkit.secret_patterns import is_secret_name
-from toolkit.snapshots.folder import FileState, SnapshotStore
-from toolkit.snapshots.hashing import HashingFile, Step, no_step
+from toolkit.snapshots.store import FileState, HashingFile, SnapshotStore, Step, no_step
 
 _BLOCK: Final = 16 << 20
 """Bytes of a request, up or down; so many are in memory."""
 
-_TRIES: Final = 10
-
-
-_LONGEST: Final = 4_000
+_ATTEMPTS: Final = 10
+_LONGEST: Final = 4_000  # characters of a path
 
 
 def open_store(
     path: str | os.PathLike[str], filesystem: FileSystem | None = None, *, step: Step = no_step
 ) -> SnapshotStore:
-    """The place of a snapshot: a local folder, or a prefix in an object store.
+    """The store of a snapshot: a local folder, or a prefix in an object store.
 
-    Parameters
-    ----------
-    path : str or path
-        A local folder; an address that pyarrow knows (``s3://bucket/prefix``); or a path on `filesystem`.
-    filesystem : pyarrow.fs.FileSystem, optional
-        Where the path is. What is on the local disk after all has all the promises of a local folder.
-    step : callable
-        Called before each operation that changes something.
-
-    Raises
-    ------
-    InputError
-        For an address that holds a secret or that pyarrow cannot open, and for other file systems.
-
-    Examples
-    --------
-    >>> from pyarrow.fs import S3FileSystem
-    >>> str(open_store("bucket/failures", S3FileSystem(anonymous=True, region="eu-west-1")))
-    's3://bucket/failures'
+    `path` is a local folder, an address that pyarrow knows (``s3://bucket/prefix``), or a path on
+    `filesystem`; what is on the local disk after all is a local folder. Raises `InputError` for an address
+    that holds a secret or that pyarrow cannot open, and for other file systems.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
@@ -86,16 +67,7 @@ def open_store(
 
 
 class ObjectSnapshotStore(SnapshotStore):
-    """The objects of one snapshot, named by keys relative to its prefix.
-
-    Parameters
-    ----------
-    path : str
-        Bucket and prefix, or whatever the file system calls a path.
-    filesystem : pyarrow.fs.FileSystem
-    step : callable
-        Called before each operation that changes something.
-    """
+    """The objects of one snapshot, named by keys relative to its prefix (bucket and path)."""
 
     exclusive: ClassVar[bool] = False
     _next_step: ClassVar[str] = (
@@ -123,13 +95,7 @@ class ObjectSnapshotStore(SnapshotStore):
         yield from (info.path.removeprefix(f"{self._root}/") for info in self._listing())
 
     def open(self, name: str) -> BinaryIO:
-        """Open a copy of an object, so that the bytes that were checked are the bytes that are read.
-
-        Raises
-        ------
-        FileNotFoundError
-            When there is none.
-        """
+        """Open a copy of an object, so that the bytes that were checked are the bytes that are read."""
         copy = cast("BinaryIO", tempfile.TemporaryFile())  # noqa: SIM115 - the caller closes it
         try:
             with self.open_partial(name) as source:
@@ -142,15 +108,15 @@ class ObjectSnapshotStore(SnapshotStore):
         return copy
 
     def open_partial(self, name: str) -> BinaryIO:
-        """Open an object where it lies: each read is a request. Raises as `open`."""
+        """Open an object where it is stored: each read is a request."""
         try:
             return cast("BinaryIO", self.filesystem.open_input_file(self.address(name)))
         except FileNotFoundError:
-            raise _no(name) from None
+            raise FileNotFoundError(errno.ENOENT, "No such object", name) from None
 
     def content(self, name: str) -> bytes:
-        """Everything in an object that `replace` replaces: of one version of it; raises as `open`."""
-        for _ in range(_TRIES):
+        """Everything in an object that is replaced by `replace`: of one version of it."""
+        for _ in range(_ATTEMPTS):
             with self.open_partial(name) as source:
                 content = self._read(name, source)
             # pyarrow asks for the size, then for so many bytes: in between, it may have become another object
@@ -159,7 +125,7 @@ class ObjectSnapshotStore(SnapshotStore):
                 return content
         raise SnapshotError(
             f"reading {name!r} of the snapshot {self}",
-            got=f"an object that was replaced {_TRIES} times meanwhile",
+            got=f"an object that was replaced {_ATTEMPTS} times meanwhile",
             expected="a pause between commits",
             next_step="Read it again.",
         )
@@ -178,35 +144,25 @@ class ObjectSnapshotStore(SnapshotStore):
         self.filesystem.copy_file(self.address(old), self.address(new))
 
     def _listing(self) -> Iterator[FileInfo]:
-        forget = getattr(
-            getattr(getattr(self.filesystem, "handler", None), "fs", None), "invalidate_cache", None
-        )
-        if (
-            forget is not None
-        ):  # fsspec's file systems remember listings, also of what others have removed since
-            forget()
+        wrapped = getattr(getattr(self.filesystem, "handler", None), "fs", None)
+        if hasattr(wrapped, "invalidate_cache"):  # fsspec remembers listings, also of what is gone since
+            wrapped.invalidate_cache()
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
         yield from (info for info in self.filesystem.get_file_info(selector) if info.type == FileType.File)
 
     @contextmanager
     def new_file(self, name: str) -> Iterator[HashingFile]:
-        """Open a new object for writing. It is there from its `sync` on, as it is then."""
+        """Open a new object for writing. It exists from its `sync` on, as it is then."""
         self._step("create file")
-        with tempfile.TemporaryFile(buffering=0) as waiting:
-            yield _Upload(waiting, self._step, lambda: self._put(name, _blocks(waiting)))
+        with tempfile.TemporaryFile(buffering=0) as file:
+            yield _Upload(file, self._step, lambda: self._put(name, _blocks(file)))
 
     def draft_of(self, name: str) -> str:
         """The name itself: nothing is seen of an object that is not whole."""
         return name
 
     def rename(self, old: str, new: str) -> None:
-        """Do nothing: objects go up under the name they keep.
-
-        Raises
-        ------
-        ValueError
-            For any other name.
-        """
+        """Do nothing: objects are uploaded under their final name. `ValueError` for any other."""
         if old != new:
             raise ValueError(f"an object cannot be renamed, as from {old!r} to {new!r}")
 
@@ -230,10 +186,10 @@ class ObjectSnapshotStore(SnapshotStore):
         yield
 
     def _put(self, name: str, blocks: Iterator[bytes]) -> None:
-        """Write an object, out of reach of Ctrl-C.
+        """Write an object on a thread of its own, out of reach of Ctrl-C.
 
-        A stream of pyarrow's that is let go shows the object as far as it came. Signals reach the main thread
-        alone, so that in another one nothing comes between opening, writing and closing.
+        pyarrow closes a stream that is collected, which publishes the object truncated. Signals reach the
+        main thread alone, so that in another one nothing comes between opening, writing and closing.
         """
         failed: list[BaseException] = []
         begun, ended = threading.Lock(), threading.Event()
@@ -243,7 +199,7 @@ class ObjectSnapshotStore(SnapshotStore):
                 return
             try:
                 self._write(name, blocks)
-            except BaseException as error:  # noqa: BLE001 - raised below, on the thread of whoever asked
+            except BaseException as error:  # noqa: BLE001 - raised below, on the caller's thread
                 failed.append(error)
             finally:
                 ended.set()
@@ -252,7 +208,7 @@ class ObjectSnapshotStore(SnapshotStore):
             threading.Thread(target=put, name="toolkit upload").start()
             ended.wait()
         except BaseException:
-            # interrupted: it does not begin any more, or its outcome has to be known
+            # interrupted: either it has not begun, and will not, or its outcome has to be known
             if not begun.acquire(blocking=False):
                 ended.wait()
             raise
@@ -281,14 +237,14 @@ class ObjectSnapshotStore(SnapshotStore):
 
 
 class _Upload(HashingFile):
-    """A file that goes up when it is whole."""
+    """A file that is uploaded when it is whole."""
 
     def __init__(self, file: FileIO, step: Step, put: Callable[[], None]) -> None:
         super().__init__(file, step)
         self._put = put
 
     def sync(self) -> None:
-        """Return when the object is there, as it was written so far."""
+        """Upload what was written so far."""
         self._step("upload")
         self._put()
 
@@ -333,7 +289,3 @@ def _plain(path: str) -> str:
             "opening a snapshot", got=repr(path), expected="bucket and prefix, such as 'bucket/failures'"
         )
     return plain
-
-
-def _no(name: str) -> FileNotFoundError:
-    return FileNotFoundError(errno.ENOENT, "No such object", name)

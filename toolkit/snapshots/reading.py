@@ -1,4 +1,4 @@
-"""Opening snapshots: as a frame, as a dataset read piece by piece, or only to see that they are whole."""
+"""Opening snapshots: as a frame, as a dataset read in batches, or only to verify them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -21,18 +21,23 @@ from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
 from toolkit.loading.memory import available_memory, check_memory
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html
-from toolkit.snapshots.columns import extension_column
-from toolkit.snapshots.commit import unlisted
-from toolkit.snapshots.datafiles import RESTORE, damaged, missing, opened_parquet
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.index import read_index
+from toolkit.snapshots.data_files import (
+    RESTORE,
+    check_data_file,
+    current_columns,
+    damaged,
+    missing,
+    open_data_file,
+)
 from toolkit.snapshots.manifest import Kind, ListedFile, Manifest, read_manifest, repairs
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.versions import current_columns, is_older
+from toolkit.snapshots.row_index import read_index
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.transaction import unlisted
 from toolkit.tables.frames import UNFIT, to_frame
 
 _T = TypeVar("_T")
-_TRIES: Final = 10
+_ATTEMPTS: Final = 10
 _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
 _OLDER: Final = 4
@@ -69,7 +74,7 @@ def read_snapshot(
     SnapshotDamagedError
         When a file is missing, truncated or edited.
     NotEnoughMemoryError
-        When the rows would not fit. `scan_snapshot` reads them piece by piece.
+        When the rows would not fit. `scan_snapshot` reads them in batches.
 
     Examples
     --------
@@ -77,16 +82,16 @@ def read_snapshot(
     Traceback (most recent call last):
     toolkit.errors.SnapshotError: opening the snapshot ...nowhere: got no manifest; expected a snapshot. ...
     """
-    folder = open_store(path, filesystem)
+    store = open_store(path, filesystem)
     limit = arguments.positive("memory_limit", memory_limit, optional="what there is", finite=False)
     limit = available_memory() if limit is None else limit
 
     def has_room(size: float) -> None:
         check_memory(
-            f"reading the snapshot {folder} into one frame",
+            f"reading the snapshot {store} into one frame",
             needed=_COPIES * size,
             limit=limit,
-            next_step="Use scan_snapshot, which reads columns and rows piece by piece; memory_limit=math.inf "
+            next_step="Use scan_snapshot, which reads columns and rows in batches; memory_limit=math.inf "
             "tries in any case.",
         )
 
@@ -96,24 +101,24 @@ def read_snapshot(
         size = 0
         has_room(manifest.rows)
         for listed in manifest.files:
-            with opened_parquet(folder, listed, schema) as parquet:
+            with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow.remove_metadata()
                 has_room(size + parquet.decoded_bytes)
                 found.append(schema.empty_table())
                 for table in parquet.tables():
-                    size += table.nbytes * (_OLDER if is_older(manifest) else 1)
+                    size += table.nbytes * (_OLDER if manifest.is_older else 1)
                     has_room(size)
                     found.append(table)
         table = pa.concat_tables(found)
-        if is_older(manifest):
+        if manifest.is_older:
             table = current_columns(table, manifest.kind)
         return to_frame(table, _receipt(manifest, table.num_rows))
 
-    return _consistent(folder, read)
+    return _consistent(store, read)
 
 
 def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> ds.Dataset:
-    """A snapshot as a dataset: columns and rows are read when they are asked for, piece by piece.
+    """A snapshot as a dataset: columns and rows are read when they are asked for, in batches.
 
     Names, sizes, rows and columns of all files are checked now, pages by their checksums when they are read.
     `verify_snapshot` checks every byte. A sync that runs before the dataset is read may replace files: scan
@@ -151,26 +156,26 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
     ...     scan_snapshot(folder).count_rows()
     1
     """
-    folder = open_store(path, filesystem)
+    store = open_store(path, filesystem)
 
     def scan(manifest: Manifest) -> ds.Dataset:
         schema: pa.Schema | None = None
         for listed in manifest.files:
-            schema = _looked_at(folder, listed, schema)
-        if is_older(manifest) and schema is not None:
+            schema = _schema_of_file(store, listed, schema)
+        if manifest.is_older and schema is not None:
             current = current_columns(schema.empty_table(), manifest.kind).schema
             if not schema.equals(current):
-                return _rewritten(folder, manifest, current)
+                return _rewritten(store, manifest, current)
         return ds.dataset(
-            [folder.address(listed.path) for listed in manifest.files],
-            filesystem=folder.filesystem,
+            [store.address(listed.path) for listed in manifest.files],
+            filesystem=store.filesystem,
             schema=schema,
             format=ds.ParquetFileFormat(
                 default_fragment_scan_options=ds.ParquetFragmentScanOptions(page_checksum_verification=True)
             ),
         )
 
-    return _consistent(folder, scan)
+    return _consistent(store, scan)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,8 +205,8 @@ class Verification:
     >>> from tempfile import TemporaryDirectory
     >>> from toolkit import load_failures, verify_snapshot, write_snapshot
     >>> with TemporaryDirectory() as folder:
-    ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
-    ...     verified = verify_snapshot(f"{folder}/failures")
+    ...     _ = write_snapshot(load_failures(service, progress=False), f"{store}/failures")
+    ...     verified = verify_snapshot(f"{store}/failures")
     >>> verified.kind, verified.files, verified.rows
     ('frame', 1, 5000)
     """
@@ -232,19 +237,25 @@ class Verification:
         return self.verdict
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
-            f'<td style="text-align:left">{escape_html(value)}</td></tr>'
-            for name, value in {
-                "snapshot": self.path,
-                "kind": self.kind,
-                "generation": self.generation,
-                "not part of it": ", ".join(self.unlisted) or "nothing",
-                "latest load": self.receipt.verdict if self.receipt else "none",
-                "repaired": "; ".join(self.repairs) or "never",
-            }.items()
-        )
-        return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+        facts = {
+            "snapshot": self.path,
+            "kind": self.kind,
+            "generation": str(self.generation),
+            "not part of it": ", ".join(self.unlisted) or "nothing",
+            "latest load": self.receipt.verdict if self.receipt else "none",
+            "repaired": "; ".join(self.repairs) or "never",
+        }
+        return facts_html(self.verdict, facts)
+
+
+def facts_html(caption: str, facts: Mapping[str, str]) -> str:
+    """A table of names and values for notebooks."""
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
+        f'<td style="text-align:left">{escape_html(value)}</td></tr>'
+        for name, value in facts.items()
+    )
+    return f"<table><caption>{escape_html(caption)}</caption>{rows}</table>"
 
 
 def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> Verification:
@@ -281,64 +292,64 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
     ...     verify_snapshot(folder).verdict
     'whole: 1 rows in 1 files, 0.0 MB'
     """
-    folder = open_store(path, filesystem)
+    store = open_store(path, filesystem)
 
     def verify(manifest: Manifest) -> Verification:
         schema: pa.Schema | None = None
         for listed in manifest.files:
-            with opened_parquet(folder, listed, schema) as parquet:
+            with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow
-        gone = read_index(folder, manifest).entries["gone"].sum() if manifest.kind == "failures" else 0
+        gone = read_index(store, manifest).entries["gone"].sum() if manifest.kind == "failures" else 0
         return Verification(
-            path=str(folder),
+            path=str(store),
             kind=manifest.kind,
             generation=manifest.generation,
             files=len(manifest.files),
             rows=manifest.rows,
             bytes=sum(listed.bytes for listed in manifest.files),
             gone=int(gone),
-            unlisted=unlisted(folder, manifest),
+            unlisted=unlisted(store, manifest),
             receipt=_receipt(manifest),
             repairs=repairs(manifest.receipts),
         )
 
-    return _consistent(folder, verify)
+    return _consistent(store, verify)
 
 
-def _consistent(folder: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
+def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
     """Read one generation. Where a writer's commit took a file away meanwhile, read the next one."""
-    with folder.failures_named("reading"):
-        manifest = _current(folder)
-        for _ in range(_TRIES):
+    with store.os_errors_named("reading"):
+        manifest = _current(store)
+        for _ in range(_ATTEMPTS):
             try:
                 return read(manifest)
             except FileNotFoundError as error:
-                superseded, manifest, before = error, _current(folder), manifest
+                superseded, manifest, before = error, _current(store), manifest
                 if manifest.generation == before.generation:
-                    raise missing(folder, error) from None
+                    raise missing(store, error) from None
             except ToolkitError:
                 raise
             except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
                 # whoever edits a file and lists it again can put anything into it
                 raise SnapshotDamagedError(
-                    f"reading the snapshot {folder}",
+                    f"reading the snapshot {store}",
                     got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[:_LONGEST],
                     expected="those of a snapshot",
                     next_step=RESTORE,
                 ) from error
         raise SnapshotError(
-            f"reading the snapshot {folder}",
-            got=f"{_TRIES} commits while it was read",
+            f"reading the snapshot {store}",
+            got=f"{_ATTEMPTS} commits while it was read",
             expected="a pause between them",
             next_step="Read it again.",
         ) from superseded
 
 
-def _current(folder: SnapshotStore) -> Manifest:
-    manifest = read_manifest(folder)
+def _current(store: SnapshotStore) -> Manifest:
+    manifest = read_manifest(store)
     if manifest is None or not manifest.generation:
         raise SnapshotError(
-            f"opening the snapshot {folder}",
+            f"opening the snapshot {store}",
             got="a first write that was not finished" if manifest else "no manifest",
             expected="a snapshot",
             next_step="Name the folder that sync_failures, export_vectors or write_snapshot wrote.",
@@ -346,13 +357,13 @@ def _current(folder: SnapshotStore) -> Manifest:
     return manifest
 
 
-def _rewritten(folder: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
+def _rewritten(store: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
     """The rows of an older version with today's columns, in files that are gone when Python ends."""
     target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     for number, listed in enumerate(manifest.files):
         with (
-            opened_parquet(folder, listed, None) as parquet,
+            open_data_file(store, listed, None) as parquet,
             pq.ParquetWriter(f"{target}/{number:06d}.parquet", schema, compression="zstd") as written,
         ):
             for table in parquet.tables():
@@ -360,25 +371,20 @@ def _rewritten(folder: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> 
     return ds.dataset(target, schema=schema, format="parquet")
 
 
-def _looked_at(folder: SnapshotStore, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
+def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema | None) -> pa.Schema:
     """The columns of a data file, from its last bytes; they have to be those of the first."""
-    with folder.open_partial(listed.path) as file:
+    with store.open_partial(listed.path) as file:
         size = file.seek(0, os.SEEK_END)
         if size != listed.bytes:
-            raise damaged(folder, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
+            raise damaged(store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
         try:
             metadata = pq.read_metadata(file)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (pa.ArrowInvalid, OSError) as error:
-            raise damaged(folder, listed, str(error), "a Parquet file") from None
-    if metadata.num_rows != listed.rows:
-        raise damaged(folder, listed, f"{metadata.num_rows:,} rows", f"{listed.rows:,} rows")
-    if first is not None and schema.equals(first, check_metadata=True):
-        return first  # which was looked at: of the hundreds of files of a year, one is enough
-    if extension := extension_column(schema):
-        raise damaged(folder, listed, f"the extension type of {extension!r}", "plain Arrow types")
-    if first is not None and not schema.equals(first):
-        raise damaged(folder, listed, "other columns or types", "those of the snapshot's first file")
+            raise damaged(store, listed, str(error), "a Parquet file") from None
+    if first is None or metadata.num_rows != listed.rows or not schema.equals(first, check_metadata=True):
+        # not for each of the hundreds of files of a year
+        check_data_file(store, listed, metadata.num_rows, schema, first)
     return first or schema
 
 

@@ -1,4 +1,4 @@
-"""Bringing a failure snapshot up to date with everything the service retains."""
+"""Bringing a failure snapshot up to date with everything the service retains, and what that found."""
 
 from __future__ import annotations
 
@@ -6,27 +6,126 @@ import os
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
 
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
 from pyarrow.fs import FileSystem
 
 from toolkit import arguments
 from toolkit.client.failures import Kind
-from toolkit.errors import IncompleteLoadWarning
+from toolkit.errors import IncompleteLoadWarning, SnapshotError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, ProgressOption
+from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
-from toolkit.snapshots.changes import Changes
-from toolkit.snapshots.commit import Clock, changing, utc_now
-from toolkit.snapshots.comparing import Comparison
-from toolkit.snapshots.datafiles import GROUP_BYTES
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.index import read_index
-from toolkit.snapshots.intake import BATCH_BYTES, EVERY, Intake
+from toolkit.snapshots.data_files import GROUP_BYTES, STORED_FAILURES
+from toolkit.snapshots.manifest import REPAIRED, repairs
+from toolkit.snapshots.merging import FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.repairing import sound
-from toolkit.snapshots.spool import WAITING_BYTES
+from toolkit.snapshots.reading import facts_html
+from toolkit.snapshots.repair import check_or_repair
+from toolkit.snapshots.resumable import BATCH_BYTES, EVERY, SPOOL_BYTES, ResumableLoad
+from toolkit.snapshots.row_index import read_index
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.transaction import Clock, begin, utc_now
+from toolkit.tables.frames import to_frame
+
+
+@dataclass(frozen=True, kw_only=True, repr=False, eq=False)
+class Changes:
+    """What a sync found. The frames are read from the snapshot when they are first used.
+
+    Attributes
+    ----------
+    receipt : Receipt
+        Of the load. Nothing is marked gone unless it is complete.
+    rows : int
+        Rows in the snapshot now, those gone included.
+    store : SnapshotStore
+        Where the snapshot is stored.
+    added_rows, changed_rows, gone_rows : tuple of FileRows
+        Where in its files the rows of the frames are.
+
+    Examples
+    --------
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import sync_failures
+    >>> with TemporaryDirectory() as folder:
+    ...     changes = sync_failures(service, f"{folder}/failures", progress=False)
+    ...     len(changes.added), len(changes.changed), len(changes.gone)
+    (5000, 0, 0)
+    """
+
+    receipt: Receipt
+    rows: int
+    store: SnapshotStore = field(repr=False)
+    added_rows: tuple[FileRows, ...]
+    changed_rows: tuple[FileRows, ...]
+    gone_rows: tuple[FileRows, ...]
+
+    @cached_property
+    def added(self) -> pd.DataFrame:
+        """Entries never seen before: as in a failures frame, `first_seen_at`, `gone_after`, `gone_before`."""
+        return self._frame(self.added_rows)
+
+    @cached_property
+    def changed(self) -> pd.DataFrame:
+        """Entries with new content, as they are now, and those back after having been gone."""
+        return self._frame(self.changed_rows)
+
+    @cached_property
+    def gone(self) -> pd.DataFrame:
+        """Entries no longer there, as last seen; they left between `gone_after` and `gone_before`."""
+        return self._frame(self.gone_rows)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many were added, changed and gone, without reading them."""
+        found = {"added": self.added_rows, "changed": self.changed_rows, "gone": self.gone_rows}
+        return {name: sum(some.rows for some in files) for name, files in found.items()}
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the counts, what a repair did, and why nothing is called gone, if so."""
+        counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
+        counted = "; ".join((counted, *(REPAIRED + said for said in repairs((self.receipt.to_dict(),)))))
+        if self.receipt.complete:
+            return counted
+        return f"{counted} (the load is not complete, so nothing was marked gone)"
+
+    def __repr__(self) -> str:
+        return f"Changes({self.verdict}; {self.rows:,} rows in {self.store}; {self.receipt.verdict})"
+
+    def _repr_html_(self) -> str:
+        facts = {
+            **{name: f"{count:,}" for name, count in self.counts.items()},
+            "rows in the snapshot": f"{self.rows:,}",
+            "snapshot": str(self.store),
+            "load": self.receipt.verdict,
+        }
+        return facts_html(self.verdict, facts)
+
+    def _frame(self, files: tuple[FileRows, ...]) -> pd.DataFrame:
+        tables = [self._table(rows) for rows in files if rows.rows]
+        return to_frame(pa.concat_tables(tables) if tables else STORED_FAILURES.empty_table(), self.receipt)
+
+    def _table(self, rows: FileRows) -> pa.Table:
+        try:
+            with self.store.open(rows.path) as file:
+                table = pq.read_table(file).replace_schema_metadata(None)
+        except FileNotFoundError:
+            raise SnapshotError(
+                f"reading the changes of the snapshot {self.store}",
+                got="files that a later sync has replaced",
+                expected="the files this sync wrote",
+                next_step="Ask for .added, .changed and .gone before the next sync, or read the snapshot.",
+            ) from None
+        return table if rows.positions is None else table.take(pa.array(rows.positions))
 
 
 def sync_failures(
@@ -44,9 +143,9 @@ def sync_failures(
 ) -> Changes:
     """Bring a snapshot of the dead letter queue up to date, and say what is new, changed and gone.
 
-    Everything the service retains is listed each time and compared with what is at rest: an entry older than
-    any seen before can appear later, so there is no mark to start from. Entries that come in the bytes they
-    came in before are not decoded again. New and changed rows are written; an entry that is no longer there
+    Everything the service retains is listed each time and compared with what is stored: an entry older than
+    any seen before can appear later, so there is no timestamp to start from. Entries that come in the same
+    bytes as before are not decoded again. New and changed rows are written; an entry that is no longer there
     keeps its row, with the times between which it went, and is unmarked when it comes back. Entries expire in
     the service, not here.
 
@@ -65,7 +164,7 @@ def sync_failures(
     progress : bool or callable, optional
         As in `load_failures`.
     connections : int
-        At most this many requests are under way at once.
+        At most this many concurrent requests.
     requests_per_second : float, optional
         At most this many requests start in a second. Default: as many as the service allows.
     passes : {1, 2}
@@ -73,7 +172,7 @@ def sync_failures(
     filesystem : pyarrow.fs.FileSystem, optional
         Where the path is, if not on the local disk.
     repair : bool
-        Bring back what a damaged snapshot has lost. Rows that can still be read are kept, entries that are
+        Restore what a damaged snapshot has lost. Rows that can still be read are kept, entries that are
         still in the queue are added again, with the time they were first seen, and the receipt's notes and
         `verify_snapshot` say what stayed lost. Lost files are kept beside the snapshot, as ``_….lost``. Every
         byte is compared, which takes as long as `verify_snapshot`.
@@ -100,17 +199,18 @@ def sync_failures(
     SnapshotError
         When the disk refuses.
     ServiceError
-        When the load fails. After any error the snapshot is as it was, and the next call goes on from there.
+        When the load fails. After any error the snapshot is as it was, and the next call resumes the load.
 
     Warns
     -----
     IncompleteLoadWarning
-        When entries moved while they were read. What is new is then written, but nothing is marked gone.
+        When entries changed while they were read. What is new is then written, but nothing is marked gone.
 
     Notes
     -----
-    What is read rests beside the snapshot, every half minute and when the load is stopped, by an error or by
-    Ctrl-C. The same call within a day goes on from there; the receipt counts that as `resumed`.
+    What is read is stored in a checkpoint beside the snapshot, every half minute and when the load is stopped
+    by an error or by Ctrl-C. The same call within a day resumes from there; the receipt counts that as
+    `resumed`.
 
     Of an entry that changes while it is read, the version that came last is written. Header values and URLs
     are masked with the key of this user, so that another user's sync of the same folder sees them all as
@@ -143,56 +243,35 @@ def sync_failures(
 
 def sync_load(
     load: Load,
-    folder: SnapshotStore,
+    store: SnapshotStore,
     *,
     clock: Clock = utc_now,
     group_bytes: int = GROUP_BYTES,
     batch_bytes: int = BATCH_BYTES,
-    waiting_bytes: int = WAITING_BYTES,
+    spool_bytes: int = SPOOL_BYTES,
     every: float = EVERY,
     monotonic: Callable[[], float] = time.monotonic,
     repair: bool = False,
 ) -> Changes:
-    """Bring a failure snapshot up to date with a load of everything retained.
+    """Bring a failure snapshot up to date with a load (of the schema `FAILURES`) of everything retained.
 
-    Parameters
-    ----------
-    load : Load
-        Of the schema ``FAILURES``.
-    folder : SnapshotStore
-    clock : callable
-        Gives the time, with a time zone.
-    group_bytes, batch_bytes, waiting_bytes : int
-        Bytes of Arrow data in a row group, compared at a time, and waiting in memory until the load ends.
-    every : float
-        Seconds between checkpoints.
-    monotonic : callable
-        Gives seconds.
-    repair : bool
-        See `sync_failures`.
-
-    Returns
-    -------
-    Changes
-
-    Raises
-    ------
-    SnapshotError
-        See `sync_failures`.
+    Bytes are those of Arrow data: in a row group, compared at a time, and waiting in memory until the load
+    ends. `every` is the seconds between checkpoints.
     """
-    with changing(folder, "failures", clock=clock, group_bytes=group_bytes) as transaction:
+    with begin(store, "failures", clock=clock, group_bytes=group_bytes) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)
-        found = sound(transaction, repair=repair)
-        intake = Intake(
+        repaired = check_or_repair(transaction, repair=repair)
+        resumable = ResumableLoad(
             transaction, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic,
-            checkpoints=found is None,
+            checkpoints=repaired is None,
         )  # fmt: skip
-        comparison = Comparison(
+        comparison = RowComparison(
             transaction,
-            read_index(folder, transaction.previous) if found is None else found.index,
-            intake.began,
-            resting=intake.resting,
-            waiting_bytes=waiting_bytes,
-            repair=found,
+            read_index(store, transaction.previous) if repaired is None else repaired.index,
+            resumable.began,
+            checkpoint=resumable.checkpoint,
+            spool_bytes=spool_bytes,
+            repair=repaired,
         )
-        return comparison.finish(intake.read(comparison, is_stored=comparison.is_stored))
+        receipt = resumable.read(comparison, is_stored=comparison.is_stored)
+        return Changes(store=store, **comparison.commit(receipt)._asdict())

@@ -1,27 +1,50 @@
-"""Keeping one frame as a snapshot."""
+"""Writing snapshots whose rows are replaced as a whole: one frame, or the vectors of an index."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Final
 
+import numpy as np
 import pandas as pd
 import pyarrow as pa
 from pyarrow.fs import FileSystem
 
 from toolkit.arguments import instance
-from toolkit.errors import InputError
+from toolkit.errors import IncompleteLoadWarning, InputError
+from toolkit.loading.identities import identities
+from toolkit.loading.load import Batch, Load
+from toolkit.loading.options import CONNECTIONS, ProgressOption
+from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
-from toolkit.snapshots.columns import extension_column, schema_of, stored
-from toolkit.snapshots.commit import Clock, changing, utc_now
-from toolkit.snapshots.datafiles import GROUP_BYTES
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.manifest import Kind, Manifest
+from toolkit.settings.service import Service
+from toolkit.snapshots.data_files import (
+    GROUP_BYTES,
+    PART_BYTES,
+    TABLES,
+    DataFile,
+    Part,
+    extension_column,
+)
+from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
+from toolkit.snapshots.resumable import EVERY, ResumableLoad, Spool
+from toolkit.snapshots.row_index import Positions, fingerprints
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.transaction import Clock, Transaction, begin, utc_now
+from toolkit.tables import schemas
 from toolkit.tables.frames import checked_frame, to_table
+from toolkit.tables.vector_dtype import VectorDtype, missing
 
 _ROWS: Final = 1_000  # so that row groups do not become much larger than they should
+_DOING: Final = "choosing the columns of a snapshot"
+
+_Latest = dict[bytes, tuple[int, bytes]]
 
 
 def write_snapshot(
@@ -80,77 +103,346 @@ def write_snapshot(
     found = frame.attrs.get("receipt")
     receipt = Receipt.from_dict(found) if isinstance(found, Mapping) else None
     if schema is None:
-        frame = stored(frame)
-        schema = schema_of(frame)
+        frame = _without_error(frame)
+        schema = _schema_of(frame)
     schema = schema.remove_metadata()
     if extension := extension_column(schema):
         raise InputError(
             "writing a snapshot", got=f"the extension type of {extension!r}", expected="plain Arrow types"
         )
     table = to_table(frame, schema)
-    slices = (table.slice(start, _ROWS) for start in range(0, table.num_rows, _ROWS))
-    write_rows(
-        slices,
-        open_store(path, filesystem),
-        kind="frame",
-        schema=schema,
-        source=receipt.source if receipt else "",
-        # frames of different columns may come from one load: explode_headers makes one
-        scope={"columns": schema.names, "load": receipt.scope if receipt else None},
-        receipt=lambda: receipt,
-    )
+    source = receipt.source if receipt else ""
+    # frames of different columns may come from one load: explode_headers makes one
+    scope = {"columns": schema.names, "load": receipt.scope if receipt else None}
+    with begin(open_store(path, filesystem), "frame") as transaction:
+        transaction.bind(source, scope)
+        transaction.remove_leftovers()
+        part = transaction.new_part(schema)
+        for start in range(0, table.num_rows, _ROWS):
+            part.write(table.slice(start, _ROWS))
+        transaction.commit(source=source, scope=scope, receipt=receipt.to_dict() if receipt else None)
 
 
-def write_rows(
-    tables: Iterable[pa.Table],
-    folder: SnapshotStore,
+def export_vectors(
+    service: Service,
+    path: str | os.PathLike[str],
     *,
-    kind: Kind,
-    schema: pa.Schema,
-    source: str,
-    scope: dict[str, Any],
-    receipt: Callable[[], Receipt | None],
-    clock: Clock = utc_now,
-    group_bytes: int = GROUP_BYTES,
-) -> Manifest:
-    """Write tables as the whole of a snapshot, replacing the rows that are there.
+    namespace: Namespaces = "",
+    prefix: Prefixes = None,
+    include_vectors: bool = True,
+    include_metadata: bool = True,
+    include_data: bool = True,
+    progress: ProgressOption = None,
+    connections: int = CONNECTIONS,
+    requests_per_second: float | None = None,
+    passes: int = 1,
+    filesystem: FileSystem | None = None,
+) -> Receipt:
+    """Keep the vectors of an index as a snapshot; memory does not depend on how many there are.
+
+    Another export of the same index and scope to the same folder replaces the rows as a whole: there is no
+    history, unlike with `sync_failures`.
 
     Parameters
     ----------
-    tables : iterable of pyarrow.Table
-        Each exactly of `schema`.
-    folder : SnapshotStore
-    kind : {"frame", "vectors"}
-    schema : pyarrow.Schema
-    source, scope
-        What the snapshot is bound to.
-    receipt : callable
-        Gives the receipt, or None; called when the tables are exhausted.
-    clock : callable
-        Gives the time, with a time zone.
-    group_bytes : int
-        Bytes of Arrow data in a row group.
+    service : Service
+        From `connect`.
+    path : str or path
+        A folder, or an address such as ``s3://bucket/prefix``: new or empty, or an earlier export of the same
+        index and scope.
+    namespace : str or sequence of str
+        Default: the default namespace, ``""``. Several names, or ``"all"`` for every namespace there is.
+    prefix : str or sequence of str, optional
+        Only ids that start with it, or with one of them.
+    include_vectors, include_metadata, include_data : bool
+        What comes with each id.
+    progress : bool or callable, optional
+        As in `load_vectors`.
+    connections : int
+        At most this many concurrent requests.
+    requests_per_second : float, optional
+        At most this many requests start in a second. Default: as many as the service allows.
+    passes : {1, 2}
+        2 reads everything a second time and compares.
+    filesystem : pyarrow.fs.FileSystem, optional
+        Where the path is, if not on the local disk.
 
     Returns
     -------
-    Manifest
+    Receipt
+        What was read and whether it is complete. `read_snapshot` gives the columns of `load_vectors`,
+        `scan_snapshot` reads them in batches.
 
     Raises
     ------
-    InputError
-        When a table does not fit the schema.
+    SnapshotBindingError
+        When the snapshot belongs to another index or scope.
+    SnapshotLockedError
+        When another writer holds the snapshot.
+    SnapshotConflictError
+        When another writer changed it meanwhile, where no lock keeps it out.
+    SnapshotDamagedError
+        When its manifest is not as it was written.
     SnapshotError
-        See `write_snapshot`.
+        When the disk refuses.
+    ServiceError
+        When the load fails. After any error the snapshot is as it was, and the next call resumes the load.
+
+    Warns
+    -----
+    IncompleteLoadWarning
+        When vectors changed while they were read.
+
+    Notes
+    -----
+    What is read is stored in a checkpoint beside the snapshot, every half minute and when the load is stopped
+    by an error or by Ctrl-C. The same call within a day resumes from there; the receipt counts that as
+    `resumed`.
+
+    Examples
+    --------
+    >>> from tempfile import mkdtemp
+    >>> export_vectors(service, mkdtemp() + "/vectors", namespace="all").verdict
+    'complete: 2,000 vectors'
     """
-    with changing(folder, kind, clock=clock, group_bytes=group_bytes) as transaction:
-        transaction.bind(source, scope)
-        transaction.tidy()
-        part = transaction.new_part(schema)
-        for table in tables:
-            if not table.schema.equals(schema):
-                raise InputError(
-                    "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{schema}"
-                )
-            part.write(table)
-        done = receipt()
-        return transaction.commit(source=source, scope=scope, receipt=done.to_dict() if done else None)
+    load = open_vectors(
+        service,
+        namespace=namespace,
+        prefix=prefix,
+        include_vectors=include_vectors,
+        include_metadata=include_metadata,
+        include_data=include_data,
+        progress=progress,
+        connections=connections,
+        requests_per_second=requests_per_second,
+        passes=passes,
+    )
+    receipt = export_load(
+        load, open_store(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"
+    )
+    if not receipt.complete:
+        warnings.warn(receipt.verdict, IncompleteLoadWarning, stacklevel=2)
+    return receipt
+
+
+def export_load(
+    load: Load,
+    store: SnapshotStore,
+    *,
+    all_namespaces: bool = False,
+    clock: Clock = utc_now,
+    group_bytes: int = GROUP_BYTES,
+    part_bytes: int = PART_BYTES,
+    every: float = EVERY,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> Receipt:
+    """Write a load of vectors as the whole of a snapshot, a row group at a time.
+
+    With `all_namespaces`, the snapshot is bound to every namespace there is, not to those there are now.
+    """
+    plan = load.plan
+    scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
+    with begin(store, "vectors", clock=clock, group_bytes=group_bytes) as transaction:
+        transaction.bind(plan.source, scope)
+        transaction.remove_leftovers()
+        resumable = ResumableLoad(
+            transaction, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic
+        )
+        writer = ExportWriter(
+            transaction, plan.schema, plan.key, checkpoint=resumable.checkpoint, part_bytes=part_bytes
+        )
+        return writer.commit(source=plan.source, scope=scope, receipt=resumable.read(writer))
+
+
+class ExportWriter:
+    """The sink of an export: rows in data files of about `part_bytes`, in the order they come.
+
+    `key` are the columns that identify rows. Later versions of rows are kept until the commit.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        schema: pa.Schema,
+        key: tuple[str, ...],
+        *,
+        checkpoint: StoredCheckpoint | None = None,
+        part_bytes: int = PART_BYTES,
+    ) -> None:
+        self._transaction = transaction
+        self._schema = schema
+        self._key = key
+        self._part_bytes = part_bytes
+        self._parts: list[Part | PendingFile] = list(checkpoint.files if checkpoint else ())
+        self._later = Spool(transaction, schema, files=checkpoint.later if checkpoint else ())
+        for file in checkpoint.files if checkpoint else ():
+            transaction.adopt(file)
+        self.rows = sum(part.rows for part in self._parts)
+
+    def add(self, batch: Batch) -> None:
+        """Write rows."""
+        table = batch.table
+        if not table.schema.equals(self._schema):
+            raise InputError(
+                "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"
+            )
+        last = self._parts[-1] if self._parts else None
+        if not isinstance(last, Part) or last.finished or last.bytes >= self._part_bytes:
+            if last is not None:
+                self._transaction.finish(last, None)
+            last = self._transaction.new_part(self._schema)
+            self._parts.append(last)
+        last.write(table)
+        self.rows += table.num_rows
+
+    def add_later(self, table: pa.Table) -> None:
+        """Keep the later versions of rows that were written before."""
+        self._later.add(table)
+
+    def save(self) -> dict[str, Any]:
+        """Finish the file that is being written."""
+        files = tuple(self._transaction.finish(part, None) for part in self._parts)
+        return {"files": files, "later": self._later.save()}
+
+    def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
+        """Make what was written the snapshot; the receipt, with those counted that came in two versions."""
+        if not self._parts:
+            self._parts.append(self._transaction.new_part(self._schema))
+        if self._later.rows:
+            changed = self._replace_rows()
+            receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
+        self._transaction.commit(source=source, scope=scope, receipt=receipt.to_dict())
+        return receipt
+
+    def _replace_rows(self) -> int:
+        """Write the files again that hold an earlier version of a row; how many such rows there are."""
+        latest = self._latest()
+        wanted = np.zeros(self._later.rows, dtype=bool)
+        outdated: list[int] = []
+        for number, part in enumerate(self._parts):
+            with self._opened(part) as parquet:
+                later = [row for table in parquet.tables() for _, row in self._outdated(table, latest)]
+            if later:
+                wanted[later] = True
+                outdated.append(number)
+        if outdated:
+            rows = [
+                table.filter(pa.array(wanted[start : start + table.num_rows]))
+                for start, table in self._later.tables(wanted)
+            ]
+            self._write_again(outdated, pa.concat_tables(rows), np.cumsum(wanted) - 1, latest)
+        return int(wanted.sum())
+
+    def _write_again(
+        self, outdated: list[int], later: pa.Table, numbers: Positions, latest: _Latest
+    ) -> None:
+        for number in outdated:
+            before = self._parts[number]
+            self._parts[number] = written = self._transaction.new_part(self._schema)
+            with self._opened(before) as parquet:
+                for table in parquet.tables():
+                    rows = np.arange(table.num_rows)
+                    for row, later_row in self._outdated(table, latest):
+                        rows[row] = table.num_rows + numbers[later_row]
+                    written.write(pa.concat_tables([table, later]).take(pa.array(rows)))
+            self._transaction.substitute(before, written)
+
+    def _latest(self) -> _Latest:
+        """By id, the number of the latest version among the later rows, and its fingerprint."""
+        latest: _Latest = {}
+        for start, table in self._later.tables():
+            contents = zip(identities(table, self._key), fingerprints(table).tolist(), strict=True)
+            latest.update((key, (start + row, content)) for row, (key, content) in enumerate(contents))
+        return latest
+
+    def _outdated(self, table: pa.Table, latest: _Latest) -> Iterator[tuple[int, int]]:
+        """Rows of which there is a different, later version, each with the number of that."""
+        found = [(row, *latest[key]) for row, key in enumerate(identities(table, self._key)) if key in latest]
+        if found:
+            chosen = table.take(pa.array([row for row, _, _ in found], pa.int64()))
+            for (row, later, content), before in zip(found, fingerprints(chosen).tolist(), strict=True):
+                if content != before:
+                    yield row, later
+
+    @contextmanager
+    def _opened(self, part: Part | PendingFile) -> Iterator[DataFile]:
+        finished = self._transaction.finish(part, None)
+        with self._transaction.store.open(finished.path) as file:
+            yield DataFile(file)
+
+
+def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame without `error`, where that is derived again: reading puts it behind the status."""
+    names = list(frame.columns)
+    whole = {schemas.ERROR, *schemas.FAILURES.names}.issubset(names)
+    if whole and names[names.index(schemas.ERROR) - 1] == "response_status":
+        return frame.drop(columns=schemas.ERROR)
+    return frame
+
+
+def _schema_of(frame: pd.DataFrame) -> pa.Schema:
+    """The Arrow types of a frame's columns, in their order; of a whole table of the toolkit, its schema.
+
+    Types are those of the columns, never guessed from values. A column of objects is kept where all of them
+    are text or missing. Raises `InputError` for columns that cannot be kept.
+    """
+    names = list(frame.columns)
+    odd = [name for name in names if not isinstance(name, str) or not _is_utf8(name)]
+    repeated = sorted({name for name in names if names.count(name) > 1} - set(odd))
+    if odd or repeated or not names:
+        raise InputError(
+            _DOING,
+            got=f"names that are no text, such as {odd[0]!r}"
+            if odd
+            else f"{', '.join(repeated)} more than once"
+            if repeated
+            else "a frame without columns",
+            expected="columns with names that are text, each once",
+            next_step="Rename them, as with frame.rename(columns=str).",
+        )
+    found = pa.schema([pa.field(name, _type(frame[name])) for name in names])
+    dimension = getattr(frame.dtypes.get("vector"), "dimension", None)
+    for schema in (*TABLES, schemas.vectors(dimension), schemas.hits(dimension)):
+        if names == schema.names and found.types == schema.types:
+            return schema
+    return found
+
+
+def _is_utf8(text: str) -> bool:
+    """Whether a text can be written as UTF-8: one with a lone surrogate cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _type(column: pd.Series[Any]) -> pa.DataType:
+    kind = column.dtype
+    if isinstance(kind, VectorDtype):
+        return kind.arrow_type
+    if isinstance(kind, pd.CategoricalDtype):
+        return _type(column.cat.categories.to_series())
+    if isinstance(kind, pd.StringDtype):
+        return pa.string()
+    if pd.api.types.is_object_dtype(kind):
+        others = {type(value).__name__ for value in column if not (isinstance(value, str) or missing(value))}
+        if not others:
+            return pa.string()
+        raise _unkept(column, f"objects of the type {', '.join(sorted(others))}")
+    try:
+        found = pa.Array.from_pandas(column.iloc[:0]).type
+    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
+        raise _unkept(column, f"values of the type {kind}") from None
+    if pa.types.is_nested(found) or isinstance(found, pa.BaseExtensionType) or pa.types.is_null(found):
+        raise _unkept(column, f"values of the type {kind}")
+    return found
+
+
+def _unkept(column: pd.Series[Any], got: str) -> InputError:
+    return InputError(
+        _DOING,
+        got=f"{column.name!r} with {got}",
+        expected="text, numbers, booleans, times or vectors",
+        next_step="Convert it, as with frame[name].astype(str), leave it out, or give schema=.",
+    )

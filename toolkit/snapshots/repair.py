@@ -1,8 +1,8 @@
-"""Bringing back what a failure snapshot has lost: what can still be read stays, the queue gives the rest.
+"""Restoring what a failure snapshot has lost: what can still be read stays, the queue returns the rest.
 
 Rows of lost files are looked for in what is left of these files and in files that a stopped writer left.
 Where the index is whole, a row counts as found when its id and its content are those that were stored, so
-that nothing that was put there instead is taken for it. What is not found is forgotten by the index, so that
+that nothing that was put there instead is taken for it. What is not found is removed from the index, so that
 the load adds it again, with the time it was first seen. Nothing changes before the commit of the sync, and
 the lost files themselves are kept under another name.
 """
@@ -22,51 +22,53 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.errors import SnapshotDamagedError
-from toolkit.snapshots.checkpoint import Resting, misfit, whole
-from toolkit.snapshots.columns import FAILURES_AT_REST, extension_column
-from toolkit.snapshots.commit import Transaction
-from toolkit.snapshots.damage import Damage, damages, refuse
-from toolkit.snapshots.decoding import DataFile
-from toolkit.snapshots.index import ENTRY, Entries, Index, entries_of, joined, read_index, stored_entries
-from toolkit.snapshots.manifest import REPAIRED, ListedFile
-from toolkit.snapshots.parts import PART_BYTES, Part
-from toolkit.snapshots.versions import current_columns, is_older
+from toolkit.snapshots.data_files import (
+    PART_BYTES,
+    STORED_FAILURES,
+    DataFile,
+    Part,
+    are_whole,
+    current_columns,
+    extension_column,
+    stored_failures,
+)
+from toolkit.snapshots.manifest import REPAIRED, ListedFile, Manifest, StoredCheckpoint
+from toolkit.snapshots.row_index import (
+    ENTRY,
+    Entries,
+    RowIndex,
+    day_of,
+    entries_of,
+    first_of_each,
+    joined,
+    read_index,
+)
+from toolkit.snapshots.transaction import Damage, Transaction, damages, raise_for_damage
 
 _ROWS: Final = 1_000
 """Rows read at once: those before a damaged page are kept."""
 
 _MOST_BYTES: Final = 4 * PART_BYTES
-"""Of a longer file, what was added is not looked behind."""
+"""Of a longer file, the end as it was written is not looked for."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
     """What a repair found before the load.
 
-    Attributes
-    ----------
-    lost : tuple of Damage
-    files : int
-        Data files of the snapshot before.
-    recovered : int
-        Rows of lost files that were found.
-    index : Index
-        Of the rows that are left.
-    missing : Index
-        Rows that were not found. Empty where the index was lost too.
-    kept_as : tuple of str
-        New names of the lost files.
-    resting : Resting or None
-        What a stopped load had read: rows that may no longer be in the queue.
+    `files` is how many data files there were, `recovered` how many rows of the lost ones were found, `index`
+    that of the rows that are left, and `missing` one of the rows that were not found (empty where the index
+    was lost too). `kept_as` are new names of the lost files. `checkpoint` is that of a stopped load, whose
+    rows may no longer be in the queue.
     """
 
     lost: tuple[Damage, ...]
     files: int
     recovered: int
-    index: Index
-    missing: Index
+    index: RowIndex
+    missing: RowIndex
     kept_as: tuple[str, ...]
-    resting: Resting | None
+    checkpoint: StoredCheckpoint | None
 
     def note(self, ids: npt.NDArray[np.bytes_]) -> str:
         """What the receipt says of it, when rows of these ids came from the load."""
@@ -91,52 +93,39 @@ class Repair:
         return REPAIRED + "; ".join(said)
 
 
-def sound(transaction: Transaction, *, repair: bool) -> Repair | None:
-    """See that all listed files are there, before a sync trusts them; or bring back what can be.
+def check_or_repair(transaction: Transaction, *, repair: bool) -> Repair | None:
+    """Check that all listed files are there, before a sync trusts them; or restore what can be restored.
 
-    Parameters
-    ----------
-    transaction : Transaction
-        The hold on a failure snapshot.
-    repair : bool
-        Compare every byte, and repair.
-
-    Returns
-    -------
-    Repair or None
-        None where nothing is lost. The transaction then goes on from what is left.
-
-    Raises
-    ------
-    SnapshotDamagedError
-        When files are lost and are not to be repaired.
+    A repair compares every byte. Returns None where nothing is lost; otherwise the transaction continues from
+    what is left. Raises `SnapshotDamagedError` where files are lost and nothing is to be repaired.
     """
     before = transaction.previous
-    lost = damages(transaction.folder, before, every_byte=repair) if before else ()
-    if before and lost:
-        if not repair:
-            refuse(transaction.folder, before, lost)
-        return _Repairing(transaction, lost).repair()
-    transaction.tidy()
-    return None
+    lost = damages(transaction.store, before, every_byte=repair) if before else ()
+    if before is None or not lost:
+        transaction.remove_leftovers()
+        return None
+    if not repair:
+        raise_for_damage(transaction.store, before, lost)
+    return _Salvage(transaction, before, lost).repair()
 
 
-class _Repairing:
-    def __init__(self, transaction: Transaction, lost: tuple[Damage, ...]) -> None:
-        if transaction.previous is None:
-            raise ValueError("there is nothing to repair")
+class _Salvage:
+    """What is left of the lost files, and the new files that its rows are written to."""
+
+    def __init__(self, transaction: Transaction, before: Manifest, lost: tuple[Damage, ...]) -> None:
         self._transaction = transaction
-        self._before = transaction.previous
+        self._store = transaction.store
+        self._before = before
         self._lost = lost
         self._paths = {damage.listed.path for damage in lost}
         self._left = [damage.listed.path for damage in lost if damage.present and not damage.is_index]
         self._leftovers = transaction.leftovers()
 
     def repair(self) -> Repair:
-        before, folder = self._before, self._transaction.folder
+        before = self._before
         kept_as = tuple(self._keep(damage.listed.path) for damage in self._lost if damage.present)
-        indexed = before.index is not None and before.index.path not in self._paths and not is_older(before)
-        stored = read_index(folder, before).entries if indexed else None
+        indexed = before.index is not None and before.index.path not in self._paths and not before.is_older
+        stored = read_index(self._store, before).entries if indexed else None
         present = self._present(stored)
         known = joined(present.values())["id"]
         files: list[ListedFile] = []
@@ -149,15 +138,15 @@ class _Repairing:
                 files.append(listed)
                 entries.append(present[listed.path])
                 continue
-            found, anew = self._recover(listed, None if stored is None else stored[rows], known)
-            if anew is not None:
-                files.append(anew)
+            found, written = self._recover(listed, None if stored is None else stored[rows], known)
+            if written is not None:
+                files.append(written)
                 entries.append(found)
                 recovered += len(found)
                 known = np.concatenate([known, found["id"]])
             if stored is not None:
                 missing.append(stored[rows][~np.isin(stored[rows]["id"], found["id"])])
-        index = Index(joined(entries))
+        index = RowIndex(joined(entries))
         index.has_learnt = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
         return Repair(
@@ -165,9 +154,9 @@ class _Repairing:
             files=len(before.files),
             recovered=recovered,
             index=index,
-            missing=Index(joined(missing)),
+            missing=RowIndex(joined(missing)),
             kept_as=kept_as,
-            resting=self._resting(),
+            checkpoint=self._checkpoint(),
         )
 
     def _present(self, stored: Entries | None) -> dict[str, Entries]:
@@ -178,7 +167,7 @@ class _Repairing:
             rows = slice(start, start := start + listed.rows)
             if listed.path not in self._paths:
                 found[listed.path] = (
-                    stored_entries(self._transaction.folder, self._before, listed)
+                    joined(map(entries_of, stored_failures(self._store, self._before, listed)))
                     if stored is None
                     else stored[rows]
                 )
@@ -188,15 +177,15 @@ class _Repairing:
         """Give a lost file a name under which nothing takes it for data, and nothing removes it."""
         folder, slash, last = path.rpartition("/")
         name = f"{folder}{slash}_{last.lstrip('_')}.lost"
-        self._transaction.folder.copy(path, name)
+        self._store.copy(path, name)
         return name
 
     def _recover(
         self, listed: ListedFile, stored: Entries | None, known: npt.NDArray[np.bytes_]
     ) -> tuple[Entries, ListedFile | None]:
         """Write the rows of a lost file that can be found into a new one, in the folder of the same day."""
-        day = listed.path.split("/")[1]
-        wanted = None if stored is None else Index(stored)
+        day = listed.day
+        wanted = None if stored is None else RowIndex(stored)
         own = [path for path in self._left if path == listed.path]
         rounds = [(False, [*own, *self._leftovers])]
         if wanted is not None:
@@ -208,40 +197,37 @@ class _Repairing:
         for exact, sources in rounds:
             for rows in (rows for name in sources for rows in self._readable(name)):
                 entries = entries_of(rows)
-                picked = _first_of_each(entries["id"])
+                picked = first_of_each(entries["id"])
                 picked &= ~np.isin(entries["id"], known) & ~np.isin(entries["id"], found["id"])
                 if wanted is None:
-                    picked &= np.array(
-                        [_day(time) == day for time in entries["first_seen"].tolist()], dtype=bool
-                    )
+                    picked &= np.array([day_of(time) == day for time in entries["first_seen"].tolist()], bool)
                 else:
-                    places = wanted.find(entries["id"])
-                    picked &= places >= 0
+                    positions = wanted.find(entries["id"])
+                    picked &= positions >= 0
                     if exact:
-                        picked &= wanted.entries["content"][places] == entries["content"]
-                        entries["wire"] = wanted.entries["wire"][places]
+                        picked &= wanted.entries["content"][positions] == entries["content"]
+                        entries["wire"] = wanted.entries["wire"][positions]
                 if picked.any():
-                    part = part or self._transaction.new_part(FAILURES_AT_REST, day=day)
+                    part = part or self._transaction.new_part(STORED_FAILURES, day=day)
                     part.write(rows.filter(pa.array(picked)))
                     found = np.concatenate([found, entries[picked]])
-        return found, None if part is None else self._transaction.settle(part)
+        return found, None if part is None else self._transaction.publish(part)
 
     def _readable(self, name: str) -> Iterator[pa.Table]:
-        """The rows of a file that can still be read, as those of today."""
+        """The rows of a file that can still be read, with the columns of today."""
         # a damaged file may fail in any of these ways, at any place
         broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
-        with suppress(*broken), self._transaction.folder.open(name) as file:
-            source = self._as_listed(name, file)
-            parquet = DataFile(source)
+        with suppress(*broken), self._store.open(name) as file:
+            parquet = DataFile(self._as_listed(name, file))
             if extension_column(parquet.schema_arrow):
                 return
             for number in range(parquet.num_row_groups):
                 with suppress(*broken):
                     for batch in parquet.iter_batches(batch_size=_ROWS, row_groups=[number]):
                         rows = pa.Table.from_batches([batch]).replace_schema_metadata(None)
-                        if is_older(self._before) and not rows.schema.equals(FAILURES_AT_REST):
+                        if self._before.is_older and not rows.schema.equals(STORED_FAILURES):
                             rows = current_columns(rows, "failures")
-                        if rows.schema.equals(FAILURES_AT_REST):
+                        if rows.schema.equals(STORED_FAILURES):
                             yield rows
 
     def _as_listed(self, name: str, file: BinaryIO) -> BinaryIO | pa.BufferReader:
@@ -254,26 +240,18 @@ class _Repairing:
         file.seek(0)
         return file
 
-    def _resting(self) -> Resting | None:
+    def _checkpoint(self) -> StoredCheckpoint | None:
         """The checkpoint of a stopped load of the same scope, however old."""
-        found = self._transaction.resting
-        if not isinstance(found, Resting):
+        found = self._transaction.checkpoint
+        if not isinstance(found, StoredCheckpoint):
             return None
         expected: dict[str, Any] = {
-            "kind": "failures",
-            "source": self._before.source,
-            "scope": self._before.scope,
-        }
-        if misfit(found, expected=expected, now=datetime.fromisoformat(found.written_at)):
+            "kind": "failures", "source": self._before.source, "scope": self._before.scope
+        }  # fmt: skip
+        if found.misfit(expected=expected, now=datetime.fromisoformat(found.written_at)):
             return None
         found = self._transaction.located(found)
-        return found if whole(self._transaction.folder, (*found.files, *found.later)) else None
-
-
-def _first_of_each(ids: npt.NDArray[np.bytes_]) -> npt.NDArray[np.bool_]:
-    first = np.zeros(len(ids), dtype=bool)
-    first[np.unique(ids, return_index=True)[1]] = True
-    return first
+        return found if are_whole(self._store, (*found.files, *found.later)) else None
 
 
 def _times(entries: Entries) -> str:
@@ -286,7 +264,3 @@ def _times(entries: Entries) -> str:
     ]
     first, last = (time.isoformat(timespec="seconds") for time in times)
     return f" (first seen {first}{f' to {last}' if last != first else ''})"
-
-
-def _day(milliseconds: int) -> str:
-    return datetime.fromtimestamp(milliseconds / 1000, UTC).date().isoformat()

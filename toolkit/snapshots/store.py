@@ -1,19 +1,20 @@
-"""A snapshot's folder on a local disk: durable writes, one writer, and no file reached through a link.
+"""The files of a snapshot on a local disk: durable writes, one writer, and no file reached through a link.
 
-Every access goes through a folder handle, one path part after another with ``O_NOFOLLOW``, so that a link
-put inside a snapshot leads nowhere. What is written is on the disk before its name is used. On systems
-without folder handles (Windows) each part is looked at before it is used, which a link put there at the same
-moment can escape, and when the names of new files reach the disk is left to the file system.
+Every access goes through a directory handle, one path part after another with ``O_NOFOLLOW``, so that a link
+inside a snapshot leads nowhere. What is written is on the disk before its name is used. On systems without
+directory handles (Windows) each part is checked before it is used, which a link made at the same moment can
+escape, and when the names of new files reach the disk is left to the file system.
 """
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import importlib
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from io import FileIO
 from pathlib import Path
@@ -23,7 +24,6 @@ from pyarrow.fs import FileSystem, LocalFileSystem
 
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, SnapshotLockedError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.hashing import HashingFile, Step, no_step
 
 LOCK: Final = ".lock"
 _HANDLES: Final = os.open in os.supports_dir_fd and hasattr(os, "O_NOFOLLOW")
@@ -31,20 +31,83 @@ _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
-_DECODED: Final = 4
-"""Bytes of memory that a byte of JSON takes, about, when it is read."""
+_DECODED: Final = 4  # bytes of memory that a byte of JSON takes, about, when it is decoded
+
+Step = Callable[[str], None]
+"""Called with a name before each operation that changes something: tests stop a writer there."""
+
+
+def no_step(_: str) -> None:
+    """Do nothing between the operations."""
+
+
+class HashingFile:
+    """An unbuffered file to write, which counts and hashes the bytes that pass through it."""
+
+    def __init__(self, file: FileIO, step: Step) -> None:
+        # without a buffer, which would try to write what is left when it is closed after a failure
+        self._file = file
+        self._step = step
+        self._hash = hashlib.sha256()
+        self._discarding = False
+        self.bytes = 0
+
+    def write(self, data: bytes) -> int:
+        """Write all of it; the number of bytes."""
+        view = memoryview(data).cast("B")
+        if self._discarding:
+            return len(view)
+        self._step("write")
+        self._hash.update(view)
+        self.bytes += len(view)
+        left = view
+        while left:
+            left = left[self._file.write(left) :]
+        return len(view)
+
+    def flush(self) -> None:
+        """Do nothing: there is no buffer."""
+
+    def sync(self) -> None:
+        """Return when everything is on the disk."""
+        self._step("fsync file")
+        os.fsync(self._file.fileno())
+
+    def discard(self) -> None:
+        """Ignore further writes: the Parquet encoder insists on writing a footer."""
+        self._discarding = True
+
+    def close(self) -> None:
+        """Close the file, without a promise about the disk: see `sync`."""
+        self._file.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it is closed."""
+        return self._file.closed
+
+    @property
+    def sha256(self) -> str:
+        """Hash of everything written so far, in hex."""
+        return self._hash.hexdigest()
+
+
+def digest(file: BinaryIO) -> tuple[str, int]:
+    """Hash (hex SHA-256) and bytes of a whole file, which is rewound afterwards."""
+    file.seek(0)
+    found, size = hashlib.sha256(), 0
+    while block := file.read(_BLOCK):
+        found.update(block)
+        size += len(block)
+    file.seek(0)
+    return found.hexdigest(), size
 
 
 class FileState(NamedTuple):
     """What the file system says of a file without reading it.
 
-    Attributes
-    ----------
-    bytes : int
-    changed_at : int
-        When it was last written, renamed or given other properties; nanoseconds since 1970.
-    problem : str
-        Why it cannot be read as a file: it is a link, for instance. "" where it can.
+    `changed_at` is when it was last written, renamed or given other properties, in nanoseconds since 1970;
+    `problem` says why it cannot be read as a file (it is a link, for instance), "" where it can.
     """
 
     bytes: int
@@ -52,29 +115,28 @@ class FileState(NamedTuple):
     problem: str = ""
 
 
+class _Directory(NamedTuple):
+    """An open directory (names are relative to its handle), or its path where there are no handles."""
+
+    path: Path
+    handle: int | None
+
+    def open(self, name: str, flags: int) -> int:
+        """Open a file, mode 0600 if it is created; `OSError` (ELOOP) when it is a link."""
+        path = self.path / name
+        if self.handle is not None:
+            return os.open(path, flags | os.O_NOFOLLOW, 0o600, dir_fd=self.handle)
+        if path.is_symlink():
+            raise OSError(errno.ELOOP, "a link", name)
+        return os.open(path, flags, 0o600)
+
+
 class SnapshotStore:
-    """The files of one snapshot, named by paths relative to it.
+    """The files of one snapshot in a local folder, named by paths relative to it.
 
-    Attributes
-    ----------
-    path : pathlib.Path
-        Of a folder on the local disk.
-    filesystem : pyarrow.fs.FileSystem
-        Where `address` is a path.
-    exclusive : bool
-        Whether `locked` keeps other writers out. Where it cannot, a commit looks for their traces.
-
-    Parameters
-    ----------
-    path : str or path
-        A local folder. Links on the way to it are followed, links inside it are not.
-    step : callable
-        Called before each operation that changes something.
-
-    Raises
-    ------
-    InputError
-        For an address (``s3://…``) instead of a path.
+    Links on the way to the folder are followed, links inside it are not. `filesystem` and `address` say where
+    pyarrow finds a file. `exclusive` says whether `locked` keeps other writers out; where it cannot, a commit
+    looks for their traces. Raises `InputError` for an address (``s3://…``) instead of a path.
     """
 
     exclusive: ClassVar[bool] = True
@@ -121,38 +183,19 @@ class SnapshotStore:
     def open(self, name: str) -> BinaryIO:
         """Open a file for reading.
 
-        Raises
-        ------
-        FileNotFoundError
-            When there is none.
-        SnapshotDamagedError
-            When it, or a folder on the way, is a link or no regular file.
+        Raises `FileNotFoundError` where there is none, and `SnapshotDamagedError` where it, or a folder on
+        the way, is a link or no regular file.
         """
-        *folders, last = name.split("/")
-        with self._inside(folders) as inside:
-            try:
-                # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
-                handle = _open(inside, last, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-            except OSError as error:
-                if error.errno == errno.ELOOP:
-                    raise self._not_a_file(name, "a link") from None
-                raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise self._not_a_file(name, "something that is no regular file")
-        return os.fdopen(handle, "rb")
+        return os.fdopen(self._descriptor(name, os.O_RDONLY), "rb")
 
     def open_partial(self, name: str) -> BinaryIO:
         """Open a file of which only some bytes are wanted; raises as `open`."""
         return self.open(name)
 
     def content(self, name: str) -> bytes:
-        """Everything in a file that `replace` replaces: of one version of it; raises as `open`.
+        """Everything in a file that is replaced by `replace`: of one version of it; raises as `open`.
 
-        Raises
-        ------
-        NotEnoughMemoryError
-            When there is more than fits into memory.
+        Also raises `NotEnoughMemoryError` where it does not fit into memory.
         """
         with self.open(name) as file:
             return self._read(name, file)
@@ -172,13 +215,10 @@ class SnapshotStore:
     def states(self, names: Iterable[str]) -> dict[str, FileState]:
         """What the file system says of these files; those that are missing are not in the result."""
         found: dict[str, FileState] = {}
-        with self._inside([]) as inside:
+        with self._directory([]) as inside:
             for name in names:
                 try:
-                    if isinstance(inside, int):
-                        state = os.stat(name, dir_fd=inside, follow_symlinks=False)
-                    else:
-                        state = (inside / name).lstat()
+                    state = os.stat(inside.path / name, dir_fd=inside.handle, follow_symlinks=False)
                 except FileNotFoundError:
                     continue
                 except NotADirectoryError:
@@ -195,16 +235,17 @@ class SnapshotStore:
         *folders, last = new.split("/")
         before = old.rpartition("/")[2]
         self._step("copy")
-        with suppress(FileExistsError), self._inside(folders) as inside:
+        with suppress(FileExistsError), self._directory(folders) as inside:
             try:
-                if isinstance(inside, int):
-                    os.link(before, last, src_dir_fd=inside, dst_dir_fd=inside, follow_symlinks=False)
+                if inside.handle is None:
+                    (inside.path / last).hardlink_to(inside.path / before)
                 else:
-                    (inside / last).hardlink_to(inside / before)
+                    handles = {"src_dir_fd": inside.handle, "dst_dir_fd": inside.handle}
+                    os.link(before, last, **handles, follow_symlinks=False)
             except (FileNotFoundError, FileExistsError):
                 raise
             except OSError:  # a file system without hard links
-                draft = draft_of(new)
+                draft = self.draft_of(new)
                 with self.open(old) as source, self.new_file(draft) as target:
                     while block := source.read(_BLOCK):
                         target.write(block)
@@ -216,9 +257,9 @@ class SnapshotStore:
         """Open a new file for writing, for this user only; the folders on the way are made."""
         *folders, last = name.split("/")
         self._step("create file")
-        with self._inside(folders, make=True) as inside:
-            handle = _open(inside, last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
-        hashing = HashingFile(FileIO(handle, "wb"), self._step)
+        with self._directory(folders, make=True) as inside:
+            descriptor = inside.open(last, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
+        hashing = HashingFile(FileIO(descriptor, "wb"), self._step)
         try:
             yield hashing
         finally:
@@ -226,42 +267,37 @@ class SnapshotStore:
 
     def draft_of(self, name: str) -> str:
         """What a new file is called until the commit gives it its name: nothing a Parquet reader opens."""
-        return draft_of(name)
+        folder, slash, last = name.rpartition("/")
+        return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
 
     def rename(self, old: str, new: str) -> None:
         """Give a file of the same folder its name, replacing what had it."""
         *folders, last = new.split("/")
         self._step("rename")
-        with self._inside(folders) as inside:
-            before = old.rpartition("/")[2]
-            if isinstance(inside, int):
-                os.replace(before, last, src_dir_fd=inside, dst_dir_fd=inside)
-            else:
-                (inside / before).replace(inside / last)
+        with self._directory(folders) as inside:
+            before = inside.path / old.rpartition("/")[2]
+            os.replace(before, inside.path / last, src_dir_fd=inside.handle, dst_dir_fd=inside.handle)
 
     def remove(self, name: str) -> None:
         """Remove a file; nothing happens when it is not there."""
         *folders, last = name.split("/")
         self._step("remove")
-        with suppress(FileNotFoundError), self._inside(folders) as inside:
-            if isinstance(inside, int):
-                os.unlink(last, dir_fd=inside)
-            else:
-                (inside / last).unlink()
+        with suppress(FileNotFoundError), self._directory(folders) as inside:
+            os.unlink(inside.path / last, dir_fd=inside.handle)
 
     def sync(self, *names: str) -> None:
         """Return when these files' names, and those of the folders on the way to them, are on the disk."""
         inner = {name.rpartition("/")[0] for name in names}
-        outer = {folder[:place] for folder in inner for place, sign in enumerate(folder) if sign == "/"}
+        outer = {folder[:index] for folder in inner for index, sign in enumerate(folder) if sign == "/"}
         for folder in sorted(inner | outer | {""}, reverse=True):
             self._step("fsync folder")
-            with self._inside(folder.split("/") if folder else []) as inside:
-                if isinstance(inside, int):
-                    os.fsync(inside)
+            with self._directory(folder.split("/") if folder else []) as inside:
+                if inside.handle is not None:
+                    os.fsync(inside.handle)
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace a file as a whole: whoever reads sees the old content or the new one."""
-        draft = draft_of(name)
+        draft = self.draft_of(name)
         with self.new_file(draft) as file:
             file.write(content)
             file.sync()
@@ -272,27 +308,15 @@ class SnapshotStore:
     def locked(self) -> Iterator[None]:
         """Hold the snapshot for writing. The lock ends with its process, however that ends.
 
-        Raises
-        ------
-        SnapshotLockedError
-            When another writer holds it.
+        Raises `SnapshotLockedError` when another writer holds it.
         """
         self._step("lock")
-        try:
-            with self._inside([]) as inside:
-                handle = _open(inside, LOCK, os.O_RDWR | os.O_CREAT | getattr(os, "O_NONBLOCK", 0))
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise self._not_a_file(LOCK, "a link") from None
-            raise
-        if not stat.S_ISREG(os.fstat(handle).st_mode):
-            os.close(handle)
-            raise self._not_a_file(LOCK, "something that is no regular file")
-        with os.fdopen(handle, "r+b") as file:
-            taken = _taken(file)
+        descriptor = self._descriptor(LOCK, os.O_RDWR | os.O_CREAT)
+        with os.fdopen(descriptor, "r+b") as file:
+            acquired = _lock(file)
             content = file.read(_LONGEST_LOCK)
             process = content.decode("ascii", "replace").strip()
-            if not taken:
+            if not acquired:
                 raise SnapshotLockedError(
                     f"writing the snapshot {self}",
                     got=f"a lock held by {f'process {process}' if process.isdigit() else 'another process'}",
@@ -301,16 +325,32 @@ class SnapshotStore:
                 )
             # a second name of another file, or a file of somebody's own, stays as it is: it is only locked
             ours = len(content) < _LONGEST_LOCK and (process.isdigit() or not content)
-            if ours and os.fstat(handle).st_nlink == 1:
+            if ours and os.fstat(descriptor).st_nlink == 1:
                 file.seek(0)
                 file.truncate(0)
                 file.write(f"{os.getpid()}\n".encode())
                 file.flush()
             yield
 
+    def _descriptor(self, name: str, flags: int) -> int:
+        """Open a regular file."""
+        *folders, last = name.split("/")
+        with self._directory(folders) as inside:
+            try:
+                # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
+                descriptor = inside.open(last, flags | getattr(os, "O_NONBLOCK", 0))
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise self._not_a_file(name, "a link") from None
+                raise
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise self._not_a_file(name, "something that is no regular file")
+        return descriptor
+
     @contextmanager
-    def _inside(self, folders: list[str], *, make: bool = False) -> Iterator[int | Path]:
-        """A handle of a folder inside, or its path, reached without following a link."""
+    def _directory(self, folders: list[str], *, make: bool = False) -> Iterator[_Directory]:
+        """A folder inside, reached without following a link."""
         if not _HANDLES:
             path = self.path
             for depth, part in enumerate(folders, 1):
@@ -319,7 +359,7 @@ class SnapshotStore:
                     path.mkdir(mode=0o700, exist_ok=True)
                 if path.is_symlink() or (path.exists() and not path.is_dir()):
                     raise self._not_a_file("/".join(folders[:depth]), "a link or a file", "a folder")
-            yield path
+            yield _Directory(path, None)
             return
         flags = os.O_RDONLY | os.O_DIRECTORY
         handle = os.open(self.path, flags)
@@ -332,13 +372,12 @@ class SnapshotStore:
                     inner = os.open(part, flags | os.O_NOFOLLOW, dir_fd=handle)
                 except OSError as error:
                     if error.errno in {errno.ELOOP, errno.ENOTDIR}:
-                        raise self._not_a_file(
-                            "/".join(folders[:depth]), "a link or a file", "a folder"
-                        ) from None
+                        name = "/".join(folders[:depth])
+                        raise self._not_a_file(name, "a link or a file", "a folder") from None
                     raise
                 os.close(handle)
                 handle = inner
-            yield handle
+            yield _Directory(Path(), handle)
         finally:
             os.close(handle)
 
@@ -351,7 +390,7 @@ class SnapshotStore:
         )
 
     @contextmanager
-    def failures_named(self, doing: str) -> Iterator[None]:
+    def os_errors_named(self, doing: str) -> Iterator[None]:
         """Raise what the operating system refuses as a `SnapshotError` that says what was being done."""
         try:
             yield
@@ -363,22 +402,7 @@ class SnapshotStore:
             ) from error
 
 
-def draft_of(name: str) -> str:
-    """A new name in the same folder that no Parquet reader takes for data."""
-    folder, slash, last = name.rpartition("/")
-    return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
-
-
-def _open(inside: int | Path, name: str, flags: int) -> int:
-    """Open a file of a folder, for this user only if it is made; `OSError` (ELOOP) when it is a link."""
-    if isinstance(inside, int):
-        return os.open(name, flags | os.O_NOFOLLOW, 0o600, dir_fd=inside)
-    if (inside / name).is_symlink():
-        raise OSError(errno.ELOOP, "a link", name)
-    return os.open(inside / name, flags, 0o600)
-
-
-def _taken(file: BinaryIO) -> bool:
+def _lock(file: BinaryIO) -> bool:
     """Whether this process holds the file from now on, until it is closed."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows

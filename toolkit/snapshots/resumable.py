@@ -1,0 +1,386 @@
+"""Loads into a snapshot that can be stopped, resumed and repeated.
+
+A checkpoint is written every so many seconds, and when the load ends by an exception or a signal. It holds
+exactly the batches that were added to the sink: where that is in doubt, none is written, and the one before
+it stays. Rows that wait for the end of a load are spooled: in memory while they are few, then in files.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from types import FrameType, TracebackType
+from typing import Any, BinaryIO, Final, NoReturn, Protocol
+
+import pyarrow as pa
+
+from toolkit.errors import SnapshotError
+from toolkit.loading.load import Batch, Checkpoint, Load, joined
+from toolkit.loading.stored_entries import IsStored
+from toolkit.receipt import Receipt
+from toolkit.snapshots.data_files import are_whole, damaged, read_checked
+from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
+from toolkit.snapshots.row_index import WIDTH, Mask
+from toolkit.snapshots.store import HashingFile
+from toolkit.snapshots.transaction import Clock, Transaction
+
+EVERY: Final = 30.0
+"""Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
+
+BATCH_BYTES: Final = 8 << 20
+"""Bytes of Arrow data added to the sink at a time: each call has a cost of its own."""
+
+SPOOL_BYTES: Final = 64 << 20
+"""Bytes of Arrow data that wait in memory at most."""
+
+_MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
+_STORED_BYTES: Final = 64  # that the identity of a stored row takes while it waits
+
+
+class Spool:
+    """Tables in the order they came, numbered by their rows; `files` are those of an earlier run."""
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        schema: pa.Schema,
+        *,
+        most_bytes: int = SPOOL_BYTES,
+        files: tuple[PendingFile, ...] = (),
+    ) -> None:
+        self.files = files
+        self._transaction = transaction
+        self._schema = schema
+        self._waiting: list[pa.Table] = []
+        self._waiting_bytes = 0
+        self._most_bytes = most_bytes
+
+    @property
+    def rows(self) -> int:
+        """Rows so far."""
+        return sum(file.rows for file in self.files) + sum(table.num_rows for table in self._waiting)
+
+    def add(self, table: pa.Table) -> None:
+        """Keep the rows of a table."""
+        self._waiting.append(table)
+        self._waiting_bytes += table.nbytes
+        if self._waiting_bytes >= self._most_bytes:
+            self.save()
+
+    def save(self) -> tuple[PendingFile, ...]:
+        """Bring what waits in memory to the disk. All files, in order."""
+        if self._waiting:
+            rows = sum(table.num_rows for table in self._waiting)
+            written = self._transaction.pending_file("arrow", rows, self._write)
+            self.files, self._waiting, self._waiting_bytes = (*self.files, written), [], 0
+        return self.files
+
+    def _write(self, file: HashingFile) -> None:
+        options = pa.ipc.IpcWriteOptions(compression="lz4")
+        with pa.ipc.new_stream(file, self._schema, options=options) as stream:
+            for table in self._waiting:
+                # one record batch a table: they are read again one by one
+                stream.write_batch(table.combine_chunks().to_batches()[0])
+
+    def tables(self, chosen: Mask | None = None) -> Iterator[tuple[int, pa.Table]]:
+        """The tables, each with the number of its first row; without files of which no row is chosen."""
+        start = 0
+        for listed in self.files:
+            if chosen is not None and not chosen[start : start + listed.rows].any():
+                start += listed.rows
+                continue
+            with self._transaction.store.open(listed.path) as file:
+                for batch in self._record_batches(listed, file):
+                    yield start, pa.Table.from_batches([batch])
+                    start += len(batch)
+        for table in self._waiting:
+            yield start, table
+            start += table.num_rows
+
+    def _record_batches(self, listed: PendingFile, file: BinaryIO) -> Iterator[pa.RecordBatch]:
+        store = self._transaction.store
+        try:
+            with closing(pa.ipc.open_stream(file)) as stream:
+                if not stream.schema.equals(self._schema):
+                    raise damaged(store, listed, "other columns or types", "those of the load")
+                yield from stream
+        except (pa.ArrowException, OSError) as error:
+            raise damaged(store, listed, str(error), "an Arrow stream") from None
+
+
+class RowSink(Protocol):
+    """Where the rows of a load are written."""
+
+    @property
+    def rows(self) -> int:
+        """Rows added so far, those of the checkpoint it resumes from included."""
+
+    def add(self, batch: Batch) -> None:
+        """Add rows whose ids are new."""
+
+    def add_later(self, table: pa.Table) -> None:
+        """Add later versions of rows that were added before."""
+
+    def save(self) -> dict[str, Any]:
+        """Bring all rows to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
+
+
+class WaitingBatches:
+    """Batches that wait until they are worth a call of the sink, and about how many bytes they hold."""
+
+    def __init__(self) -> None:
+        self.batches: list[Batch] = []
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget all."""
+        self.batches.clear()
+        self._tables, self._rows, self._row_bytes, self._other_bytes = 0, 0, 0.0, 0
+
+    @property
+    def bytes(self) -> float:
+        """Estimated from some of the tables."""
+        return self._rows * self._row_bytes + self._other_bytes
+
+    def add(self, batch: Batch) -> None:
+        """Add one."""
+        self.batches.append(batch)
+        self._other_bytes += _STORED_BYTES * len(batch.stored)
+        if batch.later is not None:
+            self._other_bytes += batch.later.nbytes
+        rows = batch.table.num_rows
+        if rows:
+            if self._tables % _MEASURED == 0:
+                self._row_bytes = max(self._row_bytes, batch.table.nbytes / rows)
+            self._tables += 1
+            self._rows += rows
+
+
+class ResumableLoad:
+    """One load into a snapshot, which resumes from the checkpoint that was left, if that fits.
+
+    `checkpoint` is the one resumed from, or None; `began` is when the first of the loads began. A repair
+    neither resumes nor writes `checkpoints`: the rows it has to read again are not those that one knows.
+    """
+
+    def __init__(
+        self,
+        transaction: Transaction,
+        load: Load,
+        *,
+        clock: Clock,
+        every: float = EVERY,
+        batch_bytes: int = BATCH_BYTES,
+        monotonic: Callable[[], float] = time.monotonic,
+        checkpoints: bool = True,
+    ) -> None:
+        self._transaction = transaction
+        self._load = load
+        self._clock = clock
+        self._every = every
+        self._batch_bytes = batch_bytes
+        self._monotonic = monotonic
+        self._saved_at = monotonic()
+        self._added = 0
+        self._busy = False
+        self._note = ""
+        self._checkpoints = checkpoints
+        self._waiting = WaitingBatches()
+        self.checkpoint = self._fitting() if checkpoints else None
+        self.began = datetime.fromisoformat(self.checkpoint.began_at) if self.checkpoint else clock()
+        self._identities = self.checkpoint.identities if self.checkpoint else ()
+        self._resume: Checkpoint | None = None
+        if self.checkpoint:
+            self._resume = Checkpoint(
+                position=self.checkpoint.position,
+                identities=b"".join(read_checked(transaction.store, file) for file in self._identities),
+                receipt=self.checkpoint.counts,
+            )
+
+    def read(self, sink: RowSink, *, is_stored: IsStored | None = None) -> Receipt:
+        """Read the load to its end; the receipt, which also says why a checkpoint was not used.
+
+        `is_stored` tells the load which entries need not be decoded again.
+        """
+        with delayed_signals() as delayed:
+            try:
+                with closing(self._load.batches(resume=self._resume, is_stored=is_stored)) as batches:
+                    for batch in batches:
+                        with delayed:
+                            self._add(sink, batch)
+                with delayed:
+                    self._flush(sink)
+                    if self._due or self.checkpoint:
+                        self._save(sink)
+            except BaseException:
+                # where adding or saving failed, what was added is in doubt: the checkpoint before stays
+                if not self._busy:
+                    with delayed, suppress(SnapshotError, OSError):
+                        self._flush(sink)
+                        self._save(sink)
+                raise
+        receipt = self._load.receipt
+        return replace(receipt, notes=(*receipt.notes, self._note)) if self._note else receipt
+
+    @property
+    def _due(self) -> bool:
+        return self._monotonic() - self._saved_at >= self._every
+
+    def _add(self, sink: RowSink, batch: Batch) -> None:
+        self._waiting.add(batch)
+        due = self._due
+        if due or self._waiting.bytes >= self._batch_bytes:
+            self._flush(sink)
+        if due:
+            self._save(sink)
+
+    def _flush(self, sink: RowSink) -> None:
+        self._busy = True
+        if self._waiting.batches:
+            batch = joined(self._waiting.batches)
+            sink.add(batch)
+            if batch.later is not None:
+                sink.add_later(batch.later)
+            self._added += len(self._waiting.batches)
+            self._waiting.clear()
+        self._busy = False
+
+    def _save(self, sink: RowSink) -> None:
+        """Write a checkpoint, unless the load yielded other batches or counts other rows than were added."""
+        found = self._load.checkpoint()
+        same = self._added == self._load.yielded and len(found.identities) == WIDTH * sink.rows
+        if not same or not sink.rows or not self._checkpoints:
+            return
+        self._busy = True
+        new = found.identities[WIDTH * sum(file.rows for file in self._identities) :]
+        if new:
+            written = self._transaction.pending_file("bin", len(new) // WIDTH, lambda file: file.write(new))
+            self._identities += (written,)
+        self.checkpoint = StoredCheckpoint(
+            version=CHECKPOINT_VERSION,
+            schema_version=SCHEMA_VERSION,
+            **self._binding,
+            generation=self._transaction.generation,
+            began_at=self.began.isoformat(),
+            written_at=self._clock().isoformat(),
+            position=found.position,
+            counts=found.receipt,
+            identities=self._identities,
+            **sink.save(),
+        )
+        self._transaction.save_checkpoint(self.checkpoint)
+        self._saved_at = self._monotonic()
+        self._busy = False
+
+    @property
+    def _binding(self) -> dict[str, Any]:
+        """What a checkpoint has to be of."""
+        plan = self._load.plan
+        columns = str(plan.schema)
+        return {
+            "kind": self._transaction.kind, "source": plan.source, "scope": plan.scope, "columns": columns
+        }  # fmt: skip
+
+    def _fitting(self) -> StoredCheckpoint | None:
+        """The checkpoint that was left, if the load can resume from it; any other is removed."""
+        found = self._transaction.checkpoint
+        if found is None:
+            return None
+        problem = found if isinstance(found, str) else found.misfit(expected=self._binding, now=self._clock())
+        if isinstance(found, StoredCheckpoint) and not problem:
+            found = self._transaction.located(found)
+            if are_whole(self._transaction.store, found.listed):
+                return found
+            problem = "damaged"
+        self._transaction.remove_checkpoint()
+        self._note = f"a checkpoint was not resumed: it is {problem}"
+        return None
+
+
+@contextmanager
+def delayed_signals() -> Iterator[DelayedSignals]:
+    """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done.
+
+    Python delivers signals to the main thread alone; elsewhere there is nothing to delay. A handler that is
+    not Python's (none, or the default of SIGTERM, which ends the process) stays.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    ours = {int(number): handler for number, handler in handlers.items() if callable(handler)}
+    delayed = DelayedSignals(ours)
+    if threading.current_thread() is not threading.main_thread():
+        yield delayed
+        return
+    for number in ours:
+        signal.signal(number, delayed.received)
+    try:
+        yield delayed
+    finally:
+        for number, handler in ours.items():
+            signal.signal(number, handler)
+
+
+class DelayedSignals:
+    """Delays signals inside of its blocks, then calls the handler of the first one."""
+
+    def __init__(self, handlers: Mapping[int, Callable[[int, FrameType | None], object]]) -> None:
+        self._handlers = handlers
+        self._inside = False
+        self._held: list[tuple[int, FrameType | None]] = []
+
+    def received(self, number: int, frame: FrameType | None) -> None:
+        """Keep the signal until the end of the block, or handle it at once outside of one."""
+        if self._inside:
+            self._held.append((number, frame))
+        else:
+            self._handlers[number](number, frame)
+
+    def __enter__(self) -> None:
+        self._inside = True
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._inside = False
+        if self._held:
+            (number, frame), self._held = self._held[0], []
+            self._handlers[number](number, frame)
+
+
+def repeat(
+    run: Callable[[], None],
+    *,
+    every: float,
+    sleep: Callable[[float], None] = time.sleep,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> NoReturn:
+    """Call now and whenever `every` more seconds have passed since now, until something is raised.
+
+    Times that pass while a call is still running are left out: calls never overlap, and the next one comes
+    when it would have come anyway.
+    """
+    began = monotonic()
+    while True:
+        run()
+        sleep(every - (monotonic() - began) % every)
+
+
+@contextmanager
+def sigterm_as_interrupt() -> Iterator[None]:
+    """Handle SIGTERM as Ctrl-C, so that a load that is running writes its checkpoint."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _interrupt(_: int, __: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,438 @@
+"""One transaction of a snapshot, from taking the lock to removing what was superseded.
+
+Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their
+names, the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see
+the new generation, before it the old one. Only then are superseded files removed. A writer that stops
+anywhere leaves one of the two whole; what else it leaves, the next writer removes.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import secrets
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
+from toolkit.snapshots.data_files import GROUP_BYTES, Part, check_written, current_scope, missing
+from toolkit.snapshots.manifest import (
+    CHECKPOINT,
+    DATA_NAME,
+    DAYS,
+    FORMAT,
+    INDEX_NAME,
+    MANIFEST,
+    PENDING_NAME,
+    SCHEMA_VERSION,
+    Kind,
+    ListedFile,
+    Manifest,
+    PendingFile,
+    StoredCheckpoint,
+    as_stored,
+    decode_manifest,
+    kept_receipts,
+    manifest_bytes,
+    read_checkpoint,
+    write_checkpoint,
+    write_manifest,
+)
+from toolkit.snapshots.store import LOCK, HashingFile, SnapshotStore, digest
+
+Clock = Callable[[], datetime]
+
+_DATA: Final = re.compile(rf"\A(?:{DATA_NAME})\Z")
+_FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
+_DRAFT: Final = re.compile(
+    rf"\A(?:{DAYS}/\d{{4}}-\d\d-\d\d/)?_(?:part|index|manifest|checkpoint)[-.0-9a-z]*\.[0-9a-f]{{16}}\.tmp\Z"
+)
+_PENDING: Final = re.compile(rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME})\Z")
+_NAMED: Final = 3  # damaged files that an error names
+
+
+def utc_now() -> datetime:
+    """The time, in UTC."""
+    return datetime.now(UTC)
+
+
+class Transaction:
+    """A writer's hold on a snapshot; see `begin`.
+
+    `previous` is the snapshot as it was, None for the first write, and `generation` its number, or 0.
+    `checkpoint` is the one that an earlier load left, or what is wrong with it.
+    """
+
+    def __init__(self, store: SnapshotStore, kind: Kind, clock: Clock, group_bytes: int) -> None:
+        self.store = store
+        self._before, self._found = _previous(store, kind, clock)
+        self.generation = self._before.generation
+        self.previous = self._before if self.generation else None
+        self.checkpoint = read_checkpoint(store)
+        if isinstance(self.checkpoint, StoredCheckpoint) and self.checkpoint.generation != self.generation:
+            self.checkpoint = None  # what it was for has been committed
+        self.kind = kind
+        self._clock = clock
+        self._group_bytes = group_bytes
+        kept = self.checkpoint.names if isinstance(self.checkpoint, StoredCheckpoint) else frozenset[str]()
+        self._spared = kept
+        self._parts: list[Part | PendingFile] = []
+        self._drafts: list[str] = []
+        self._naming = False
+
+    def remove_leftovers(self) -> None:
+        """Remove what a stopped writer left. Not before a repair: lost rows may be in it."""
+        if self.store.exclusive:  # elsewhere it may belong to another writer that is running
+            _clear(self.store, self._before, spared=self._spared)
+
+    def leftovers(self) -> list[str]:
+        """Data files that no manifest lists: superseded, or named by a stopped commit; the latest first."""
+        known = _listed(self._before) | self._spared
+        found = (name for name in self.store.names() if name not in known and _DATA.match(name))
+        return sorted(found, key=lambda name: name.rpartition("/")[2], reverse=True)
+
+    def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
+        """Begin a data file, in the folder of the day first seen where there is one."""
+        name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
+        part = Part(self.store, name, schema, self._group_bytes)
+        self._drafts.append(part.draft)
+        self._parts.append(part)
+        return part
+
+    def adopt(self, file: PendingFile) -> None:
+        """Take over a data file that an earlier load finished."""
+        self._parts.append(file)
+
+    def substitute(self, old: Part | PendingFile, new: Part) -> None:
+        """Put a part that was written later in the position of an earlier one."""
+        self._parts.remove(new)
+        self._parts[self._parts.index(old)] = new
+
+    def finish(self, part: Part | PendingFile, receipt: dict[str, Any] | None) -> PendingFile:
+        """Bring a part to the disk as a whole; its metadata holds the receipt."""
+        return part if isinstance(part, PendingFile) else part.finish(self.kind, receipt)
+
+    def publish(self, part: Part) -> ListedFile:
+        """Finish a part and give it its name before the commit, which may list it as one of those kept."""
+        finished = self.finish(part, None)
+        if finished.path != finished.name:
+            self.store.rename(finished.path, finished.name)
+            self.store.sync(finished.name)
+            self._drafts.append(finished.name)
+        part.close()
+        self._parts.remove(part)
+        return finished.as_listed
+
+    def pending_file(self, ending: str, rows: int, write: Callable[[HashingFile], object]) -> PendingFile:
+        """Write a file of the checkpoint, bring it to the disk, and check that the disk returns it."""
+        path = self._name("_checkpoint", ending)
+        file = self._new_file(path, write)
+        return PendingFile(path=path, rows=rows, bytes=file.bytes, sha256=file.sha256)
+
+    def save_checkpoint(self, checkpoint: StoredCheckpoint) -> None:
+        """Replace the checkpoint. What it lists stays on the disk until a commit."""
+        write_checkpoint(self.store, checkpoint)
+        superseded, self._spared = self._spared - checkpoint.names, checkpoint.names
+        for name in superseded:
+            self.store.remove(name)
+
+    def located(self, checkpoint: StoredCheckpoint) -> StoredCheckpoint:
+        """The checkpoint, with its data files where they are: a stopped commit may have named some."""
+        there = set(self.store.names())
+        files = tuple(
+            msgspec.structs.replace(file, path=file.name)
+            if file.name in there and file.path not in there
+            else file
+            for file in checkpoint.files
+        )
+        return msgspec.structs.replace(checkpoint, files=files)
+
+    def remove_checkpoint(self) -> None:
+        """Remove the checkpoint that an earlier load left, and its files."""
+        removed, self._spared, self.checkpoint = self._spared, frozenset(), None
+        for name in sorted(removed, key=lambda name: name != CHECKPOINT):
+            self.store.remove(name)
+
+    def bind(self, source: str, scope: dict[str, Any]) -> None:
+        """Raise `SnapshotBindingError` when the snapshot belongs to another service or scope."""
+        before = self.previous
+        if before is not None and (before.source, current_scope(before)) != (source, as_stored(scope)):
+            raise SnapshotBindingError(
+                f"writing the snapshot {self.store}",
+                got=f"rows of {source or 'an unnamed source'} with the scope {scope}",
+                expected=f"rows of {before.source or 'an unnamed source'} with the scope {before.scope}",
+                next_step="Use a folder of its own for each service and filter.",
+            )
+
+    def commit(
+        self,
+        *,
+        source: str,
+        scope: dict[str, Any],
+        receipt: dict[str, Any] | None,
+        kept: tuple[ListedFile, ...] = (),
+        index: ListedFile | bytes | None = None,
+        complete_at: str | None = None,
+    ) -> Manifest:
+        """Make the files kept and the parts written, in this order, the snapshot.
+
+        `index` is the previous one, or the content of a new one. Raises `SnapshotConflictError` when another
+        writer has changed the snapshot meanwhile, and `SnapshotDamagedError` when a kept file was lost.
+        """
+        receipts = self.previous.receipts if self.previous else ()
+        finished = [self.finish(part, receipt) for part in self._parts]
+        files = (*kept, *(file.as_listed for file in finished))
+        named = [(file.path, file.name) for file in finished]
+        if isinstance(index, bytes):
+            draft, index = self._index(index, sum(file.rows for file in files))
+            named.append((draft, index.path))
+        manifest = Manifest(
+            format=FORMAT,
+            schema_version=SCHEMA_VERSION,
+            kind=self.kind,
+            generation=self.generation + 1,
+            source=source,
+            scope=scope,
+            written_at=self._clock().isoformat(timespec="milliseconds"),
+            complete_at=complete_at,
+            files=files,
+            index=index,
+            receipts=kept_receipts((*receipts, receipt)) if receipt else receipts,
+        )
+        if manifest_bytes(self.store) != self._found:
+            raise _conflict(self.store)
+        if kept and self.previous:
+            remaining = msgspec.structs.replace(self.previous, files=kept, index=None)
+            raise_for_damage(self.store, remaining, damages(self.store, remaining))
+        self._naming = True
+        for draft, name in named:
+            if draft != name:
+                self.store.rename(draft, name)
+        self.store.sync(*(name for _, name in named))
+        content = write_manifest(self.store, manifest)
+        if not self.store.exclusive:
+            _check_for_other_writers(self.store, manifest, content)
+        _clear(self.store, manifest)
+        return manifest
+
+    def close(self) -> None:
+        """Close what is open, and remove the drafts unless they began to get their names."""
+        for part in self._parts:
+            if isinstance(part, Part):
+                part.close()
+        if not self._naming:
+            # what cannot be removed now, the next writer removes
+            with suppress(OSError):
+                for draft in self._drafts:
+                    if draft not in self._spared:
+                        self.store.remove(draft)
+
+    def _name(self, stem: str, ending: str, folder: str = "") -> str:
+        return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
+
+    def _index(self, content: bytes, rows: int) -> tuple[str, ListedFile]:
+        name = self._name("_index", "bin")
+        draft = self.store.draft_of(name)
+        file = self._new_file(draft, lambda file: file.write(content))
+        return draft, ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
+
+    def _new_file(self, path: str, write: Callable[[HashingFile], object]) -> HashingFile:
+        self._drafts.append(path)
+        with self.store.new_file(path) as file:
+            write(file)
+            file.sync()
+            check_written(self.store, path, sha256=file.sha256)
+        return file
+
+
+@contextmanager
+def begin(
+    store: SnapshotStore, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES
+) -> Iterator[Transaction]:
+    """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was.
+
+    Raises
+    ------
+    SnapshotLockedError
+        When another writer holds it.
+    SnapshotConflictError
+        When another writer changed it meanwhile, where there is no lock.
+    SnapshotDamagedError
+        When its manifest cannot be believed; then nothing is removed either.
+    SnapshotBindingError
+        When it is a snapshot of another kind.
+    SnapshotError
+        When the folder holds something else, or the disk refuses.
+    """
+    with store.os_errors_named("writing"):
+        store.make()
+        with store.locked():
+            transaction = Transaction(store, kind, clock, group_bytes)
+            try:
+                yield transaction
+            except FileNotFoundError as error:
+                raise missing(store, error) from None
+            finally:
+                transaction.close()
+
+
+def unlisted(store: SnapshotStore, manifest: Manifest) -> tuple[str, ...]:
+    """Files in the store that are not part of the snapshot."""
+    checkpoint = read_checkpoint(store)
+    pending = checkpoint.names if isinstance(checkpoint, StoredCheckpoint) else ()
+    listed = {MANIFEST, LOCK, *_listed(manifest), *pending}
+    return tuple(sorted(name for name in store.names() if name not in listed))
+
+
+def _clear(store: SnapshotStore, manifest: Manifest, *, spared: frozenset[str] = frozenset()) -> None:
+    """Remove our own files that the manifest does not list: superseded, or left by a stopped writer."""
+    listed = _listed(manifest) | spared
+    ours = (_PENDING, _FINISHED, _DRAFT)
+    # the checkpoint first: it may not list what is no longer there
+    for name in sorted(store.names(), key=lambda name: name != CHECKPOINT):
+        if name not in listed and any(pattern.match(name) for pattern in ours):
+            store.remove(name)
+
+
+def _listed(manifest: Manifest) -> set[str]:
+    return {file.path for file in manifest.listed}
+
+
+def _check_for_other_writers(store: SnapshotStore, manifest: Manifest, content: bytes) -> None:
+    """Raise where another writer committed at the same moment, before anything of either is removed."""
+    if manifest_bytes(store) != content or not _listed(manifest) <= set(store.names()):
+        raise _conflict(store)
+
+
+def _conflict(store: SnapshotStore) -> SnapshotConflictError:
+    return SnapshotConflictError(
+        f"writing the snapshot {store}",
+        got="a manifest that another writer has replaced meanwhile",
+        expected="one writer at a time",
+        next_step="See that only one writes, verify the snapshot, and call again.",
+    )
+
+
+def _previous(store: SnapshotStore, kind: Kind, clock: Clock) -> tuple[Manifest, bytes]:
+    """The snapshot as it was, and its manifest as it is stored; a first writer writes one of generation 0."""
+    found = manifest_bytes(store)
+    if found is None:
+        _refuse_others(store)
+        # generation 0: data files beside it are an interrupted first write's, not those of a lost manifest
+        manifest = Manifest(
+            format=FORMAT, schema_version=SCHEMA_VERSION, kind=kind, generation=0, source="", scope={},
+            written_at=clock().isoformat(timespec="milliseconds"),
+        )  # fmt: skip
+        found = write_manifest(store, manifest)
+    else:
+        manifest = decode_manifest(store, found)
+    if manifest.generation and manifest.kind != kind:
+        raise SnapshotBindingError(
+            f"writing the snapshot {store}",
+            got=f"rows for a snapshot of kind {kind!r}",
+            expected=f"rows for one of kind {manifest.kind!r}, which it is",
+            next_step="Use another folder: this one's history would be lost.",
+        )
+    return manifest, found
+
+
+def _refuse_others(store: SnapshotStore) -> None:
+    ours = (_DRAFT, _PENDING)
+    names = [name for name in store.names() if name != LOCK and not any(one.match(name) for one in ours)]
+    if any(_FINISHED.match(name) for name in names):
+        raise SnapshotDamagedError(
+            f"writing the snapshot {store}",
+            got=f"data files without the manifest {MANIFEST!r}",
+            expected="both, or an empty folder",
+            next_step="Restore the manifest, or use another folder; nothing was removed.",
+        )
+    if names:
+        raise SnapshotError(
+            f"writing the snapshot {store}",
+            got=f"a folder with other files, such as {names[0]!r}",
+            expected="a snapshot, or an empty folder",
+            next_step="Use another folder.",
+        )
+
+
+@dataclass(frozen=True)
+class Damage:
+    """A listed file that is lost, what is wrong with it, and whether there is a file with bytes in it."""
+
+    listed: ListedFile
+    problem: str
+    present: bool
+
+    @property
+    def is_index(self) -> bool:
+        """Whether it holds no rows: a repair makes it again from them."""
+        return self.listed.path.startswith("_index")
+
+    def __str__(self) -> str:
+        return f"{self.listed.path} ({self.problem})"
+
+
+def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
+    """The listed files that are lost: missing, of another size, or changed since they were written.
+
+    Every sync asks before it trusts the stored rows. Existence and size cost one look at each file; the hash
+    is compared of files that changed after the manifest was written (no file of ours does), or of all.
+    """
+    states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
+    committed = states[MANIFEST].changed_at if MANIFEST in states else -1
+    found = []
+    for file in manifest.listed:
+        state = states.get(file.path)
+        if state is None:
+            found.append(Damage(file, "missing", present=False))
+        elif state.problem or state.bytes != file.bytes:
+            problem = state.problem or f"{state.bytes:,} bytes instead of {file.bytes:,}"
+            found.append(Damage(file, problem, present=state.bytes > 0))
+        elif (every_byte or state.changed_at > committed) and (problem := _changed(store, file)):
+            found.append(Damage(file, problem, present=True))
+    return tuple(found)
+
+
+def raise_for_damage(store: SnapshotStore, manifest: Manifest, lost: tuple[Damage, ...]) -> None:
+    """Raise `SnapshotDamagedError` where files are lost: which, with how many rows, of which days."""
+    if not lost:
+        return
+    data = [damage.listed for damage in lost if not damage.is_index]
+    rows = sum(file.rows for file in data)
+    named = "; ".join(str(damage) for damage in lost[:_NAMED])
+    more = f"; and {len(lost) - _NAMED:,} more" if len(lost) > _NAMED else ""
+    count = f"{len(data):,} of {len(manifest.files):,} data files"
+    days = sorted({file.day for file in data if "/" in file.path})
+    seen = f" first seen {' to '.join(dict.fromkeys((days[0], days[-1])))}" if days else ""
+    raise SnapshotDamagedError(
+        f"syncing the snapshot {store}",
+        got=f"{count} lost, with {rows:,} of {manifest.rows:,} rows{seen}: {named}{more}"
+        if data
+        else f"the index lost: {named}",
+        expected="every file as it was written",
+        next_step="Restore it from a backup, or sync with repair=True (toolkit snapshot failures --repair): "
+        "that keeps every row which can still be read, adds again what is still in the queue, and records "
+        "what stays lost.",
+    )
+
+
+def _changed(store: SnapshotStore, listed: ListedFile) -> str:
+    """What is wrong with the content of a file that is there; "" where it is as it was written."""
+    try:
+        with store.open(listed.path) as file:
+            found, size = digest(file)
+    except FileNotFoundError:
+        return "missing"
+    except SnapshotDamagedError as error:
+        return error.got or "no regular file"
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise
+        return "unreadable: the disk reports an input/output error"
+    return "" if (found, size) == (listed.sha256, listed.bytes) else "other bytes than were written"
