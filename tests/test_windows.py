@@ -60,7 +60,7 @@ for _ in range(2):
 assert len(tk.read_snapshot("synced")) == len(tk.read_snapshot("given"))
 tk.write_snapshot(tk.read_snapshot("given"), "copied")
 assert tk.read_snapshot("copied")["dlq_id"].equals(tk.read_snapshot("given")["dlq_id"])
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 with SnapshotStore("copied").locked():
     command = [sys.executable, "-c", START + "tk.write_snapshot(tk.read_snapshot('given'), 'copied')"]
     second = subprocess.run(command, capture_output=True, text=True)

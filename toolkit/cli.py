@@ -360,7 +360,7 @@ def _load_options(given: argparse.Namespace) -> dict[str, Any]:
 
 def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -> int:
     """Run once, or on a schedule. What another run may heal is then said and tried again."""
-    from toolkit.snapshots.schedule import repeat, stopped_politely  # noqa: PLC0415 - heavy
+    from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt  # noqa: PLC0415 - heavy
 
     def said() -> None:
         began = f"{datetime.now(UTC).isoformat(timespec='seconds')} {given.path}"
@@ -373,7 +373,7 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
         else:
             _say(f"{began}: {verdict}; {receipt.verdict}")
 
-    with stopped_politely():
+    with sigterm_as_interrupt():
         if given.every is None:
             verdict, receipt = run()
             _say(f"{given.path}: {verdict}")

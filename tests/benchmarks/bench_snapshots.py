@@ -21,10 +21,10 @@ from replay import Listing, Parts, Respond, replaying
 
 import toolkit as tk
 from toolkit.loading.failures import open_failures
-from toolkit.snapshots.damage import damages
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.transaction import damages
 from toolkit_demo.history import wire_entries
 
 SYNCS = 365

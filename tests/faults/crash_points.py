@@ -46,11 +46,10 @@ import toolkit as tk
 from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.vectors import open_vectors
-from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.hashing import no_step
-from toolkit.snapshots.intake import EVERY
+from toolkit.snapshots.resumable import EVERY
+from toolkit.snapshots.store import SnapshotStore, no_step
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.writing import export_load
 
 TRACED = ("toolkit/snapshots/", "toolkit/loading/load.py")
 CUT_AFTER = 3  # pages that a load gets before its token runs out

@@ -51,7 +51,7 @@ from toolkit.loading.load import Checkpoint, Load
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import Receipt
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 MOST_BYTES = 8_000_000

@@ -13,9 +13,8 @@ import pytest
 
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import ProgressBar
-from toolkit.snapshots.changes import Changes
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.syncing import Changes, sync_load
 from toolkit.tables.schemas import FAILURES, vectors
 
 collect_ignore_glob = ["*writer_process.py"]  # programs, which the tests start

@@ -23,13 +23,12 @@ from pyarrow.fs import _MockFileSystem
 from toolkit.errors import AuthenticationError, SnapshotBindingError, SnapshotError, TransportError
 from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.comparing import Comparison
-from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.intake import EVERY, _Waiting
-from toolkit.snapshots.interrupts import Hold, holding
+from toolkit.snapshots.merging import RowComparison
 from toolkit.snapshots.object_store import open_store
+from toolkit.snapshots.resumable import EVERY, DelayedSignals, WaitingBatches, delayed_signals
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.writing import export_load
 from toolkit.tables.schemas import vectors
 
 _ERROR = TransportError("reading")
@@ -179,7 +178,7 @@ def test_a_long_load_writes_one_now_and_then(
 def test_a_checkpoint_that_does_not_fit_is_cleared_away(
     folder: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
 ) -> None:
-    """It is not gone on from, the receipt says why, and nothing of it is left."""
+    """It is not resumed, the receipt says why, and nothing of it is left."""
     with pytest.raises(TransportError):
         sync(made.entries("a"), made.entries("b"), error=_ERROR)
     path = folder.path / "_checkpoint.json"
@@ -283,8 +282,8 @@ def test_a_checkpoint_lists_only_what_is_on_the_disk(
         on_disk.add(os.fstat(handle).st_ino)
 
     def watched_replace(old: str, new: str, **options: Any) -> None:
-        if new == "_checkpoint.json":
-            files = [folder.path / name for name in _resting(folder) if name != new]
+        if os.fspath(new) == "_checkpoint.json":
+            files = [folder.path / name for name in _resting(folder) if name != os.fspath(new)]
             assert {path.stat().st_ino for path in (*files, folder.path)} <= on_disk
             named.append(len(files))
         on_disk.discard(folder.path.stat().st_ino)
@@ -352,9 +351,9 @@ def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
 ) -> None:
     """The load has given the piece out, and nobody has it: no checkpoint may say that it was taken."""
     pages = [made.entries("a", "b"), [made.entry("a", body="new")], [made.entry("b", body="new")]]
-    enter, entered = Hold.__enter__, []
+    enter, entered = DelayedSignals.__enter__, []
 
-    def interrupted(hold: Hold) -> Any:
+    def interrupted(hold: DelayedSignals) -> Any:
         entered.append(hold)
         if len(entered) == number:
             signal.raise_signal(signal.SIGINT)
@@ -364,7 +363,7 @@ def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
         while True:  # the last numbers are of a second sync
             sync_load(made.load(*pages), folder)
 
-    monkeypatch.setattr(Hold, "__enter__", interrupted)
+    monkeypatch.setattr(DelayedSignals, "__enter__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sync_until_interrupted()
     sync_load(made.load(*pages), folder)
@@ -373,7 +372,7 @@ def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
 
 def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNamespace) -> None:
     """Rows, rows at rest and later versions: the estimate follows what is held."""
-    waiting = _Waiting()
+    waiting = WaitingBatches()
     held = 0
     for number in range(40):
         table = made.failures([made.entry(f"{number}", body="x" * (10 if number < 2 else 100_000))])
@@ -395,7 +394,7 @@ def test_what_comes_again_does_not_gather_in_memory(
 ) -> None:
     """It is taken in by the piece, like what is new, however often everything is read again."""
     taken: list[int] = []
-    monkeypatch.setattr(Comparison, "take_later", lambda _, table: taken.append(table.num_rows))
+    monkeypatch.setattr(RowComparison, "add_later", lambda _, table: taken.append(table.num_rows))
     load = made.load(*[made.entries("a", "b")] * 20)
     assert len(sync_load(load, folder, batch_bytes=1).added) == 2
     assert taken == [2] * 19
@@ -406,7 +405,7 @@ def test_a_second_pass_that_finds_the_same_changes_nothing(
 ) -> None:
     """Rows that come again as they were are neither kept nor counted as changed."""
     pages = [made.entries("a", "b"), made.entries("c")]
-    changes = sync_load(made.load(*pages, *pages), folder, batch_bytes=1, waiting_bytes=1)
+    changes = sync_load(made.load(*pages, *pages), folder, batch_bytes=1, spool_bytes=1)
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     assert (changes.receipt.changed, changes.receipt.duplicates) == (0, 3)
     assert sync_load(made.load(*pages, *pages), folder).counts == {"added": 0, "changed": 0, "gone": 0}
@@ -457,7 +456,7 @@ def test_interrupts_are_held_and_then_let_go() -> None:
     """The block ends, then the interrupt comes; without one nothing happens."""
     done = []
 
-    with holding() as hold:
+    with delayed_signals() as hold:
 
         def interrupted() -> None:
             with hold:
@@ -479,7 +478,7 @@ def test_another_thread_has_no_signals_to_hold() -> None:
     found = []
 
     def hold() -> None:
-        with holding() as hold, hold:
+        with delayed_signals() as hold, hold:
             found.append(signal.getsignal(signal.SIGINT))
 
     thread = Thread(target=hold)
@@ -576,7 +575,7 @@ def test_rows_beyond_memory_rest_in_files(folder: SnapshotStore, made: SimpleNam
     watched = SnapshotStore(
         folder.path, step=lambda _: waiting.append(len(list(folder.path.glob("_checkpoint*.arrow"))))
     )
-    sync_load(made.load(*pages), watched, batch_bytes=1, waiting_bytes=100_000)
+    sync_load(made.load(*pages), watched, batch_bytes=1, spool_bytes=100_000)
     assert max(waiting) > 2
     assert read_snapshot(folder.path)["dlq_id"].tolist() == [row["dlq_id"] for page in pages for row in page]
     assert verify_snapshot(folder.path).unlisted == ()

@@ -13,8 +13,8 @@ import pytest
 
 from toolkit.errors import SnapshotBindingError, TransportError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
+from toolkit.snapshots.writing import export_load
 from toolkit.tables.schemas import vectors
 
 _KEY = ("namespace", "id")

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.snapshots.fingerprints import fingerprints
+from toolkit.snapshots.row_index import fingerprints
 
 _SCHEMA = pa.schema(
     [
@@ -19,15 +19,12 @@ _SCHEMA = pa.schema(
         ("flag", pa.bool_()),
         ("time", pa.timestamp("ms", tz="UTC")),
         ("labels", pa.list_(pa.string())),
-        ("headers", pa.map_(pa.string(), pa.list_(pa.string()))),
         ("vector", pa.list_(pa.float32(), 2)),
-        ("pair", pa.struct([("a", pa.string()), ("b", pa.int64())])),
     ]
 )
 # few characters, those that the encoding itself uses among them, so that near misses are many
 _TEXT = st.none() | st.text("-:01", max_size=3)
 _LABELS = st.none() | st.lists(_TEXT, max_size=2)
-_KEY = st.text("-:01", max_size=2)
 _ROW = st.tuples(
     _TEXT,
     st.none() | st.binary(max_size=2),
@@ -35,9 +32,7 @@ _ROW = st.tuples(
     st.none() | st.booleans(),
     st.none() | st.integers(0, 2),
     _LABELS,
-    st.none() | st.lists(st.tuples(_KEY, _LABELS), max_size=2),
     st.none() | st.lists(st.none() | st.sampled_from([0.5, 1.0]), min_size=2, max_size=2),
-    st.none() | st.fixed_dictionaries({"a": _TEXT, "b": st.none() | st.integers(0, 1)}),
 )
 
 

@@ -19,9 +19,8 @@ import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError, TransportError
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
-from toolkit.snapshots.checkpoint import CHECKPOINT
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.manifest import MANIFEST
+from toolkit.snapshots.manifest import CHECKPOINT, MANIFEST
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 CODE = "5); __import__('os').system('id') #"

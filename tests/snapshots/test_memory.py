@@ -22,8 +22,8 @@ import pyarrow.parquet as pq
 import pytest
 
 import toolkit as tk
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import FORMAT, MANIFEST, SCHEMA_VERSION, read_manifest
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="limits of Linux")

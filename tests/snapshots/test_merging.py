@@ -13,8 +13,8 @@ import pytest
 
 from toolkit.errors import SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.merging import MOST_FILES
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 Sync = Callable[..., Any]

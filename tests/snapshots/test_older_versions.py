@@ -16,8 +16,8 @@ import pytest
 
 import toolkit as tk
 from toolkit.errors import SnapshotBindingError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import SCHEMA_VERSION, read_manifest
+from toolkit.snapshots.store import SnapshotStore
 
 _PROGRAM = Path(__file__).with_name("writer_process.py")
 _DATA = Path(__file__).parents[1] / "data" / "snapshots"
@@ -157,7 +157,7 @@ def test_a_checkpoint_of_an_older_version_is_dropped_with_a_note(
     source.failures = snapshots.NOW
     changes = tk.sync_failures(snapshots.connected(source), path, progress=False)
     assert changes.receipt.notes[-1:] == (
-        "a checkpoint was not gone on from: it is of another version of the toolkit",
+        "a checkpoint was not resumed: it is of another version of the toolkit",
     )
     assert sorted(changes.added["dlq_id"]) == ["added", "newest"]
     assert sorted(changes.changed["dlq_id"]) == ["changes"]

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 import toolkit as tk
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import MANIFEST
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from toolkit.snapshots.schedule import repeat, stopped_politely
+from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt
 
 
 class _Stop(Exception):  # noqa: N818 - no error
@@ -57,7 +57,7 @@ def test_the_signal_that_ends_a_process_is_an_interrupt_inside_only() -> None:
     """Within the block SIGTERM raises, afterwards it is as it was; in other threads nothing changes."""
     before = signal.getsignal(signal.SIGTERM)
 
-    @stopped_politely()
+    @sigterm_as_interrupt()
     def terminated() -> None:
         signal.raise_signal(signal.SIGTERM)
 
@@ -66,7 +66,7 @@ def test_the_signal_that_ends_a_process_is_an_interrupt_inside_only() -> None:
     assert signal.getsignal(signal.SIGTERM) is before
     found = []
 
-    @stopped_politely()
+    @sigterm_as_interrupt()
     def elsewhere() -> None:
         found.append(signal.getsignal(signal.SIGTERM))
 

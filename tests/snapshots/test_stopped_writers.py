@@ -19,9 +19,9 @@ import pytest
 
 from toolkit.errors import SnapshotError, SnapshotLockedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.writing import export_load
 
 _PROGRAM = Path(__file__).with_name("writer_process.py")
 
@@ -237,11 +237,11 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
         fsync(handle)
 
     def watched_replace(old: str, new: str, **options: Any) -> None:
-        done.append(("rename", new))
+        done.append(("rename", os.fspath(new)))
         replace(old, new, **options)
 
     def watched_unlink(name: str, **options: Any) -> None:
-        done.append(("remove", name))
+        done.append(("remove", os.fspath(name)))
         unlink(name, **options)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)

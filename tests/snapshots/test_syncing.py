@@ -22,9 +22,9 @@ from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
 from toolkit.receipt import receipt
 from toolkit.snapshots import Changes, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.columns import FAILURES_AT_REST
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import SCHEMA_VERSION
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import to_frame
 
@@ -172,8 +172,8 @@ def test_any_reader_gives_the_rows_of_the_frame(
     plain = pq.read_table(folder.path)
     ducks = duckdb.read_parquet(f"{folder.path}/**/*.parquet").to_arrow_table()
     for table in (plain, ducks, scan_snapshot(folder.path).to_table()):
-        assert table.schema.names == FAILURES_AT_REST.names
-        found = to_frame(table.cast(FAILURES_AT_REST).replace_schema_metadata(None))
+        assert table.schema.names == STORED_FAILURES.names
+        found = to_frame(table.cast(STORED_FAILURES).replace_schema_metadata(None))
         pd.testing.assert_frame_equal(found.sort_values("dlq_id", ignore_index=True), frame, check_like=False)
 
 
@@ -183,8 +183,8 @@ def test_an_empty_queue_is_a_snapshot_with_all_columns(
     """A sync of nothing can be read by anything, and the first rows replace the empty file."""
     changes = sync()
     assert _found(changes) == ([], [], [])
-    assert changes.added.drop(columns="error").columns.tolist() == FAILURES_AT_REST.names
-    assert pq.read_table(folder.path).schema.names == FAILURES_AT_REST.names
+    assert changes.added.drop(columns="error").columns.tolist() == STORED_FAILURES.names
+    assert pq.read_table(folder.path).schema.names == STORED_FAILURES.names
     assert read_snapshot(folder.path).empty
     assert _found(sync()) == ([], [], [])
     assert _found(sync(made.entries("a"))) == (["a"], [], [])

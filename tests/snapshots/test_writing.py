@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from toolkit.errors import InputError, SnapshotBindingError, SnapshotError
 from toolkit.receipt import Receipt, receipt
 from toolkit.snapshots import read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.folder import SnapshotStore
-from toolkit.snapshots.parts import Part
+from toolkit.snapshots.data_files import Part
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.frames import frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES, HEADERS_EXPLODED, LABELS_EXPLODED, hits, vectors
 

@@ -25,9 +25,9 @@ from pathlib import Path
 
 from conftest import PAGES, START, VECTORS, VECTORS_ARE, Clock, entries, entry, load_of, stop_at
 from toolkit.errors import SnapshotError, SnapshotLockedError
-from toolkit.snapshots.exporting import export_load
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.writing import export_load
 
 
 def second_sync(folder: SnapshotStore) -> None:

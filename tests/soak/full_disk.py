@@ -30,7 +30,7 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import ProgressBar
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.schemas import FAILURES
 

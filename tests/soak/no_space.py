@@ -25,7 +25,7 @@ from full_disk import ROW_BYTES, ROWS, STEP, load_of, small
 
 from toolkit.errors import SnapshotError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 DISK = 64 << 20

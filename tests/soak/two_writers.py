@@ -22,7 +22,7 @@ from full_disk import forked, load_of
 
 from toolkit.errors import SnapshotLockedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 COMMITTED, REFUSED = 0, 3

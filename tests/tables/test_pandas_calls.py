@@ -17,7 +17,7 @@ import toolkit as tk
 from toolkit.analysis import count_by, count_labels, failure_trend
 from toolkit.loading.load import Load, Plan, Work
 from toolkit.loading.options import ProgressBar
-from toolkit.snapshots.folder import SnapshotStore
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES, RUNS, hits, vectors

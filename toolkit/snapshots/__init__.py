@@ -1,4 +1,4 @@
-"""Snapshots: stored Parquet that is written whole or not at all, bound to its service, and readable by anything.
+"""Snapshots: stored Parquet that is written whole or not at all, and that any reader opens.
 
 `writing` and `syncing` make snapshots, `reading` opens and verifies them. Beneath: `merging` compares a load
 with the stored rows by their `row_index` and writes what changed, `repair` restores lost files, `resumable`

@@ -1,4 +1,4 @@
-"""The data files of a snapshot: how they are written and checked, their columns, and reading in bounded memory.
+"""The data files of a snapshot: their columns, writing, checking, and reading in bounded memory.
 
 Every byte is compared with the hash in the manifest before it is used. A few megabytes of Parquet can hold
 100 million rows, or one long text a million times: the counts and sizes that a file states are added up
@@ -389,7 +389,7 @@ def current_scope(manifest: Manifest) -> dict[str, Any]:
 
 
 def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
-    r"""Rows of an older schema version with the columns of today (``docs/decisions/0014-older-snapshots.md``).
+    r"""Rows of an older schema version with the columns of today.
 
     Versions 1 to 4 had the same columns, and differed in the index alone, which a sync makes again from the
     rows. Their headers were maps, labels lists, bodies that are not UTF-8 bytes, and the times between which

@@ -1,4 +1,4 @@
-"""The two JSON files of a snapshot: the manifest, which says what it is, and the checkpoint of a stopped load.
+"""The JSON files of a snapshot: the manifest, which says what it is, and the checkpoint of a stopped load.
 
 ``_manifest.json`` lists every file of the snapshot: what it does not list is not part of it. The underscore
 keeps readers of whole folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.

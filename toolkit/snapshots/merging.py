@@ -1,4 +1,4 @@
-"""Merging a load into the stored failures: compare its rows with them, then write what is new, changed and gone.
+"""Merging a load into the stored failures: which rows are new, changed and gone, and writing them.
 
 Data files are immutable. One is written again when a row in it was replaced or went; small files of a day are
 merged on that occasion, when the day is over, and when there are too many of them. So a day ends as one file,
@@ -35,7 +35,6 @@ from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.repair import Repair
 from toolkit.snapshots.resumable import SPOOL_BYTES, Spool
 from toolkit.snapshots.row_index import (
-    ENTRY,
     KEY,
     Entries,
     Mask,

@@ -145,8 +145,9 @@ class ObjectSnapshotStore(SnapshotStore):
 
     def _listing(self) -> Iterator[FileInfo]:
         wrapped = getattr(getattr(self.filesystem, "handler", None), "fs", None)
-        if hasattr(wrapped, "invalidate_cache"):  # fsspec remembers listings, also of what is gone since
-            wrapped.invalidate_cache()
+        forget = getattr(wrapped, "invalidate_cache", None)
+        if forget is not None:  # fsspec remembers listings, also of what is gone since
+            forget()
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
         yield from (info for info in self.filesystem.get_file_info(selector) if info.type == FileType.File)
 

@@ -205,8 +205,8 @@ class Verification:
     >>> from tempfile import TemporaryDirectory
     >>> from toolkit import load_failures, verify_snapshot, write_snapshot
     >>> with TemporaryDirectory() as folder:
-    ...     _ = write_snapshot(load_failures(service, progress=False), f"{store}/failures")
-    ...     verified = verify_snapshot(f"{store}/failures")
+    ...     _ = write_snapshot(load_failures(service, progress=False), f"{folder}/failures")
+    ...     verified = verify_snapshot(f"{folder}/failures")
     >>> verified.kind, verified.files, verified.rows
     ('frame', 1, 5000)
     """

@@ -63,7 +63,7 @@ class Spool:
     @property
     def rows(self) -> int:
         """Rows so far."""
-        return sum(file.rows for file in self.files) + sum(table.num_rows for table in self._waiting)
+        return sum(file.rows for file in self.files) + sum(int(table.num_rows) for table in self._waiting)
 
     def add(self, table: pa.Table) -> None:
         """Keep the rows of a table."""

@@ -1,4 +1,4 @@
-"""What a sync remembers of every stored row: hashes of its id and content, how it came, when, whether it is gone.
+"""What a sync remembers of every stored row: hashes of its id, its content and the bytes it came in.
 
 A row's fingerprint is a hash of bytes that differ where rows differ. First comes what has the same size in
 every row: for each value whether it is there, and its number or its length. Then come texts and items of
@@ -178,9 +178,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
         raise damaged(store, listed, "an id twice", "each id once")
     times = index.entries["first_seen"]
     if ((times < 0) | (times > _LATEST)).any():
-        raise damaged(
-            store, listed, "times outside of the years 1970 to 9999", "the times that were written"
-        )
+        raise damaged(store, listed, "times outside of the years 1970 to 9999", "the times that were written")
     return index
 
 

@@ -333,9 +333,7 @@ class ExportWriter:
             self._write_again(outdated, pa.concat_tables(rows), np.cumsum(wanted) - 1, latest)
         return int(wanted.sum())
 
-    def _write_again(
-        self, outdated: list[int], later: pa.Table, numbers: Positions, latest: _Latest
-    ) -> None:
+    def _write_again(self, outdated: list[int], later: pa.Table, numbers: Positions, latest: _Latest) -> None:
         for number in outdated:
             before = self._parts[number]
             self._parts[number] = written = self._transaction.new_part(self._schema)

@@ -28,8 +28,8 @@ import pandas as pd
 import toolkit as tk
 from toolkit.errors import ServiceError
 from toolkit.loading.failures import open_failures
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import SCHEMA_VERSION
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 HERE = Path(__file__).parent

@@ -10,9 +10,9 @@ import pytest
 
 from toolkit.errors import SnapshotDamagedError
 from toolkit.snapshots import read_snapshot, verify_snapshot
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.object_store import open_store
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 
 pytestmark = pytest.mark.slow

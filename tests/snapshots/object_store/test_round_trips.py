@@ -34,9 +34,9 @@ from pyarrow.fs import (
 import toolkit as tk
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.snapshots import object_store, read_snapshot, scan_snapshot, verify_snapshot, write_snapshot
-from toolkit.snapshots.folder import SnapshotStore
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.object_store import ObjectSnapshotStore, open_store
+from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.schemas import LABELS_EXPLODED

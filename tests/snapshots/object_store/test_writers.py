@@ -223,11 +223,11 @@ def test_a_load_that_stopped_goes_on_in_a_bucket(
     clock = made.clock(made.start)
     stopped = made.load(*made.pages, error=ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        sync_load(stopped, folder, clock=clock, batch_bytes=1, waiting_bytes=1)
+        sync_load(stopped, folder, clock=clock, batch_bytes=1, spool_bytes=1)
     assert place.state() == _OLD
     assert any("_checkpoint" in name for name in _objects(store))
     resumed = made.load(*made.pages)
-    changes = sync_load(resumed, folder, clock=clock, batch_bytes=1, waiting_bytes=1)
+    changes = sync_load(resumed, folder, clock=clock, batch_bytes=1, spool_bytes=1)
     assert changes.receipt.resumed == 1
     assert sorted(place.state()) == ["a", "b", "c", "d"]
     assert place.whole().unlisted == ()
