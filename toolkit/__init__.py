@@ -13,6 +13,7 @@ Service(queue='http://127.0.0.1:8080' from arguments)
 from __future__ import annotations
 
 import ast
+import sys
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,6 @@ from typing import Any
 from toolkit import errors
 from toolkit.receipt import Receipt, receipt  # now, as the module and the function share their name
 from toolkit.tables import vector_dtype as _registered  # pandas knows the type by its import
-from toolkit.tables.showing import show_in_notebooks as _show_in_notebooks
 from toolkit.version import __version__
 
 _HOMES = {
@@ -49,4 +49,5 @@ def __dir__() -> list[str]:
     return sorted({*globals(), *__all__})
 
 
-_show_in_notebooks()
+if "IPython" in sys.modules:
+    import_module("toolkit.tables.frames").show_in_notebooks()

@@ -18,8 +18,7 @@ from toolkit.errors import (
 )
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor
-from toolkit.tables.matching import match_metadata
-from toolkit.tables.metadata_fields import metadata_fields
+from toolkit.tables.metadata_column import match_metadata, metadata_fields
 from toolkit.widgets import MetadataFilterWidget, SimilarityQueryWidget
 from toolkit.widgets.controls import Choosing, TextField
 from toolkit.widgets.javascript import is_count

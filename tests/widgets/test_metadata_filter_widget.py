@@ -25,7 +25,7 @@ from toolkit.filters.metadata import (
     parse,
 )
 from toolkit.redaction import visible
-from toolkit.tables.matching import match_metadata
+from toolkit.tables.metadata_column import match_metadata
 from toolkit.widgets import MetadataFilterWidget
 from toolkit.widgets.metadata_condition import OPERATORS, condition, typed_condition
 

@@ -23,7 +23,7 @@ from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frames import to_frame
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.matching import metadata_values, unknown_fields
+from toolkit.tables.metadata_column import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
 _BATCH = 1000  # ids a fetch takes

@@ -1,27 +1,35 @@
-"""Arrow tables as pandas frames, and back. One mapping of types for all tables.
+"""Arrow tables as pandas frames, and back; and how pandas and notebooks show frames.
 
 Scalars become pandas' own types (``str``, ``datetime64[ms, UTC]``, nullable ``Int64`` and ``boolean``), lists
-of numbers a `VectorDtype`. No integer ever becomes a float.
+of numbers a `VectorDtype`. No integer ever becomes a float. What applications sent is exact as values, and
+masked where it is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import sys
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
+from pandas.arrays import ArrowStringArray
 
 from toolkit.arguments import instance, nearest
 from toolkit.errors import InputError
 from toolkit.filters.error_text import LONGEST_READ, binary_line, error_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
-from toolkit.tables.exact_text import mask_where_shown
 from toolkit.tables.masking import ColumnMasker
-from toolkit.tables.schemas import ERROR, FAILURES
+from toolkit.tables.schemas import ERROR, EXACT_COLUMNS, FAILURES
 from toolkit.tables.vector_dtype import VectorDtype
+
+_LOOKED_AT: Final = 20_000  # characters of a text of which pandas shows less
+_STYLE: Final = (
+    "<style>.tk-frame table.dataframe td, .tk-frame table.dataframe th "
+    "{white-space: nowrap; max-width: 27em; overflow: hidden; text-overflow: ellipsis}</style>"
+)
 
 
 def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
@@ -160,3 +168,72 @@ def _pandas_type(kind: pa.DataType) -> Any:
     if pa.types.is_list(kind) or pa.types.is_fixed_size_list(kind):
         return VectorDtype.of(kind)
     return None
+
+
+class ExactText(ArrowStringArray):
+    """Text that is exact as values and masked where pandas shows it, in a column of the dtype ``str``.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"body": ["password=hunter2", None]}, dtype="str")
+    >>> mask_where_shown(frame).body.str.len().tolist()
+    [16.0, nan]
+    >>> "hunter2" in repr(frame), frame.body[0]
+    (False, 'password=hunter2')
+    """
+
+    def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: FBT001, FBT002 - pandas' own
+        """How values are written in frames, series and arrays alone."""
+        show, mask = super()._formatter(boxed=boxed), Redactor().text  # type: ignore[misc]
+        width = pd.get_option("display.max_colwidth")
+
+        def shown(value: Any) -> str | None:
+            if isinstance(value, str):
+                # masked before it is cut, so that no half of a secret is left over
+                value = mask(value if width is None else value[: max(_LOOKED_AT, 2 * width)])
+            text: str | None = show(value)
+            return text
+
+        return shown
+
+
+def mask_where_shown(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame itself, its exact texts masked from now on where they are shown."""
+    for name in EXACT_COLUMNS.intersection(frame.columns):
+        found = frame[name].array
+        if type(found) is ArrowStringArray:
+            values = ExactText(found.__arrow_array__(), dtype=found.dtype)  # type: ignore[call-arg]
+            frame[name] = pd.Series(values, index=frame.index, copy=False)
+    return frame
+
+
+def frame_html(frame: pd.DataFrame) -> str | None:
+    """The frame as pandas writes it for notebooks, without maths; the toolkit's frames in rows of one line.
+
+    JupyterLab typesets TeX in cells, and an error text may hold a link or be hidden that way. It also wraps
+    text, so that a row of twenty columns gets 90 pixels high; pandas has no option for that.
+
+    >>> "mathjax_ignore" in frame_html(pd.DataFrame({"n": [1]}))
+    True
+    >>> "nowrap" in frame_html(pd.DataFrame({"dlq_id": ["a"]}))
+    True
+    """
+    with pd.option_context("display.html.use_mathjax", False):
+        found: str | None = frame._repr_html_()  # type: ignore[operator]
+    ours = "dlq_id" in frame.columns or "receipt" in frame.attrs
+    return f'<div class="tk-frame">{_STYLE}{found}</div>' if found and ours else found
+
+
+def show_in_notebooks() -> None:
+    """Have IPython, which is imported, show frames this way, unless somebody has said how to show them.
+
+    All frames, because one that was grouped or merged no longer shows where it came from.
+    """
+    formatter = getattr(sys.modules["IPython"].get_ipython(), "display_formatter", None)
+    if formatter is None:
+        return
+    html = formatter.formatters["text/html"]
+    try:
+        html.lookup_by_type(pd.DataFrame)
+    except KeyError:
+        html.for_type(pd.DataFrame, frame_html)

@@ -1,4 +1,4 @@
-"""Fields learnt from metadata: each can be asked for in the filter language, and finds what was seen."""
+"""Metadata of frames: a filter matches rows as the service does, and each field is found by its filter."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.errors import InputError
+import toolkit as tk
+from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import Comparison, HasField
-from toolkit.tables.matching import match_metadata
-from toolkit.tables.metadata_fields import metadata_fields
+from toolkit.tables.metadata_column import match_metadata, metadata_fields
 
 documents = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 3) | st.sampled_from(["x", "", "it's"]),
@@ -22,6 +22,34 @@ documents = st.recursive(
     ),
     max_leaves=8,
 )
+
+
+def test_a_filter_gives_one_mask_as_text_and_as_tree():
+    """Text and tree give the same mask, on the frame's own index; rows without metadata have no field."""
+    texts = ['{"city": "Izmir", "n": 3}', '{"city": "Oslo"}', None, '{"n": 5}']
+    frame = pd.DataFrame({"id": list("abcd"), "metadata": texts}, index=[7, 5, 3, 1])
+    mask = tk.match_metadata(frame, "n >= 3")
+    assert mask.to_dict() == {7: True, 5: False, 3: False, 1: True}
+    assert tk.match_metadata(frame, tk.parse_filter("n >= 3")).equals(mask)
+    assert frame[tk.match_metadata(frame, "HAS NOT FIELD city")]["id"].tolist() == ["c", "d"]
+    assert tk.match_metadata(frame.iloc[:0], "n = 1").dtype == bool
+
+
+def test_what_cannot_be_matched_is_refused():
+    """A filter that does not parse says where; a frame without metadata says how to load it."""
+    with pytest.raises(FilterSyntaxError, match="position 4"):
+        tk.match_metadata(pd.DataFrame({"metadata": []}), "n = ")
+    with pytest.raises(InputError, match="include_metadata"):
+        tk.match_metadata(pd.DataFrame({"id": ["a"]}), "n = 1")
+
+
+def test_it_agrees_with_the_service(sample_service):
+    """What matches here is what a filtered query finds there."""
+    whole = tk.load_vectors(sample_service, progress=False)
+    text = "city = 'Quito' AND tags CONTAINS 'eu'"
+    hits = tk.query(sample_service, vector=tk.as_matrix(whole)[0], top_k=1000, filter=text)
+    assert set(hits["id"]) == set(whole[tk.match_metadata(whole, text)]["id"])
+    assert len(hits) > 0
 
 
 @given(rows=st.lists(st.none() | st.dictionaries(st.sampled_from(["a", "b"]), documents), max_size=4))
@@ -36,7 +64,7 @@ def test_every_field_and_value_is_found_by_its_filter(rows):
                 assert match_metadata(frame, Comparison(field.name, "=", value)).sum() >= count
 
 
-def test_kinds_and_values_are_told_apart():
+def test_kinds_and_values_are_counted_by_type():
     """True is no 1, a null is counted, and of an array its elements are the values."""
     rows = [{"a": 1, "t": ["x", "y"]}, {"a": True, "t": ["x"]}, {"a": None, "t": []}]
     found = {

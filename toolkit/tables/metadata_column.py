@@ -1,20 +1,28 @@
-"""A metadata filter asked of a frame: the service's own language, evaluated on this side."""
+"""The metadata column of a frame: its values, the fields they have, and the rows that a filter matches."""
 
 from __future__ import annotations
 
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import pandas as pd
 
 from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
-from toolkit.filters.metadata.paths import parse_path, resolve
+from toolkit.filters.metadata.paths import is_path, parse_path, resolve
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.text import json_value
+
+_DEEPEST: Final = 8
+_FREQUENT: Final = 12
+_TRACKED: Final = 500  # different values of a field that are counted; ids would fill the memory
+_LONGEST: Final = 200  # characters of a value worth offering
+
+Value = str | int | float | bool
 
 
 def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Series[bool]:  # noqa: A002 - the service's own name
@@ -144,3 +152,110 @@ def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
                 expected="a JSON object, as the service stores it",
                 next_step="Use the metadata column as load_vectors or query gives it.",
             ) from error
+
+
+@dataclass(frozen=True)
+class MetadataField:
+    """A field of the filter language, as metadata has it.
+
+    Attributes
+    ----------
+    name : str
+        Such as ``address.city``, ``tags`` or ``tags[0]``.
+    kinds : tuple of str
+        Of ``text``, ``number``, ``boolean``, ``array``, ``object`` and ``null``, the most frequent first.
+    rows : int
+        How many rows have it.
+    frequent : tuple of (value, int)
+        Frequent values and how often each was seen, the most frequent first; of an array, its elements.
+    """
+
+    name: str
+    kinds: tuple[str, ...]
+    rows: int
+    frequent: tuple[tuple[Value, int], ...]
+
+
+class _FieldCounts:
+    """What was seen of one field."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self.kinds: Counter[str] = Counter()
+        self.counts: Counter[tuple[str, Value]] = Counter()  # by kind, as 1 == True
+
+    def add(self, value: Any) -> None:
+        self.rows += 1
+        self.kinds[_kind(value)] += 1
+        for item in value if isinstance(value, list) else [value]:
+            key = (_kind(item), item) if isinstance(item, str | int | float) else None
+            short = not isinstance(item, str) or len(item) <= _LONGEST
+            if key is not None and short and (key in self.counts or len(self.counts) < _TRACKED):
+                self.counts[key] += 1
+
+
+def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) -> list[MetadataField]:
+    """The fields that a metadata filter can ask for, learnt from the first rows of a frame.
+
+    Parameters
+    ----------
+    frame : pandas.DataFrame
+        With a ``metadata`` column (JSON text), as `load_vectors` or `query` gives.
+    rows : int
+        How many rows are looked at.
+    most : int
+        How many fields are given, those in the most rows.
+
+    Returns
+    -------
+    list of MetadataField
+        By name. Nested fields have dotted names; of arrays, the first and the last place are fields too
+        (``tags[0]``, ``tags[#-1]``). Names that the filter language cannot write are left out.
+
+    Raises
+    ------
+    InputError
+        When the frame has no metadata column, or a row's metadata is no JSON.
+
+    Examples
+    --------
+    >>> frame = pd.DataFrame({"metadata": ['{"city": "Izmir", "tags": ["eu"]}', '{"city": "Izmir"}']})
+    >>> [(found.name, found.kinds, found.frequent) for found in metadata_fields(frame)][:2]
+    [('city', ('text',), (('Izmir', 2),)), ('tags', ('array',), (('eu', 1),))]
+    """
+    checked_frame("frame", frame, "metadata")
+    seen: dict[str, _FieldCounts] = {}
+    for read in metadata_values(frame["metadata"].head(rows)):
+        for name, value in _walk(read, "", _DEEPEST):
+            seen.setdefault(name, _FieldCounts()).add(value)
+    kept = sorted(seen.items(), key=lambda item: (-item[1].rows, item[0]))[:most]
+    return sorted((_made(name, found) for name, found in kept), key=lambda found: found.name)
+
+
+def _walk(value: Any, name: str, deeper: int) -> Iterator[tuple[str, Any]]:
+    """Every field below a value, and the value itself."""
+    if name:
+        yield name, value
+    if not deeper:
+        return
+    if isinstance(value, dict):
+        for key, inner in value.items():
+            path = f"{name}.{key}" if name else key
+            if "." not in key and "[" not in key and is_path(path):
+                yield from _walk(inner, path, deeper - 1)
+    elif isinstance(value, list) and value and name:
+        yield from _walk(value[0], f"{name}[0]", deeper - 1)
+        yield from _walk(value[-1], f"{name}[#-1]", deeper - 1)
+
+
+def _made(name: str, seen: _FieldCounts) -> MetadataField:
+    kinds = tuple(kind for kind, _ in seen.kinds.most_common())
+    frequent = sorted(seen.counts.items(), key=lambda item: (-item[1], item[0][0], item[0][1]))[:_FREQUENT]
+    return MetadataField(name, kinds, seen.rows, tuple((value, count) for (_, value), count in frequent))
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, bool):
+        return "boolean"
+    names = ((str, "text"), (int | float, "number"), (list, "array"), (dict, "object"))
+    return next((name for kind, name in names if isinstance(value, kind)), "null")

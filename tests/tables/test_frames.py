@@ -9,8 +9,7 @@ import pandas as pd
 import pytest
 
 from toolkit.receipt import Receipt
-from toolkit.tables.exact_text import ExactText
-from toolkit.tables.frames import frame_from_rows, to_frame, to_table
+from toolkit.tables.frames import ExactText, frame_from_rows, to_frame, to_table
 from toolkit.tables.schemas import FAILURES
 
 CANARY = "Zq7canary9XtR4vLm2"
