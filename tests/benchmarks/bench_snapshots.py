@@ -21,6 +21,7 @@ from replay import Listing, Parts, Respond, replaying
 
 import toolkit as tk
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.snapshots.manifest import read_manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -115,7 +116,11 @@ def year(days: int, rounds: int) -> None:
                 pass
             now = datetime.fromtimestamp((END + day * DAY) / 1000, UTC)
             # by the clock of that day, so that there is a file for each
-            sync_load(open_failures(service, progress=False), SnapshotStore(path), clock=lambda now=now: now)
+            sync_load(
+                open_failures(service, options=LoadOptions(progress=False)),
+                SnapshotStore(path),
+                clock=lambda now=now: now,
+            )
         files = [file for file in Path(path).rglob("*") if file.is_file()]
         print(f"after {days} syncs of {A_DAY} new entries each: {len(files)} files, {rounds} rounds")
         medians = in_turns(

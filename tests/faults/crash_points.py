@@ -45,6 +45,7 @@ from wire import Exchange, Request, Server
 import toolkit as tk
 from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
 from toolkit.snapshots.resumable import EVERY
 from toolkit.snapshots.store import SnapshotStore, no_step
@@ -259,9 +260,13 @@ class Crashes:
             warnings.simplefilter("error")
             try:
                 if table == "failures":
-                    sync_load(open_failures(service, progress=False), SnapshotStore(path), every=every)
+                    sync_load(
+                        open_failures(service, options=LoadOptions(progress=False)),
+                        SnapshotStore(path),
+                        every=every,
+                    )
                 else:
-                    load = open_vectors(service, namespace="all", progress=False)
+                    load = open_vectors(service, LoadOptions(progress=False), namespace="all")
                     export_load(load, SnapshotStore(path), all_namespaces=True, every=every)
             except ToolkitError as error:
                 if "401" in str(error) and token == "cut":

@@ -48,6 +48,7 @@ from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.load import Checkpoint, Load
+from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import Receipt
 from toolkit.snapshots import read_snapshot, verify_snapshot
@@ -162,19 +163,23 @@ class Run:
             return open_failures(
                 service,
                 tk.FailureFilter(label=self.labels, since=since, until=until),
-                progress=self._interrupt if self.how == "frame" and self.stop_after else False,
-                connections=self.connections,
-                requests_per_second=self.rate,
-                passes=self.passes,
+                LoadOptions(
+                    progress=self._interrupt if self.how == "frame" and self.stop_after else False,
+                    connections=self.connections,
+                    requests_per_second=self.rate,
+                    passes=self.passes,
+                ),
                 transport=transport,
             )
         return open_vectors(
             service,
+            LoadOptions(
+                progress=False,
+                connections=self.connections,
+                requests_per_second=self.rate,
+                passes=self.passes,
+            ),
             namespace=self.namespaces,
-            progress=False,
-            connections=self.connections,
-            requests_per_second=self.rate,
-            passes=self.passes,
             transport=transport,
         )
 

@@ -32,6 +32,7 @@ import toolkit as tk
 from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 
 SHARES = (0.0, 0.05, 0.15, 0.3)
 SLOW = 0.4  # real seconds that a slow response waits in its middle
@@ -108,7 +109,7 @@ def load(seed: int, number: int, entries: int, *, model_clock: bool) -> tuple[Co
                 made = partial(
                     Transport.to, connection, "queue", sleep=clock.sleep, monotonic=clock.monotonic
                 )
-                frame = open_failures(connection, progress=False, transport=made).frame()
+                frame = open_failures(connection, transport=made, options=LoadOptions(progress=False)).frame()
     except ToolkitError as error:
         counts[f"ended in an error at {share:.0%}"] += 1
         read: Any = getattr(error, "partial", None)

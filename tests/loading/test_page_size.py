@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from toolkit.loading.page_size import PageSize, TooLargeError
+from toolkit.loading.ranges import PageSize, TooLargeError
 
 
 def test_rows_a_page_follow_the_size_of_the_rows():

@@ -31,6 +31,7 @@ from toolkit.errors import (
 )
 from toolkit.loading import ranges
 from toolkit.loading.load import Checkpoint, Load
+from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
 
 
@@ -248,12 +249,12 @@ def test_a_load_goes_on_from_wherever_it_stopped(server):
     index, service = serving(server, rows)
     whole = {(name, one) for name, ids in rows.items() for one in ids}
     for stop in range(7):
-        load = open_vectors(service, namespace="all", progress=False)
+        load = open_vectors(service, LoadOptions(progress=False), namespace="all")
         first = keys(load, stop)
         checkpoint = load.checkpoint()
         json.dumps(checkpoint.position)
         index.ranges.clear()
-        resumed = open_vectors(service, namespace="all", progress=False)
+        resumed = open_vectors(service, LoadOptions(progress=False), namespace="all")
         rest = keys(resumed, resume=checkpoint)
         assert len(first) + len(rest) == 16, stop
         assert set(first) | set(rest) == whole, stop
@@ -274,11 +275,11 @@ def keys(load: Load, most: int | None = None, resume: Checkpoint | None = None) 
 def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
     """The old cursor is refused: the range from its start, and rows that are known do not come again."""
     index, service = serving(server, {"": named(12)})
-    load = open_vectors(service, progress=False)
+    load = open_vectors(service, LoadOptions(progress=False))
     first = keys(load, 2)
     index.before = lambda _, __, cursor: Reply(410, {}, b"{}") if cursor == "v006" else None
     index.most = 4
-    resumed = open_vectors(service, progress=False)
+    resumed = open_vectors(service, LoadOptions(progress=False))
     assert first + keys(resumed, resume=load.checkpoint()) == [("", one) for one in named(12)]
     assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
 
@@ -287,13 +288,13 @@ def test_a_token_that_expires_ends_the_load_and_another_one_goes_on(server):
     """401 is neither tried again nor taken for a lost cursor; what was given out is not asked for again."""
     index, service = serving(server, {"": named(12)})
     index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
-    load = open_vectors(service, progress=False)
+    load = open_vectors(service, LoadOptions(progress=False))
     pieces = iter(load)
     assert [one for _ in range(2) for one in next(pieces)["id"].to_pylist()] == named(6)
     with pytest.raises(AuthenticationError):
         next(pieces)
     index.before = lambda *_: None
-    rest = keys(open_vectors(service, progress=False), resume=load.checkpoint())
+    rest = keys(open_vectors(service, LoadOptions(progress=False)), resume=load.checkpoint())
     assert [one for _, one in rest] == named(12)[6:]
 
 
@@ -301,7 +302,7 @@ def test_no_thread_is_left_however_a_load_ends(server):
     """Read to its end, left early, or failed: the threads that asked are gone."""
     _, service = serving(server, {"x": named(40), "y": named(40)})
     for ending in ("end", "early", "error"):
-        pieces = iter(open_vectors(service, namespace="all", progress=False))
+        pieces = iter(open_vectors(service, LoadOptions(progress=False), namespace="all"))
         next(pieces)
         assert any(thread.name.startswith("vectors") for thread in threading.enumerate())
         if ending == "end":
@@ -338,7 +339,7 @@ def test_a_transport_of_ones_own_is_used_for_everything(server):
         made.append(Transport.to(service, "vector"))
         return made[-1]
 
-    assert len(keys(open_vectors(service, progress=False, transport=transport))) == 9
+    assert len(keys(open_vectors(service, LoadOptions(progress=False), transport=transport))) == 9
     assert len(made) == 2
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError, ServerError
 from toolkit.loading.paging import walk
-from toolkit.loading.read_ahead import ReadAhead, Watch, side_by_side
+from toolkit.loading.ranges import ReadAhead, Watch, in_turn
 
 
 def page(name: str, after: str | None) -> Page:
@@ -152,7 +152,7 @@ def test_a_cursor_that_comes_back_is_an_error_and_ends_the_requests(pool):
 
 
 @given(st.lists(st.integers(0, 5), max_size=7), st.integers(1, 4))
-def test_side_by_side_gives_every_page_in_an_order_of_its_own(lengths, most):
+def test_in_turn_gives_every_page_in_an_order_of_its_own(lengths, most):
     """Nothing is left out, each listing keeps its order, and no more are open than allowed."""
     opened: list[int] = []
     ended: list[int] = []
@@ -166,7 +166,7 @@ def test_side_by_side_gives_every_page_in_an_order_of_its_own(lengths, most):
         assert len(opened) - len(ended) <= most
         return pages(number)
 
-    found = list(side_by_side(range(len(lengths)), opening, most=most))
+    found = list(in_turn(range(len(lengths)), opening, most=most))
     assert sorted(found) == [
         (number, place) for number, length in enumerate(lengths) for place in range(length)
     ]

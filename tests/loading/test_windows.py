@@ -12,11 +12,18 @@ from hypothesis import strategies as st
 
 from toolkit.client.pages import Page
 from toolkit.errors import CursorLoopError
+from toolkit.loading.consistency import Partition
 from toolkit.loading.load import Checkpoint, Work
-from toolkit.loading.reading import FetchResult
-from toolkit.loading.settling import Partition
-from toolkit.loading.suggestions import FAR, moments, suggest
-from toolkit.loading.windows import Window, Windows, joined, uncovered
+from toolkit.loading.windows import (
+    FAR,
+    FetchResult,
+    Window,
+    WindowPlanner,
+    joined,
+    plan_split,
+    timestamps,
+    uncovered,
+)
 
 NOW = 1_767_225_600_000
 DAY = 86_400_000
@@ -57,7 +64,7 @@ class Service:
 def read(service, *, connections=8, seed=0, windows=None):
     """Read everything, answers coming in any order; gives each ended window's entries, and the pages."""
     chance = random.Random(seed)
-    plan = Windows(windows or [Window(None, None, whole=True)], connections=connections, now=NOW)
+    plan = WindowPlanner(windows or [Window(None, None, whole=True)], connections=connections, now=NOW)
     under_way, ended, held, pages = [], [], {}, 0
     while plan.available or under_way:
         while plan.available and len(under_way) < connections:
@@ -153,7 +160,7 @@ def normal_bursts(count, bursts=6, seed=1):
 
 def steps(service, connections=16):
     """How many times the latency of a request a load takes when all requests take equally long."""
-    plan = Windows([Window(None, None, whole=True)], connections=connections, now=NOW)
+    plan = WindowPlanner([Window(None, None, whole=True)], connections=connections, now=NOW)
     taken = 0
     while plan.available:
         asked = [plan.next() for _ in range(min(plan.available, connections))]
@@ -186,7 +193,7 @@ def test_a_single_millisecond_is_read_by_its_cursor():
 
 def test_nothing_is_split_where_that_gains_nothing():
     """Where answers come at once, the cursor is as quick."""
-    plan = Windows([Window(None, None, whole=True)], connections=8, now=NOW)
+    plan = WindowPlanner([Window(None, None, whole=True)], connections=8, now=NOW)
     service = Service(uniform(3000), size=100)
     for _ in range(30):
         window = plan.next()
@@ -197,7 +204,7 @@ def test_nothing_is_split_where_that_gains_nothing():
 
 def test_a_service_whose_pages_never_end_is_not_split_for_ever():
     """Empty pages with ever new cursors: the allowance ends, and the windows are read on."""
-    plan = Windows([Window(None, None, whole=True)], connections=8, now=NOW)
+    plan = WindowPlanner([Window(None, None, whole=True)], connections=8, now=NOW)
     for number in range(3000):
         window = plan.next()
         page = Page(rows=b"[]", cursor=f"c{number}", size=1, tries=1)
@@ -207,7 +214,7 @@ def test_a_service_whose_pages_never_end_is_not_split_for_ever():
 
 def test_a_cursor_that_comes_back_is_an_error():
     """In each window by itself: A, B, A."""
-    plan = Windows([Window(None, None, whole=True, splits=False)], connections=8, now=NOW)
+    plan = WindowPlanner([Window(None, None, whole=True, splits=False)], connections=8, now=NOW)
     for cursor in ("a", "b"):
         plan.arrived(plan.next(), Page(rows=b"[]", cursor=cursor, size=1, tries=1))
     with pytest.raises(CursorLoopError, match="'a' again"):
@@ -216,7 +223,7 @@ def test_a_cursor_that_comes_back_is_an_error():
 
 def test_dropped_windows_are_not_asked_for_again():
     """After `drop_all` only what is added comes."""
-    plan = Windows([Window(0, 5), Window(6, 9)], connections=8, now=NOW)
+    plan = WindowPlanner([Window(0, 5), Window(6, 9)], connections=8, now=NOW)
     busy = plan.next()
     plan.drop_all()
     plan.add([whole := Window(None, None)])
@@ -260,7 +267,7 @@ def test_what_is_left_and_what_is_covered_make_up_the_whole(whole, covered):
 def test_suggested_cuts_lie_inside_the_window(span, seen, expected, ends_too):
     """Whatever was seen: ascending, within, at least one where there are two milliseconds."""
     first, last = span
-    found = suggest(first, last, seen, now=30, expected=expected, ends=ends_too)
+    found = plan_split(first, last, seen, now=30, expected=expected, ends=ends_too)
     assert list(found.cuts) == sorted(set(found.cuts))
     low, high = first or 0, FAR if last is None else last
     assert all(low <= cut < high for cut in found.cuts)
@@ -275,27 +282,27 @@ def test_moments_are_taken_from_whichever_time_agrees_with_the_window():
         b'"responseHeader": {"Date": ["Thu, 01 Jan 2026 00:05:00 GMT"]}}]'
     )
     for at in (1_767_225_600_000, 1_767_225_700_000, 1_767_225_900_000):
-        assert moments(row, at - 5, at + 5) == [at]
-    assert moments(row, 0, 5) is None
-    assert moments(b'[{"responseHeader": {"Date": ["some day in spring, I think"]}}]', 0, 5) is None
+        assert timestamps(row, at - 5, at + 5) == [at]
+    assert timestamps(row, 0, 5) is None
+    assert timestamps(b'[{"responseHeader": {"Date": ["some day in spring, I think"]}}]', 0, 5) is None
 
 
 def resumed(service, work, *, passes, chance, stop_after):
     """Read on from where the work is, and stop after so many pages; whether the end was reached."""
     partition = Partition((None, None), work, passes=passes)
-    plan = Windows(partition.windows, connections=8, now=NOW)
+    plan = WindowPlanner(partition.windows, connections=8, now=NOW)
     under_way, came = [], []
     while stop_after:
         while plan.available and len(under_way) < 8:
             under_way.append(plan.next())
         if came and (not under_way or chance.random() < 0.5):
-            delivery, numbers = came.pop(0)
+            result, numbers = came.pop(0)
             stop_after -= 1
             found = [b"%016d" % number for number in numbers]
-            assert partition.take(delivery, found, [str(number) for number in numbers])
-            if delivery.outcome == "end":
-                assert partition.ended(delivery.window) is None
-            work.rows.add(found)
+            fresh = work.rows.add(found)
+            assert partition.take(result, found, [str(number) for number in numbers], fresh)
+            if result.outcome == "end":
+                assert partition.ended(result.window) is None
             work.position = partition.position
         elif under_way:
             window = under_way.pop(chance.randrange(len(under_way)))
@@ -345,6 +352,6 @@ def test_rows_from_where_nothing_can_be_show_that_dates_are_not_kept():
     partition = Partition((None, None), Work())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)
     probe = FetchResult(Window(FAR, FAR, splits=False, probe=True), "end", page)
-    assert partition.take(probe, [], [])
-    assert not partition.take(probe, [b"0" * 16], ["a"])
-    assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"])
+    assert partition.take(probe, [], [], None)
+    assert not partition.take(probe, [b"0" * 16], ["a"], None)
+    assert partition.take(FetchResult(partition.windows[0], "end", page), [b"0" * 16], ["a"], None)

@@ -53,7 +53,7 @@ _FAULTS = ("tests/faults/test_fault_runs.py::test_loads_with_faults",)
 _CRASHES = ("tests/faults/test_fault_runs.py::test_killed_writers",)
 _LOADING = (
     "tests/loading/test_failures.py",
-    "tests/loading/test_windowed.py",
+    "tests/loading/test_window_reader.py",
     "tests/loading/test_faults.py",
     *_FAULTS,
 )
@@ -75,8 +75,8 @@ BUGS: tuple[Bug, ...] = (
     Bug(
         "a window ends a millisecond before the next one begins",
         "loading/windows.py",
-        "[first, *(cut + 1 for cut in found.cuts)]",
-        "[first, *(cut + 2 for cut in found.cuts)]",
+        "[window.first, *(cut + 1 for cut in split.cuts)]",
+        "[window.first, *(cut + 2 for cut in split.cuts)]",
         _LOADING,
     ),
     Bug(
@@ -107,53 +107,53 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "a page that could not be read is taken for an empty one",
-        "loading/reading.py",
-        "                    self._error = self._error or error\n",
-        '                    empty = Page(rows=b"[]", cursor=None, size=2, tries=1)\n'
-        '                    self._deliver(FetchResult(window, "end", empty))\n',
+        "loading/window_reader.py",
+        "            self._error = self._error or error\n",
+        '            empty = Page(rows=b"[]", cursor=None, size=2, tries=1)\n'
+        '            self._ready.append(FetchResult(window, "end", empty))\n',
         _LOADING,
     ),
     Bug(
         "a window that lost its cursor is not read again",
-        "loading/reading.py",
-        '                        self._deliver(FetchResult(window, "lost", error=error))\n',
-        "                        pass\n",
+        "loading/window_reader.py",
+        "            self._ready.append(FetchResult(window, outcome, error=error))\n",
+        "            pass\n",
         _LOADING,
     ),
     Bug(
         "what a split window had shown is not awaited in its parts",
-        "loading/settling.py",
+        "loading/consistency.py",
         "            self._awaited.update(reading.rows)\n",
         "",
         _LOADING,
     ),
     Bug(
         "the same row from two windows goes unnoticed",
-        "loading/settling.py",
-        "                apart = self._alone or self._went_on(window)\n",
+        "loading/consistency.py",
+        "                consistent = self._alone or self._resumes(window)\n",
         "                pass\n",
         _LOADING,
     ),
     Bug(
         "the fallback to a single cursor is silent",
-        "loading/settling.py",
+        "loading/consistency.py",
         '        self._work.notes.append(f"read with a single cursor, because {reason}")\n',
         "",
-        ("tests/loading/test_windowed.py",),
+        ("tests/loading/test_window_reader.py",),
     ),
     Bug(
         "a window that moved is not read again, and nobody is told",
-        "loading/settling.py",
-        "        moved = reading.twice or (window.compares and reading.new)\n",
-        "        moved = 0\n",
+        "loading/consistency.py",
+        "        changed = reading.repeated or (window.compares and reading.new)\n",
+        "        changed = 0\n",
         _LOADING,
     ),
     Bug(
         "a second pass is not made",
-        "loading/settling.py",
+        "loading/consistency.py",
         "        if self._pass >= self._passes:\n",
         "        if self._pass >= 1:\n",
-        ("tests/loading/test_windowed.py", "tests/loading/test_failures.py"),
+        ("tests/loading/test_window_reader.py", "tests/loading/test_failures.py"),
     ),
     Bug(
         "a resumed load knows no identities",
@@ -199,26 +199,26 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "a cursor read early is believed",
-        "loading/read_ahead.py",
-        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n"
+        "loading/ranges.py",
+        "            if self._requested and self._requested[0].cursor != page.cursor:\n"
         "                self._drop()\n",
-        "            if self._under_way and self._under_way[0].cursor != page.cursor:\n"
+        "            if self._requested and self._requested[0].cursor != page.cursor:\n"
         "                import dataclasses\n"
-        "                page = dataclasses.replace(page, cursor=self._under_way[0].cursor)\n",
+        "                page = dataclasses.replace(page, cursor=self._requested[0].cursor)\n",
         _RANGES,
     ),
     Bug(
         "vectors that come twice go unnoticed",
         "loading/ranges.py",
-        "        if reading.twice:\n",
+        "        if reading.repeated:\n",
         "        if False:\n",
         _RANGES,
     ),
     Bug(
         "a resumed range begins at its second page",
         "loading/ranges.py",
-        "        return cls(one, place, number, cursor, rows, twice)\n",
-        "        return cls(one, place, number, None, rows, twice)\n",
+        "        return cls(one, index, number, cursor, rows, repeated)\n",
+        "        return cls(one, index, number, None, rows, repeated)\n",
         _RANGES,
     ),
     Bug(
@@ -482,9 +482,9 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "a later version is recognised instead of decoded",
-        "loading/windowed.py",
-        " and not self._work.rows.are_new(recognised.identities):\n",
-        " and not recognised.ids:\n",
+        "loading/window_reader.py",
+        " and not rows.are_new(partly.identities):\n",
+        " and not partly.ids:\n",
         _RECOGNITION,
     ),
     Bug(

@@ -18,6 +18,7 @@ from toolkit.client.retry import RetryPolicy
 from toolkit.client.transport import Transport
 from toolkit.errors import IncompleteLoadWarning, ToolkitError
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.tables.failures import FailureDecoder
@@ -184,9 +185,8 @@ def test_a_stopped_sync_goes_on_and_ends_the_same(
     def load() -> Any:
         return open_failures(
             service,
-            progress=False,
             transport=lambda: Transport.to(service, "queue", policy=RetryPolicy(tries=1)),
-            connections=1,
+            options=LoadOptions(progress=False, connections=1),
         )
 
     with pytest.raises(ToolkitError, match="JSON"):

@@ -12,6 +12,7 @@ import pytest
 import toolkit as tk
 from toolkit.errors import IncompleteLoadError
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.widgets.background import Cancelled, Job, JobProgress, start
 
 
@@ -50,7 +51,7 @@ def test_progress_is_told_now_and_then():
 
 def reading(service):
     """A load of the service's DLQ, given its progress."""
-    return lambda progress: open_failures(service, progress=progress, connections=1)
+    return lambda progress: open_failures(service, options=LoadOptions(progress=progress, connections=1))
 
 
 def test_a_stopped_load_keeps_every_row_it_read(sample_service):

@@ -19,9 +19,9 @@ from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedRe
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
-from toolkit.loading.pacing import Pacing
+from toolkit.loading.rate_limiter import open_transport
 from toolkit.loading.stored_entries import EntryRecognizer
-from toolkit.loading.windowed import Listing, Reader
+from toolkit.loading.window_reader import Listing, WindowReader
 from toolkit.loading.windows import Span, Window
 from toolkit.own_tokens import MASK, MASK_START
 from toolkit.redaction import Redactor
@@ -125,17 +125,14 @@ def load_failures(
     (250, True)
     """
     wanted = wanted_failures(filter, since, until)
-    frame = open_failures(
-        service,
-        wanted,
-        kind=kind,
+    options = LoadOptions(
         limit=limit,
-        reveal=reveal,
         progress=progress,
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
-    ).frame()
+    )
+    frame = open_failures(service, wanted, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
         warn_of_nothing(service, wanted, kind, stacklevel=3)
     return frame
@@ -178,17 +175,14 @@ def iter_failures(
     250
     """
     wanted = wanted_failures(filter, since, until)
-    load = open_failures(
-        service,
-        wanted,
-        kind=kind,
+    options = LoadOptions(
         limit=limit,
-        reveal=reveal,
         progress=progress,
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
     )
+    load = open_failures(service, wanted, options, kind=kind, reveal=reveal)
 
     # not a generator itself, so that a wrong argument is said when it is given
     def pieces() -> Iterator[pd.DataFrame]:
@@ -291,39 +285,24 @@ def checked_filter(value: object) -> FailureFilter:
 def open_failures(
     service: Service,
     wanted: FailureFilter | None = None,
+    options: LoadOptions | None = None,
     *,
     kind: Kind = "workflows",
     reveal: bool = False,
     transport: Callable[[], Transport] | None = None,
-    **options: Any,
 ) -> Load:
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
 
-    Parameters
-    ----------
-    service, wanted, kind, reveal
-        As in `load_failures`.
-    transport : callable, optional
-        Makes the transport, with a policy and clocks of its own. It keeps its own pace, too: as many requests
-        at once as there are connections.
-    **options
-        As in `LoadOptions`.
-
-    Returns
-    -------
-    Load
+    `transport` makes one with a policy, clocks and a pace of its own, which limits it to its connections.
     """
     endpoint = endpoint_of(service, "queue")
-    how = LoadOptions(**options)
+    options = options or LoadOptions()
     arguments.choice("kind", kind, get_args(Kind))
     arguments.flag("reveal", reveal)
     wanted = FailureFilter() if wanted is None else checked_filter(wanted)
     redactor = None if reveal else service.redactor
     keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
-    count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
-
-    since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
-
+    count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
     dated: dict[Span, FailureFilter] = {}
 
     def page(sender: Transport, window: Window) -> Page:
@@ -340,26 +319,23 @@ def open_failures(
             return False
         return True
 
-    def tables(work: Work) -> Iterator[Batch]:
-        decoder = FailureDecoder(redactor, keep=_counting(keep, work))
-        pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
-        sender = transport() if transport else _paced(service, pacing, how.connections)
-        return Reader(
-            Listing(
-                asked=(since, until),
-                page=page,
-                tables=decoder.tables,
-                exists=exists,
-                key="dlq_id",
-                # where entries are left out on this side, a page has more of them than its table has rows
-                recognizer=EntryRecognizer(redactor) if redactor and keep is None else None,
-            ),
-            work,
-            sender,
-            pacing=None if transport else pacing,
-            connections=how.connections,
-            passes=how.passes,
-            limit=how.limit,
+    def read(work: Work) -> Iterator[Batch]:
+        def counted(entry: dict[str, Any]) -> bool:
+            kept = keep is None or keep(entry)
+            work.filtered_here += not kept
+            return kept
+
+        listing = Listing(
+            asked=(_milliseconds(wanted.since), _milliseconds(wanted.until)),
+            page=page,
+            tables=FailureDecoder(redactor, keep=counted if keep else None).tables,
+            exists=exists,
+            key="dlq_id",
+            # where entries are left out on this side, a page has more of them than its table has rows
+            recognizer=EntryRecognizer(redactor) if redactor and keep is None else None,
+        )
+        return WindowReader(
+            listing, work, *open_transport(service, "queue", options, transport), options
         ).batches()
 
     assumptions = _ASSUMPTIONS
@@ -376,19 +352,15 @@ def open_failures(
         scope={"kind": kind, "revealed": reveal, **_masked_scope(wanted, service)},
         schema=FAILURES,
         key=("dlq_id",),
-        limit=how.limit,
+        limit=options.limit,
         assumptions=assumptions,
         rereads=True,
     )
-    return Load(
-        plan,
-        tables,
-        lambda: ProgressBar(how.progress, title="failures", unit="entries"),
-    )
+    return Load(plan, read, lambda: ProgressBar(options.progress, title="failures", unit="entries"))
 
 
-def _paced(service: Service, pacing: Pacing, connections: int) -> Transport:
-    return Transport.to(service, "queue", pace=pacing, connections=connections, sleep=pacing.sleep)
+def _milliseconds(at: datetime | None) -> int | None:
+    return None if at is None else milliseconds(at)
 
 
 def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:
@@ -428,18 +400,3 @@ def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
         else mask(value)
         for name, value in wanted.scope().items()
     }
-
-
-def _counting(
-    keep: Callable[[dict[str, Any]], bool] | None, work: Work
-) -> Callable[[dict[str, Any]], bool] | None:
-    """The predicate, counting what it leaves out."""
-    if keep is None:
-        return None
-
-    def counted(entry: dict[str, Any]) -> bool:
-        kept = keep(entry)
-        work.filtered_here += not kept
-        return kept
-
-    return counted

@@ -1,8 +1,8 @@
-"""Walking a cursor: pure, so that it can be tried on hand-made pages.
+"""Following cursors. Pure, so that it can be tried on hand-made pages.
 
 The end is a cursor that is absent, null or empty. An empty page with a cursor is not the end. Two things
-would make a walk endless, and are errors: a cursor that was used before, and ever new
-cursors whose pages bring nothing new.
+would make a walk endless, and are errors: a cursor that was used before, and ever new cursors whose pages
+bring nothing new.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from hashlib import blake2b
 from typing import Final
 
 from toolkit.client.pages import Page
-from toolkit.errors import CursorLoopError
+from toolkit.errors import AuthenticationError, CursorLoopError, RateLimitError, ResponseError
 
 MOST_IDLE: Final = 20_000
 """Pages in a row that may bring nothing new, whatever was seen.
 
-A service that looks through its entries for those that match gives such pages. If it looks at no more than
-100 a page, the least that makes sense, it has looked at two million by then, which is more than a queue of
-failures or a day's run log holds; the range over vectors, which knows no filter but a prefix, gives none."""
+A service that searches its entries for those that match returns such pages. If it searches at most 100 a
+page, the least that makes sense, it has searched two million by then, which is more than a queue of failures
+or a day's run log holds; the range over vectors, which knows no filter but a prefix, has no such pages."""
 
 IDLE_EACH: Final = 20
 """Pages in a row that may bring nothing new, for each row that was seen.
@@ -28,14 +28,12 @@ IDLE_EACH: Final = 20
 What was seen is read again, three times in each pass over it at most, and at worst with one row a page: 20 is
 enough for six passes over such pages, and for hundreds over pages that hold a hundred."""
 
-_DIGEST: Final = 16  # bytes: cursors may be long, and all of them are remembered
+_CLIENT_ERRORS: Final = range(400, 500)
 
 
 class CursorHistory:
     """The cursors of one walk: none may come twice.
 
-    Examples
-    --------
     >>> cursors = CursorHistory()
     >>> cursors.follow(None, "a", what="things", page=1)
     >>> cursors.follow("a", "a", what="things", page=2)
@@ -50,15 +48,7 @@ class CursorHistory:
         self._seen: set[bytes] = set()
 
     def follow(self, before: str | None, after: str | None, *, what: str, page: int) -> None:
-        """The page at one cursor has named another.
-
-        Parameters
-        ----------
-        before, after : str or None
-        what : str
-            What is listed, for errors.
-        page : int
-            Its number in the walk.
+        """The page with this number, at the cursor `before`, has named `after` as the next.
 
         Raises
         ------
@@ -78,38 +68,13 @@ class CursorHistory:
 
 @dataclass
 class Idleness:
-    """How many pages in a row brought nothing new, which is bounded by what was seen.
-
-    Attributes
-    ----------
-    what : str
-        What is listed, for errors.
-    pages : int
-        Of the last ones, how many brought nothing.
-
-    Examples
-    --------
-    >>> idleness = Idleness("things")
-    >>> for _ in range(MOST_IDLE + 3 * IDLE_EACH):
-    ...     idleness.page(new=False, seen=3)
-    >>> idleness.page(new=False, seen=3)
-    Traceback (most recent call last):
-    ...
-    toolkit.errors.CursorLoopError: reading things: got 20,061 pages in a row with nothing new, after 3 ...
-    """
+    """How many pages in a row brought nothing new, which is bounded by what was seen."""
 
     what: str
     pages: int = field(default=0, init=False)
 
     def page(self, *, new: bool, seen: int) -> None:
-        """A page came.
-
-        Parameters
-        ----------
-        new : bool
-            Whether it brought anything that had not been seen.
-        seen : int
-            Rows seen so far.
+        """A page came, with or without anything new, after so many rows.
 
         Raises
         ------
@@ -127,26 +92,7 @@ class Idleness:
 
 
 def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = None) -> Iterator[Page]:
-    """The pages of a listing, from the first to the last.
-
-    Parameters
-    ----------
-    fetch : callable
-        Gives the page at a cursor.
-    what : str
-        What is listed, for errors.
-    first : str, optional
-        The first cursor, where the service wants one.
-
-    Yields
-    ------
-    Page
-
-    Raises
-    ------
-    CursorLoopError
-        When a cursor comes back.
-    """
+    """The pages of a listing, from the one at the cursor `first` to the last; `what` is it, for errors."""
     cursors, cursor, number = CursorHistory(), first, 0
     while True:
         page = fetch(cursor)
@@ -158,5 +104,11 @@ def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = 
             return
 
 
+def is_refusal(error: ResponseError) -> bool:
+    """Whether the service refuses what was requested, such as a lost cursor, not who asks or how often."""
+    return error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
+
+
 def _digest(cursor: str) -> bytes:
-    return blake2b(cursor.encode("utf-8", "surrogatepass"), digest_size=_DIGEST).digest()
+    # cursors may be long, and all of them are remembered
+    return blake2b(cursor.encode("utf-8", "surrogatepass"), digest_size=16).digest()

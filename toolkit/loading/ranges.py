@@ -1,41 +1,59 @@
-"""Reading ranges over vectors: several side by side, ahead of their reader, until what was read has settled.
+"""Reading ranges over vectors: several in turn, pages requested ahead, and again what changed meanwhile.
 
-A range is all vectors of a namespace whose ids begin with a prefix. It is read again where vectors moved
+A range is all vectors of a namespace whose ids begin with a prefix. The next cursor is at the head of a page,
+so that the next request starts while the body still arrives. A range is read again where vectors changed
 while it was read: an id came twice, a cursor was lost, or fewer came than the index says there are.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, Protocol, TypeVar
 
-from toolkit.client.pages import Page
+from toolkit import arguments
+from toolkit.client.pages import Page, head_cursor
 from toolkit.client.transport import Transport
 from toolkit.client.vectors import IndexInfo, list_page, read_info
-from toolkit.errors import AuthenticationError, RateLimitError, ResponseError
+from toolkit.errors import ResponseError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Work
 from toolkit.loading.memory import check_page
-from toolkit.loading.page_size import PAGE_BYTES, PageSize, TooLargeError
-from toolkit.loading.paging import walk
-from toolkit.loading.read_ahead import DEPTH, ReadAhead, Watch, side_by_side
+from toolkit.loading.options import LoadOptions
+from toolkit.loading.paging import is_refusal, walk
 from toolkit.redaction import Redactor
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
 
+T = TypeVar("T")
+P = TypeVar("P")
+Watch = Callable[[bytearray], bool]
+"""Looks at a body as it arrives; True when it has seen enough."""
+
 KEY: Final = ("namespace", "id")
-"""Columns that tell vectors apart."""
+"""Columns that identify a vector."""
 
 FIRST: Final = "0"
 """The cursor of a range's first page."""
 
 MOST_READINGS: Final = 3
-_AT_ONCE: Final = 4  # ranges read side by side
+PAGE_BYTES: Final = 8 << 20
+"""Size of a page to aim at: much beside the latency of a request, little beside memory."""
+
+DEPTH: Final = 3
+"""Pages of one range that are being requested or wait for their reader, at most."""
+
+_AT_ONCE: Final = 4  # ranges read in turn
 _READINGS_FOR_COUNTS: Final = 2  # counts may lag: they are no reason to try for long
-_CLIENT_ERRORS: Final = range(400, 500)
+_MOST_ROWS: Final = 1000
+_TEXT_BYTES: Final = 4 << 10  # metadata and data of a row, before any has been seen
+_NUMBER_BYTES: Final = 22  # a double in JSON with all its digits, and a comma
+_FAR_TOO_LARGE: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +63,11 @@ class VectorParts:
     vectors: bool = True
     metadata: bool = True
     data: bool = True
+
+    def __post_init__(self) -> None:
+        """Check the flags, which loaders call ``include_…``."""
+        for name, value in vars(self).items():
+            arguments.flag(f"include_{name}", value)
 
     @property
     def names(self) -> list[str]:
@@ -68,34 +91,19 @@ class VectorRange:
 
 @dataclass
 class _RangeReading:
-    """One reading of a range, and what showed in it that vectors moved.
-
-    Attributes
-    ----------
-    range : VectorRange
-    place : int
-        Where the range stands among all.
-    number : int
-        Which reading of the range it is.
-    cursor : str or None
-        Of the next page; None at the end.
-    rows, twice : int
-        Rows read so far, each id once; and those whose id came before in this reading.
-    more : int
-        Rows that no earlier reading had.
-    """
+    """One reading of a range, and the signs of a concurrent modification in it."""
 
     range: VectorRange
-    place: int
-    number: int = 1
-    cursor: str | None = FIRST
-    rows: int = 0
-    twice: int = 0
-    more: int = 0
+    index: int  # of the range among all
+    number: int = 1  # which reading of the range it is
+    cursor: str | None = FIRST  # of the next page; None at the end
+    rows: int = 0  # each id once
+    repeated: int = 0  # rows whose id came before in this reading
+    more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
     def add(self, found: Sequence[bytes], fresh: Sequence[bool] | None, page: Page) -> None:
-        """A page was read, with rows of these identities, all or some of which come for the first time."""
+        """A page was read, with rows of these identities; `fresh` says which are new, None that all are."""
         new = len(found) if fresh is None else fresh.count(True)
         if self.number > 1:
             self.more += new
@@ -103,50 +111,33 @@ class _RangeReading:
             self._seen.update(found)
             new = len(self._seen) - before
         self.rows += new
-        self.twice += len(found) - new
+        self.repeated += len(found) - new
         self.cursor = page.cursor
 
     def again(self) -> _RangeReading:
         """The next reading of the range, from its start."""
-        return _RangeReading(self.range, self.place, number=self.number + 1)
+        return _RangeReading(self.range, self.index, number=self.number + 1)
 
     @property
     def position(self) -> list[Any]:
-        """What a later load needs to go on with it; JSON-able."""
-        return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.twice]
+        """What a later load needs to resume it; JSON-able."""
+        return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.repeated]
 
     @classmethod
-    def resumed(cls, one: VectorRange, place: int, position: Sequence[Any]) -> _RangeReading:
+    def resumed(cls, one: VectorRange, index: int, position: Sequence[Any]) -> _RangeReading:
         """The reading at a position. One that compares with an earlier one begins anew."""
         if not position:
-            return cls(one, place)
-        number, cursor, rows, twice = position[2:]
+            return cls(one, index)
+        number, cursor, rows, repeated = position[2:]
         if number > 1 and cursor is not None:
-            return cls(one, place, number)
-        return cls(one, place, number, cursor, rows, twice)
+            return cls(one, index, number)
+        return cls(one, index, number, cursor, rows, repeated)
 
 
 class RangeReader:
-    """Reads ranges into tables of vectors.
+    """Reads ranges into tables of vectors; `info` is what the index said before.
 
-    Parameters
-    ----------
-    sender : Transport
-    work : Work
-        Where counts, the position, and what has not settled go.
-    info : IndexInfo
-        What the index said before.
-    include : VectorParts
-    redactor : Redactor
-        Masks our own tokens.
-    limit : int, optional
-        Rows that are wanted at most, in all.
-    connections : int
-        Requests under way, at most.
-    passes : int
-        Readings of each range, at least.
-    memory_limit : float, optional
-        Bytes that the rows of a page may take. Default: what there is.
+    `memory_limit` is how many bytes the rows of a page may take. Default: what there is.
     """
 
     def __init__(
@@ -154,59 +145,57 @@ class RangeReader:
         sender: Transport,
         work: Work,
         info: IndexInfo,
+        options: LoadOptions,
         *,
-        include: VectorParts,
+        parts: VectorParts,
         redactor: Redactor,
-        limit: int | None = None,
-        connections: int = 16,
-        passes: int = 1,
         memory_limit: float | None = None,
     ) -> None:
-        self._memory_limit = memory_limit
         self._sender = sender
         self._work = work
         self._info = info
-        self._include = include
+        self._parts = parts
         self._masker = ColumnMasker(redactor)
-        self._limit = limit
-        self._passes = passes
+        self._limit = options.limit
+        self._passes = options.passes
+        self._memory_limit = memory_limit
         self._dimension = info.dimension or None
-        self._pool = ThreadPoolExecutor(connections, thread_name_prefix="vectors")
+        self._pool = ThreadPoolExecutor(options.connections, thread_name_prefix="vectors")
         self._ahead: list[ReadAhead] = []
         self._positions: dict[VectorRange, list[Any]] = {}
         self._page_bytes = PAGE_BYTES
 
     def batches(self, ranges: Sequence[VectorRange]) -> Iterator[Batch]:
-        """All rows of these ranges, a page at a time, going on from where the work's position says."""
+        """All rows of these ranges, a page at a time, resumed where the work's position says."""
         self._positions = {VectorRange(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
         readings = [
-            _RangeReading.resumed(one, place, self._positions.get(one, ()))
-            for place, one in enumerate(ranges)
+            _RangeReading.resumed(one, index, self._positions.get(one, ()))
+            for index, one in enumerate(ranges)
         ]
         unread = [reading for reading in readings if reading.cursor is not None]
         # the more are read at once, the smaller their pages: what waits takes as much memory as with one
         self._page_bytes = PAGE_BYTES // max(1, min(_AT_ONCE, len(unread)))
-        yield from side_by_side(unread, self._opened, most=_AT_ONCE)
+        yield from in_turn(unread, self._opened, most=_AT_ONCE)
 
     def stop(self) -> None:
-        """End what is under way, and wait until no thread is left."""
+        """End all requests, and wait until no thread is left."""
         for ahead in self._ahead:
             ahead.stop()
         self._sender.close()
         self._pool.shutdown(cancel_futures=True)
 
     def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
-        """Start to read a range, and give its tables."""
-        numbers = (self._dimension or 0) if self._include.vectors else 0
+        """Start to read a range, and give its batches."""
+        numbers = (self._dimension or 0) if self._parts.vectors else 0
         size = PageSize(numbers, most=self._limit, page_bytes=self._page_bytes)
         depth = DEPTH if self._limit is None else min(DEPTH, math.ceil(self._limit / size.rows))
-        ahead = ReadAhead(self._asking(reading.range, size), self._pool.submit, depth=depth)
+        ahead = ReadAhead(self._request(reading.range, size), self._pool.submit, depth=depth)
         self._ahead.append(ahead)
         ahead.start(reading.cursor or FIRST)
-        return self._settled(reading, ahead, size)
+        return self._consistent(reading, ahead, size)
 
-    def _settled(self, reading: _RangeReading, ahead: ReadAhead, size: PageSize) -> Iterator[Batch]:
-        """The pieces of a range, read again until nothing has moved meanwhile."""
+    def _consistent(self, reading: _RangeReading, ahead: ReadAhead, size: PageSize) -> Iterator[Batch]:
+        """The batches of a range, read again until nothing changed while it was read."""
         while True:
             following = None
             try:
@@ -218,7 +207,8 @@ class RangeReader:
                     self._work.position = {"ranges": list(self._positions.values())}
                     yield batch
             except ResponseError as error:
-                if not _is_lost(error, reading) or reading.number >= MOST_READINGS:
+                lost = is_refusal(error) and reading.cursor != FIRST
+                if not lost or reading.number >= MOST_READINGS:
                     raise
                 following = reading.again()
             if following is None:
@@ -235,20 +225,20 @@ class RangeReader:
             page.cut,
             namespace=reading.range.namespace,
             dimension=self._dimension,
-            want_vectors=self._include.vectors,
+            want_vectors=self._parts.vectors,
         )
-        found = identities(table, KEY)
         size.learn(rows=table.num_rows, size=page.size)
+        found = identities(table, KEY)
         fresh = self._work.rows.add(found)
         reading.add(found, fresh, page)
         table = self._masker.table(table)
-        return self._work.batch(table, found, fresh, order=(reading.place,), reread=reading.number > 1)
+        return self._work.batch(table, found, fresh, order=(reading.index,), reread=reading.number > 1)
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""
         if self._limit is not None:
             return None
-        reason, most = self._movement(reading)
+        reason, most = self._sign_of_change(reading)
         if reason is not None and reading.number >= most:
             self._work.unsettled.append(f"{reason} in {reading.range.title}")
             return None
@@ -256,10 +246,10 @@ class RangeReader:
             return None
         return reading.again()
 
-    def _movement(self, reading: _RangeReading) -> tuple[str | None, int]:
-        """What shows that vectors moved while they were read, and how many readings to try."""
-        if reading.twice:
-            return f"{reading.twice:,} came twice", MOST_READINGS
+    def _sign_of_change(self, reading: _RangeReading) -> tuple[str | None, int]:
+        """What shows that vectors changed while they were read, and how many readings to try."""
+        if reading.repeated:
+            return f"{reading.repeated:,} came twice", MOST_READINGS
         if reading.more and self._passes > 1:
             return f"{reading.more:,} more came with the last reading", MOST_READINGS
         missing = self._missing(reading)
@@ -274,10 +264,10 @@ class RangeReader:
         now = read_info(self._sender)
         return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
 
-    def _asking(self, one: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
-        """How to ask for a page of a range, with as many rows as make a page of the size aimed at."""
+    def _request(self, one: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
+        """How to request a page of a range, with as many rows as make a page of the size aimed at."""
 
-        def ask(cursor: str, watch: Watch) -> Page:
+        def request(cursor: str, watch: Watch) -> Page:
             refused = 0
             while True:
                 rows = size.rows
@@ -292,9 +282,9 @@ class RangeReader:
                         cursor=cursor,
                         limit=rows,
                         prefix=one.prefix,
-                        include_vectors=self._include.vectors,
-                        include_metadata=self._include.metadata,
-                        include_data=self._include.data,
+                        include_vectors=self._parts.vectors,
+                        include_metadata=self._parts.metadata,
+                        include_data=self._parts.data,
                         watch=watched,
                     )
                 except TooLargeError:
@@ -302,10 +292,162 @@ class RangeReader:
                 else:
                     return replace(page, tries=page.tries + refused)
 
-        return ask
+        return request
 
 
-def _is_lost(error: ResponseError, reading: _RangeReading) -> bool:
-    """Whether the service no longer knows the cursor: the range can be read from its start."""
-    refused = error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
-    return refused and reading.cursor != FIRST
+class TooLargeError(Exception):
+    """A page whose rows are unknown is growing far beyond the aim; it is requested again with fewer rows."""
+
+
+class PageSize:
+    """Rows to request, learnt from the pages seen. It never decides what is in a listing.
+
+    `numbers` is how many numbers each row has, as far as is known, and `most` how many rows a page may have.
+
+    >>> size = PageSize(768)
+    >>> size.rows
+    399
+    >>> size.learn(rows=399, size=2_000_000)
+    >>> size.rows
+    1000
+    """
+
+    def __init__(self, numbers: int, *, most: int | None = None, page_bytes: int = PAGE_BYTES) -> None:
+        self._most = min(_MOST_ROWS, most or _MOST_ROWS)
+        self._page_bytes = page_bytes
+        self._row_bytes = float(numbers * _NUMBER_BYTES + _TEXT_BYTES)
+        self._learnt = False
+
+    @property
+    def rows(self) -> int:
+        """Rows to request in the next page."""
+        return max(1, min(self._most, math.floor(self._page_bytes / self._row_bytes)))
+
+    def learn(self, *, rows: int, size: int) -> None:
+        """A page of so many rows and bytes was read."""
+        if rows:
+            self._row_bytes = max(1.0, size / rows)
+            self._learnt = True
+
+    def watch(self, requested: int, arrived: int) -> bool:
+        """Look at a page of `requested` rows of which so many bytes have arrived.
+
+        True when the rest need not be watched, because rows of this listing have been seen before. Raises
+        `TooLargeError` when the page is far larger than was aimed at, and fewer rows can be requested.
+        """
+        if self._learnt:
+            return True
+        if requested > 1 and arrived > _FAR_TOO_LARGE * self._page_bytes:
+            self._row_bytes = self._page_bytes / max(1, requested // (4 * _FAR_TOO_LARGE))
+            raise TooLargeError
+        return False
+
+
+class Submit(Protocol):
+    """Runs a function on another thread, as `Executor.submit` does."""
+
+    def __call__(self, function: Callable[[_Requested], Page], requested: _Requested, /) -> Future[Page]:
+        """Start it."""
+
+
+@dataclass(eq=False)
+class _Requested:
+    """A page that is being requested, and the cursor of the next one as soon as it is known."""
+
+    cursor: str
+    after: str | None = None
+    page: Future[Page] = field(init=False)
+
+
+class ReadAhead:
+    """Gives the page at a cursor, as `walk` wants it, while the next ones are already being requested.
+
+    A cursor read at the head of a body decides only when a request starts: its page is used where the whole
+    body names the same cursor, and thrown away where it does not. At most `depth` pages are being requested
+    or wait; with 1, none is requested before it is wanted.
+    """
+
+    def __init__(self, request: Callable[[str, Watch], Page], submit: Submit, *, depth: int = DEPTH) -> None:
+        self._request = request
+        self._submit = submit
+        self._depth = depth
+        self._lock = threading.Lock()
+        self._requested: deque[_Requested] = deque()
+
+    def start(self, cursor: str) -> None:
+        """Request the page at this cursor and those behind it, unless that has begun."""
+        with self._lock:
+            if not self._requested or self._requested[0].cursor != cursor:
+                self._drop()
+                self._begin(cursor)
+
+    def __call__(self, cursor: str | None) -> Page:
+        """The page at a cursor. Those behind it are being requested when it is returned."""
+        cursor = cursor or ""
+        self.start(cursor)
+        first = self._requested[0].page
+        if first.exception() is not None:  # whoever wants this page again wants it requested again
+            with self._lock:
+                self._drop()
+        page = first.result()
+        with self._lock:
+            self._requested.popleft()
+            if self._requested and self._requested[0].cursor != page.cursor:
+                self._drop()
+            if self._requested:
+                self._go_on()
+            elif page.cursor is not None and self._depth > 1:
+                self._begin(page.cursor)
+        return page
+
+    def stop(self) -> None:
+        """Request nothing more, and drop what has been requested."""
+        with self._lock:
+            self._depth = 0
+            self._drop()
+
+    def _run(self, requested: _Requested) -> Page:
+        def watch(body: bytearray) -> bool:
+            if requested.after is None and (cursor := head_cursor(body)) is not None:
+                with self._lock:
+                    requested.after = cursor
+                    self._go_on()
+            return requested.after is not None
+
+        return self._request(requested.cursor, watch)
+
+    def _go_on(self) -> None:
+        last = self._requested[-1] if self._requested else None
+        if last is not None and last.after is not None and len(self._requested) < self._depth:
+            self._begin(last.after)
+
+    def _begin(self, cursor: str) -> None:
+        requested = _Requested(cursor)
+        self._requested.append(requested)
+        requested.page = self._submit(self._run, requested)
+
+    def _drop(self) -> None:
+        for requested in self._requested:
+            requested.page.cancel()
+        self._requested.clear()
+
+
+def in_turn(listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: int) -> Iterator[P]:
+    """Pages of several listings in turn, one of each, so that the order does not depend on who is quicker.
+
+    `opened` starts to read a listing, and gives its pages; it is called for up to `most` listings ahead.
+
+    >>> list(in_turn(["abc", "d", "ef"], iter, most=2))
+    ['a', 'd', 'b', 'c', 'e', 'f']
+    """
+    waiting = iter(listings)
+    open_: deque[Iterator[P]] = deque()
+    while True:
+        open_.extend(map(opened, islice(waiting, most - len(open_))))
+        if not open_:
+            return
+        pages = open_.popleft()
+        for page in pages:
+            open_.append(pages)
+            yield page
+            break

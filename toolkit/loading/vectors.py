@@ -6,7 +6,7 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import pandas as pd
 import pyarrow as pa
@@ -19,8 +19,8 @@ from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
-from toolkit.loading.pacing import Pacing
 from toolkit.loading.ranges import KEY, RangeReader, VectorParts, VectorRange
+from toolkit.loading.rate_limiter import open_transport
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas
@@ -124,21 +124,20 @@ def load_vectors(
     >>> tk.as_matrix(vectors).shape
     (20, 256)
     """
-    return open_vectors(
-        service,
-        namespace=namespace,
-        prefix=prefix,
+    options = LoadOptions(
         limit=limit,
-        include_vectors=include_vectors,
-        include_metadata=include_metadata,
-        include_data=include_data,
         progress=progress,
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
-        memory_limit=available_memory()
-        if memory_limit is None
-        else arguments.positive("memory_limit", memory_limit, finite=False),
+    )
+    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
+    if memory_limit is None:
+        memory_limit = available_memory()
+    else:
+        memory_limit = arguments.positive("memory_limit", memory_limit, finite=False)
+    return open_vectors(
+        service, options, namespace=namespace, prefix=prefix, parts=parts, memory_limit=memory_limit
     ).frame()
 
 
@@ -177,19 +176,15 @@ def iter_vectors(
     >>> sum(len(piece) for piece in iter_vectors(service, namespace="runbooks"))
     1000
     """
-    load = open_vectors(
-        service,
-        namespace=namespace,
-        prefix=prefix,
+    options = LoadOptions(
         limit=limit,
-        include_vectors=include_vectors,
-        include_metadata=include_metadata,
-        include_data=include_data,
         progress=progress,
         connections=connections,
         requests_per_second=requests_per_second,
         passes=passes,
     )
+    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
+    load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts)
     # not a generator itself, so that a wrong argument is said when it is given
     return (to_frame(table) for table in load)
 
@@ -246,8 +241,7 @@ def fetch_vectors(
     """
     endpoint = endpoint_of(service, "vector")
     arguments.unmasked("namespace", arguments.text("namespace", namespace))
-    flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
-    include = VectorParts(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     asked = (
         None
         if ids is None
@@ -309,7 +303,7 @@ def fetch_vectors(
             "namespaces": [namespace],
             "prefix": prefix,
             "ids": None if asked is None else len(wanted),
-            "include": include.names,
+            "include": parts.names,
         },
         started_at=started.isoformat(timespec="milliseconds"),
         ended_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -350,37 +344,22 @@ def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Tab
 
 def open_vectors(
     service: Service,
+    options: LoadOptions | None = None,
     *,
     namespace: Namespaces = "",
     prefix: Prefixes = None,
-    include_vectors: bool = True,
-    include_metadata: bool = True,
-    include_data: bool = True,
+    parts: VectorParts | None = None,
     memory_limit: float | None = None,
     transport: Callable[[], Transport] | None = None,
-    **options: Any,
 ) -> Load:
     """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
 
-    Parameters
-    ----------
-    service, namespace, prefix, include_vectors, include_metadata, include_data
-        As in `load_vectors`.
-    memory_limit : float, optional
-        Bytes that all rows together may take. Default: any number, for readers that do not keep them.
-    transport : callable, optional
-        Makes the transport, with a policy and clocks of its own.
-    **options
-        As in `LoadOptions`.
-
-    Returns
-    -------
-    Load
+    `memory_limit` is how many bytes all rows together may take, for readers that keep them. `transport` makes
+    one with a policy, clocks and a pace of its own.
     """
     endpoint = endpoint_of(service, "vector")
-    how = LoadOptions(**options)
-    flags = {"vectors": include_vectors, "metadata": include_metadata, "data": include_data}
-    include = VectorParts(**{name: arguments.flag(f"include_{name}", value) for name, value in flags.items()})
+    options = options or LoadOptions()
+    parts = parts or VectorParts()
     prefixes = _disjoint(prefix)
     spaces = _named(namespace)
     with transport() if transport else Transport.to(service, "vector") as asking:
@@ -390,9 +369,9 @@ def open_vectors(
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)
     ranges = [VectorRange(name, start) for name in names for start in prefixes]
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
-    expected = counted if how.limit is None else min(how.limit, counted or how.limit)
+    expected = counted if options.limit is None else min(options.limit, counted or options.limit)
 
-    def has_room(row_bytes: float) -> None:
+    def check_room(row_bytes: float) -> None:
         check_memory(
             f"loading {expected or 0:,} vectors into one frame",
             needed=(expected or 0) * row_bytes,
@@ -401,34 +380,28 @@ def open_vectors(
             "memory_limit=math.inf tries in any case.",
         )
 
-    def batches(work: Work) -> Iterator[Batch]:
-        has_room(info.dimension * _NUMBER_BYTES if include_vectors else 0)
-        pacing = Pacing(connections=how.connections, requests_per_second=how.requests_per_second)
-        sender = (
-            transport()
-            if transport
-            else Transport.to(service, "vector", pace=pacing, connections=how.connections, sleep=pacing.sleep)
-        )
+    def read(work: Work) -> Iterator[Batch]:
+        check_room(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
+        sender, limiter = open_transport(service, "vector", options, transport)
         reader = RangeReader(
             sender,
             work,
             info,
-            include=include,
+            options,
+            parts=parts,
             redactor=service.redactor,
-            limit=how.limit,
-            connections=how.connections,
-            passes=how.passes,
             memory_limit=memory_limit,
         )
         measured = False
         try:
             for batch in reader.batches(ranges):
                 if not measured and batch.table.num_rows:
-                    has_room(batch.table.nbytes / batch.table.num_rows)
+                    check_room(batch.table.nbytes / batch.table.num_rows)
                     measured = True
                 yield batch
         finally:
-            pacing.stop()
+            if limiter is not None:
+                limiter.stop()
             reader.stop()
 
     plan = Plan(
@@ -437,18 +410,17 @@ def open_vectors(
         scope={
             "namespaces": list(names),
             "prefix": prefix if isinstance(prefix, str | None) else list(prefix),
-            "include": include.names,
+            "include": parts.names,
         },
         schema=schemas.vectors(info.dimension or None),
         key=KEY,
-        limit=how.limit,
+        limit=options.limit,
         assumptions=_ASSUMPTIONS,
         rereads=True,
     )
+    total = expected or None
     return Load(
-        plan,
-        batches,
-        lambda: ProgressBar(how.progress, title="vectors", unit="vectors", total=expected or None),
+        plan, read, lambda: ProgressBar(options.progress, title="vectors", unit="vectors", total=total)
     )
 
 

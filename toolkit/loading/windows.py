@@ -1,86 +1,76 @@
-"""Windows of time, which of them to read next, and when to split one: pure, so that it can be tried by hand.
+"""Windows of time: which to read next, and where to split one. Pure, so that it can be tried by hand.
 
 A window is a span of milliseconds, both ends included, the outermost open. One whose page has a cursor is
-long, and is split while somebody is free to read the parts. What was read of it by then is read again in its
-parts; an allowance keeps such waste to a share of what is read. Whatever is split where, the windows make up
-the whole.
+long, and is split by the density of timestamps seen on the page while somebody is free to read the parts.
+Wherever it is split, the parts make up the window: a cut decides how fast a load is, never what is in it.
+What was read of it by then is read again in its parts; an allowance keeps such waste to a share.
 """
 
 from __future__ import annotations
 
+import re
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
 
 from toolkit.client.pages import Page
+from toolkit.errors import ResponseError
 from toolkit.loading.paging import CursorHistory
-from toolkit.loading.suggestions import FAR, PART, moments, suggest
+from toolkit.times import http_date_ms
 
 Span = tuple[int | None, int | None]
 """First and last millisecond; None where it is open."""
 
-Outcome = Literal["more", "end", "split"]
+Outcome = Literal["more", "end", "split", "lost", "refused"]
+"""There is more of the window; it has ended; it will be read in parts; the service has lost its cursor; the
+service refuses its dates."""
+
+FAR: Final = 4_102_444_800_000
+"""The year 2100, in Unix milliseconds: a bound to calculate with, where a window has none."""
+
+PART: Final = 8
+"""Pages that a part of a split window is meant to have, at least."""
 
 _PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
-_EARLY: Final = (
-    4  # first pages at which a long window is split at once: a burst is dense behind its newest page
-)
+_EARLY: Final = 4  # first pages at which a long window is split: a burst is dense behind its newest page
 _WORTH: Final = 4  # pages left that make a later split worth while
 _LONG: Final = 1.5  # times a part's pages, from which on a window is split at once
-_FREE: Final = 96  # pages that may be read in vain whatever the listing's length
-_SHARE: Final = 0.15  # of the pages read, which may be read in vain beyond that
+_FREE: Final = 96  # pages that may be wasted whatever the listing's length
+_WASTE: Final = 0.15  # of the pages read, which may be wasted beyond that
 _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about the same time
+_MOST_PARTS: Final = 8
+_LEAPS: Final = 5  # parts that grow with the distance
+_MOST_EVEN: Final = 128  # parts' worth of pages in a window that is divided evenly
+_MUCH_MORE: Final = 4  # times as many pages as expected: the entries lie otherwise than thought
+_AGREEING: Final = 0.9  # share of the timestamps that have to agree
+_HOUR: Final = 3_600_000
+_TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
+    (re.compile(rb'"createdAt": ?(\d{13})\b'), int),
+    (re.compile(rb'"workflowCreatedAt": ?(\d{13})\b'), int),
+    (re.compile(rb'"[Dd]ate": ?\["([^"\\]{20,40})"'), lambda text: http_date_ms(text.decode("latin-1"))),
+)
 
 
 @dataclass(eq=False, slots=True)
 class Window:
-    """A span of time, and how far it has been read.
+    """A span of time, and how far it has been read."""
 
-    Attributes
-    ----------
-    first, last : int or None
-        Unix milliseconds, both included; None where it is open.
-    whole : bool
-        Whether it is all that was asked for, not a part of it.
-    splits : bool
-        Whether it may be split.
-    probe : bool
-        Whether it lies where nothing can be.
-    again : bool
-        Whether its rows may be known already, so that meeting them is no sign of movement.
-    compares : bool
-        Whether it is read again to see that nothing moved, so that new rows are such a sign.
-    reading : int
-        Which reading of it this is, from 1.
-    cursor : str or None
-        Of the next page.
-    pages : int
-        Read of it so far.
-    holds_rows : bool
-        Whether one of them was not empty.
-    rest : float or None
-        Pages thought to be left.
-    expected : float or None
-        Pages it was thought to have.
-    dropped : bool
-        Whether nobody wants it any more.
-    """
-
-    first: int | None
+    first: int | None  # Unix milliseconds, both included; None where it is open
     last: int | None
-    whole: bool = False
-    splits: bool = True
-    probe: bool = False
-    again: bool = False
-    compares: bool = False
-    reading: int = 1
-    cursor: str | None = None
-    pages: int = 0
-    holds_rows: bool = False
-    rest: float | None = None
-    expected: float | None = None
-    dropped: bool = False
+    whole: bool = False  # it is all that was asked for, not a part of it
+    splits: bool = True  # it may be split
+    probe: bool = False  # it must be empty, because nothing has such dates
+    again: bool = False  # its rows may be known already: known ones are no sign of a concurrent modification
+    compares: bool = False  # it is read again to see that nothing changed: new rows are such a sign
+    reading: int = 1  # which reading of it this is
+    cursor: str | None = None  # of the next page
+    pages: int = 0  # read of it so far
+    has_rows: bool = False  # one of them was not empty
+    rest: float | None = None  # pages thought to be left
+    expected: float | None = None  # pages it was thought to have when it was made
+    dropped: bool = False  # it is not wanted any more
     _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
 
     @property
@@ -88,33 +78,32 @@ class Window:
         """First and last millisecond."""
         return self.first, self.last
 
-    def once_more(self, *, compares: bool) -> Window:
-        """The same window, to be read from its start."""
-        return Window(
-            self.first,
-            self.last,
-            whole=self.whole,
-            splits=self.splits,
-            again=True,
-            compares=compares,
-            reading=self.reading + 1,
-        )
-
     def advance(self, page: Page) -> None:
-        """A page of it was read.
-
-        Raises
-        ------
-        CursorLoopError
-            When its cursor was there before.
-        """
+        """A page of it was read. Raises `CursorLoopError` when its cursor was there before."""
         self.pages += 1
-        self.holds_rows |= not page.is_empty
+        self.has_rows |= not page.is_empty
         self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)
         self.cursor = page.cursor
 
 
-class Windows:
+@dataclass(frozen=True, slots=True)
+class FetchResult:
+    """What came of a request for a page of a window.
+
+    `requested` is the cursor the page was requested with, `cursor` that of the next page, and `number` counts
+    the pages of the window from 1. A window that was lost or refused has an error and no page.
+    """
+
+    window: Window
+    outcome: Outcome
+    page: Page | None = None
+    cursor: str | None = None
+    number: int = 0
+    error: ResponseError | None = None
+    requested: str | None = None
+
+
+class WindowPlanner:
     """The windows of one load: which to read next, and into what they are split.
 
     Parameters
@@ -123,7 +112,7 @@ class Windows:
     connections : int
         How many are read at once at most.
     now : int
-        Unix milliseconds, by any clock; see `suggest`.
+        Unix milliseconds, by any clock: where to look first when no timestamp was seen.
     """
 
     def __init__(self, windows: Iterable[Window], *, connections: int, now: int) -> None:
@@ -134,20 +123,20 @@ class Windows:
         self._busy: set[Window] = set()
         self._probed = False
         self._useful = 0
-        self._vain = 0
+        self._wasted = 0
 
     @property
     def available(self) -> int:
-        """Windows of which a page can be asked for now."""
+        """Windows of which a page can be requested now."""
         return len(self._waiting) + len(self._open)
 
     @property
     def busy(self) -> int:
-        """Windows of which a page is being asked for."""
+        """Windows of which a page is being requested."""
         return len(self._busy)
 
     def next(self) -> Window | None:
-        """The window of which a page should be asked for next; it is busy until `arrived` or `release`."""
+        """The window of which to request a page; it is busy until `arrived` or `release`."""
         if self._waiting:
             window = self._waiting.popleft()
         elif self._open:
@@ -164,49 +153,33 @@ class Windows:
         self._waiting.extend(windows)
 
     def release(self, window: Window) -> None:
-        """The page asked for did not come."""
+        """The page requested did not come."""
         self._busy.discard(window)
 
     def drop_all(self) -> None:
-        """Read none of the windows there are; what is still on its way counts for nothing."""
+        """Read none of the windows there are, and ignore the pages that are still to arrive."""
         for window in (*self._waiting, *self._open, *self._busy):
             window.dropped = True
         self._waiting.clear()
         self._open.clear()
 
     def arrived(self, window: Window, page: Page, *, free: int | None = None) -> Outcome:
-        """A page of a window has come.
+        """A page of a window has come; what that means for the window.
 
-        Parameters
-        ----------
-        window : Window
-        page : Page
-        free : int or None
-            How many more requests could be made now, if there were windows to ask for. None when that would
-            gain nothing.
-
-        Returns
-        -------
-        str
-            Whether there is "more" of it, this was its "end", or it was "split", so that all of it will come
-            in its parts.
-
-        Raises
-        ------
-        CursorLoopError
-            When its cursor was there before.
+        `free` is how many more requests could be made now, if there were windows to read; None when more
+        requests would gain nothing. Raises `CursorLoopError` when the page's cursor was there before.
         """
         self._busy.discard(window)
         window.advance(page)
         if window.cursor is None:
-            if window.holds_rows:
+            if window.has_rows:
                 self._useful += window.pages
             else:
-                self._vain += window.pages
+                self._wasted += window.pages
             return "end"
         parts = self._parts(window, page, free) if window.splits and free is not None else []
         if parts:
-            self._vain += window.pages
+            self._wasted += window.pages
             if not self._probed:
                 self._probed = True
                 parts.append(Window(FAR, FAR, splits=False, probe=True))
@@ -216,42 +189,154 @@ class Windows:
         return "more"
 
     def _parts(self, window: Window, page: Page, free: int) -> list[Window]:
-        """The parts into which to split a window now; none where that would not help."""
+        """The parts into which to split a window now, newest first; none where that would not help."""
         early = window.pages - (_PATIENCE if window.whole else 1)
         idle = free - self.available
         if early < 0 or (early >= _EARLY and idle < 1):
             return []
-        part = self._part()
-        first, last = window.span
-        seen = moments(page.rows, first, last)
-        found = suggest(
-            first, last, seen, now=self._now, part=part, expected=window.expected, ends=window.whole
+        # few pages a part, but in a long listing not too few
+        left = sum(one.rest or 0 for one in (*self._open, *self._busy) if not one.whole)
+        part = max(PART, left / (_PARTS_EACH * self._connections))
+        seen = timestamps(page.rows, *window.span)
+        split = plan_split(
+            *window.span, seen, now=self._now, part=part, expected=window.expected, ends=window.whole
         )
-        window.rest = found.rest
-        if not found.cuts or not self._worth(window, idle, part, early=early < _EARLY):
+        window.rest = split.rest
+        if not split.cuts or not self._is_worth(window, idle, part, early=early < _EARLY):
             return []
-        if self._vain + window.pages + len(found.cuts) // 2 > _FREE + _SHARE * self._read():
+        read = self._useful + sum(one.pages for one in (*self._open, *self._busy))
+        if self._wasted + window.pages + len(split.cuts) // 2 > _FREE + _WASTE * read:
             return []
-        bounds = [first, *(cut + 1 for cut in found.cuts)], [*found.cuts, last]
-        parts = [
+        bounds = [window.first, *(cut + 1 for cut in split.cuts)], [*split.cuts, window.last]
+        return [
             Window(low, high, expected=expected, again=window.again, compares=window.compares)
-            for low, high, expected in zip(*bounds, found.expected, strict=True)
-        ]
-        return parts[::-1]
+            for low, high, expected in zip(*bounds, split.expected, strict=True)
+        ][::-1]
 
-    def _worth(self, window: Window, idle: int, part: float, *, early: bool) -> bool:
+    def _is_worth(self, window: Window, idle: int, part: float, *, early: bool) -> bool:
         if early:
             return idle > 0 if window.rest is None else window.rest > _LONG * part
         rest = window.pages if window.rest is None else window.rest
         return rest >= max(_WORTH, window.pages)
 
-    def _part(self) -> float:
-        """Pages a part should have: few, but in a long listing not too few."""
-        left = sum(one.rest or 0 for one in (*self._open, *self._busy) if not one.whole)
-        return max(PART, left / (_PARTS_EACH * self._connections))
 
-    def _read(self) -> int:
-        return self._useful + sum(one.pages for one in (*self._open, *self._busy))
+def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
+    """Timestamps of a page's entries, in the page's order, of a kind that agrees with the window asked for.
+
+    The service does not say which of an entry's times the dates are compared with. Whichever lies in the
+    window will do; None where none does.
+
+    >>> timestamps(b'[{"createdAt": 1767225600000}, {"createdAt": 1767225500000}]', None, None)
+    [1767225600000, 1767225500000]
+    >>> timestamps(b'[{"createdAt": 1767225600000}]', 5, 7)
+    """
+    low, high = first or 0, FAR if last is None else last
+    for pattern, read in _TIMESTAMPS:
+        found = [at for text in pattern.findall(rows) if (at := read(text)) is not None]
+        inside = [at for at in found if low <= at <= high]
+        if found and len(inside) >= _AGREEING * len(found):
+            return inside
+    return None
+
+
+class Split(NamedTuple):
+    """How a window may be split.
+
+    `cuts` ascend; each is the last millisecond of a part, and the next part begins one later. `rest` is how
+    many pages are left behind the one looked at, if its density goes on; None when that is unknown.
+    `expected` is how many pages each part has, if so: one more than there are cuts.
+    """
+
+    cuts: tuple[int, ...] = ()
+    rest: float | None = None
+    expected: tuple[float | None, ...] = ()
+
+
+def plan_split(
+    first: int | None,
+    last: int | None,
+    seen: Sequence[int] | None,
+    *,
+    now: int,
+    part: float = PART,
+    expected: float | None = None,
+    ends: bool = False,
+) -> Split:
+    """Where to split a window into parts of `part` pages, by the timestamps of one page of it.
+
+    `expected` is how many pages the window was thought to have when it was made. With `ends`, it is also cut
+    right after one of the timestamps and right before another: a service that does not include both ends of a
+    window would then lose an entry that is known to be there.
+
+    >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, expected=10)
+    Split(cuts=(49999,), rest=9.1..., expected=(5.0..., 5.0...))
+    """
+    low = 0 if first is None else first
+    high = FAR if last is None else last
+    if high <= low:
+        return Split()
+    if not seen:
+        return _split(_even_or_growing(low, high, now=now, open_end=None in (first, last)), low, high)
+    steps = len(seen) - 1
+    if sum(early >= late for early, late in pairwise(seen)) >= _AGREEING * steps:
+        return _by_density(low, high, seen, part=part, expected=expected, ends=ends)
+    if sum(early <= late for early, late in pairwise(seen)) >= _AGREEING * steps:
+        # oldest first: the same with time running backwards
+        backwards = [-at for at in seen]
+        mirrored = _by_density(-high, -low, backwards, part=part, expected=expected, ends=ends)
+        cuts = tuple(-cut - 1 for cut in reversed(mirrored.cuts))
+        return Split(cuts, mirrored.rest, mirrored.expected[::-1])
+    # in no order: the page is a sample of the window, and its quantiles divide the window evenly;
+    # in turns behind a timestamp and before it, for the sake of both ends
+    ordered = sorted(seen)
+    picked = [ordered[len(seen) * number // _MOST_PARTS] for number in range(1, _MOST_PARTS)]
+    return _split({at - number % 2 for number, at in enumerate(picked)}, low, high)
+
+
+def _by_density(
+    low: int, high: int, seen: Sequence[int], *, part: float, expected: float | None, ends: bool
+) -> Split:
+    """Newest first: what is left lies before the oldest timestamp seen, as dense as the page."""
+    oldest, newest = min(seen), max(seen)
+    span = max(1, newest - oldest)
+    rest = (oldest - low) / span
+    pages = rest + 1
+    as_expected = expected is not None and pages <= min(_MUCH_MORE * expected, _MOST_EVEN * part)
+    cuts = set[int]()
+    if as_expected or pages <= _MOST_PARTS * part:
+        parts = max(2, min(_MOST_PARTS, round(pages / part)))
+        width = (newest - low) / parts
+        cuts = {int(newest - width * number) for number in range(1, parts)}
+    else:
+        # nothing is known of how far the entries reach: parts that grow with the distance, few as they are
+        ratio = max(4.0, (pages / part) ** (1 / _LEAPS))
+        distance = span * part
+        while newest - distance > low:
+            cuts.add(int(newest - distance))
+            distance *= ratio
+    if ends or newest == oldest:
+        lowest, second = (*sorted(set(seen))[:2], oldest)[:2]
+        cuts |= {lowest, second - 1}
+    split = _split(cuts, low, high)
+    bounds = pairwise([low, *split.cuts, newest])
+    return Split(split.cuts, rest, tuple(max(0, after - before) / span for before, after in bounds))
+
+
+def _even_or_growing(low: int, high: int, *, now: int, open_end: bool) -> set[int]:
+    """Cuts of a window of which nothing is known: equal parts, or ones that grow with the distance to now."""
+    if not open_end:
+        even = {low + (high - low) * number // _MOST_PARTS for number in range(1, _MOST_PARTS)}
+        return even | {low} if high - low < _MOST_PARTS else even
+    distances = [_HOUR * 4**number for number in range(_MOST_PARTS)]
+    if low < now <= high:
+        return {now, *(now - distance for distance in distances)}
+    return {low + distance for distance in distances}
+
+
+def _split(cuts: set[int], low: int, high: int) -> Split:
+    """The cuts that lie in the window, or its middle; nothing is known of the pages between them."""
+    inside = tuple(sorted(cut for cut in cuts if low <= cut < high)) or ((low + high) // 2,)
+    return Split(inside, None, (None,) * (len(inside) + 1))
 
 
 def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:

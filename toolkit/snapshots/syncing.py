@@ -20,7 +20,7 @@ from toolkit.errors import IncompleteLoadWarning, SnapshotError
 from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
-from toolkit.loading.options import CONNECTIONS, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
 from toolkit.snapshots.data_files import GROUP_BYTES, STORED_FAILURES
@@ -226,11 +226,10 @@ def sync_failures(
     load = open_failures(
         service,
         filter,
+        LoadOptions(
+            progress=progress, connections=connections, requests_per_second=requests_per_second, passes=passes
+        ),
         kind=kind,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
     )
     arguments.flag("repair", repair)
     changes = sync_load(load, open_store(path, filesystem), repair=repair)

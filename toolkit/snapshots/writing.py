@@ -19,7 +19,8 @@ from toolkit.arguments import instance
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Load
-from toolkit.loading.options import CONNECTIONS, ProgressOption
+from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
+from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
@@ -207,15 +208,12 @@ def export_vectors(
     """
     load = open_vectors(
         service,
+        LoadOptions(
+            progress=progress, connections=connections, requests_per_second=requests_per_second, passes=passes
+        ),
         namespace=namespace,
         prefix=prefix,
-        include_vectors=include_vectors,
-        include_metadata=include_metadata,
-        include_data=include_data,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
+        parts=VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data),
     )
     receipt = export_load(
         load, open_store(path, filesystem), all_namespaces=isinstance(namespace, str) and namespace == "all"

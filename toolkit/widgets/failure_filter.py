@@ -20,6 +20,7 @@ from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
 from toolkit.loading.failures import mistaken_values, open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.own_tokens import MASK
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
@@ -316,7 +317,9 @@ class FailureFilterWidget(Panel):
         if self._service is None:
             return self.frame()
         service, kind, self._asked = self._service, self._kind, asked
-        frame = job.read(lambda progress: open_failures(service, asked, kind=kind, progress=progress))
+        frame = job.read(
+            lambda progress: open_failures(service, asked, LoadOptions(progress=progress), kind=kind)
+        )
         self._mistaken = mistaken_values(service, asked, kind) if frame.empty else []
         return frame
 
@@ -324,7 +327,7 @@ class FailureFilterWidget(Panel):
         if self._service is None:
             return len(self.frame())
         found = 0
-        for table in open_failures(self._service, asked, kind=self._kind, progress=False):
+        for table in open_failures(self._service, asked, LoadOptions(progress=False), kind=self._kind):
             found += table.num_rows
             job.step(found)
         self._mistaken = [] if found else mistaken_values(self._service, asked, self._kind)
@@ -338,7 +341,11 @@ class FailureFilterWidget(Panel):
         if self._service is None:
             return self.frame()
         service, kind = self._service, self._kind
-        return job.read(lambda progress: open_failures(service, kind=kind, limit=NEWEST, progress=progress))
+        return job.read(
+            lambda progress: open_failures(
+                service, kind=kind, options=LoadOptions(limit=NEWEST, progress=progress)
+            )
+        )
 
     def _learn(self, frame: pd.DataFrame) -> None:
         self._known = frame

@@ -15,6 +15,8 @@ from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, text, wrong
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
+from toolkit.loading.options import LoadOptions
+from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
 from toolkit.settings.service import Service
@@ -222,8 +224,8 @@ class MetadataFilterWidget(Panel):
             return self._empty() if self._known is None else self._known
         return job.read(
             lambda progress: open_vectors(
-                service, namespace=namespace, limit=limit, include_vectors=False, include_data=False,
-                progress=progress,
+                service, LoadOptions(limit=limit, progress=progress), namespace=namespace,
+                parts=VectorParts(vectors=False, data=False),
             )
         )  # fmt: skip
 

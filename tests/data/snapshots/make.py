@@ -28,6 +28,7 @@ import pandas as pd
 import toolkit as tk
 from toolkit.errors import ServiceError
 from toolkit.loading.failures import open_failures
+from toolkit.loading.options import LoadOptions
 from toolkit.snapshots.manifest import SCHEMA_VERSION
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
@@ -382,7 +383,12 @@ def _sync(source: Source, service: tk.Service, folder: Path, *returned: list[dic
     for number, failures in enumerate(returned):
         source.failures = failures
         now = START + timedelta(days=number + (1 if source.pages < 1_000 else 0))
-        sync_load(open_failures(service, progress=False), first, clock=lambda now=now: now, every=0)
+        sync_load(
+            open_failures(service, options=LoadOptions(progress=False)),
+            first,
+            clock=lambda now=now: now,
+            every=0,
+        )
 
 
 if __name__ == "__main__":

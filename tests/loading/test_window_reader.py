@@ -23,8 +23,9 @@ from toolkit.errors import (
 )
 from toolkit.loading.failures import open_failures
 from toolkit.loading.load import Checkpoint
-from toolkit.loading.reading import Reading
-from toolkit.loading.windows import Window, Windows
+from toolkit.loading.options import LoadOptions
+from toolkit.loading.window_reader import WindowFetcher
+from toolkit.loading.windows import Window, WindowPlanner
 
 NOW = 1_767_225_600_000
 SIZE = 10
@@ -103,10 +104,11 @@ def transport_to(service, policy=None):
     return lambda: Transport.to(service, "queue", policy=policy or RetryPolicy(), sleep=lambda _: None)
 
 
-def loaded(server, **options):
+def loaded(server, wanted=None, **options):
     """Everything as a frame."""
     service = server.service()
-    return open_failures(service, progress=False, transport=transport_to(service), **options).frame()
+    options = LoadOptions(progress=False, **options)
+    return open_failures(service, wanted, options, transport=transport_to(service)).frame()
 
 
 def ids(load, resume=None):
@@ -276,14 +278,14 @@ def test_a_load_stopped_for_good_can_go_on_later(server, listing, status):
         else whole(asked)
     )
     service = server.service()
-    load = open_failures(service, progress=False, transport=transport_to(service))
+    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows = []
     with pytest.raises(kind, match="no more"):
         rows.extend(dlq_id for table in load for dlq_id in table["dlq_id"].to_pylist())
     assert threads() == []
     assert not load.receipt.complete
     server.answer = whole
-    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert (rest.receipt.complete, rest.receipt.resumed, rest.receipt.rows) == (True, 1, 400)
@@ -305,7 +307,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     service = server.service()
     rows, checkpoint = [], None
     for stop_after in (1, 2, 5, 9, 14, 3, None):
-        load = open_failures(service, progress=False, transport=transport_to(service), passes=passes)
+        load = open_failures(
+            service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
+        )
         for number, batch in enumerate(load.batches(resume=checkpoint), 1):
             rows += batch.table["dlq_id"].to_pylist()
             if number == stop_after:
@@ -317,7 +321,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     receipt = load.receipt
     assert (receipt.complete, receipt.rows, receipt.notes) == (True, 400, ())
     assert receipt.resumed >= 1
-    load = open_failures(service, progress=False, transport=transport_to(service), passes=passes)
+    load = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
+    )
     asked = len(listing.asked)
     assert ids(load, resume=checkpoint) == []
     assert len(listing.asked) == asked
@@ -337,7 +343,9 @@ def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
             raise KeyboardInterrupt
 
     def load():
-        return open_failures(service, progress=interrupt, transport=transport_to(service), connections=1)
+        return open_failures(
+            service, transport=transport_to(service), options=LoadOptions(progress=interrupt, connections=1)
+        )
 
     first = load()
     rows = []
@@ -354,13 +362,13 @@ def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
 def test_a_stop_at_a_split_makes_nothing_of_the_rows_seen_before_it(server, listing, stop_at):
     """The parts bring them again, or the whole does where no part had begun: that is no movement."""
     service = server.service()
-    load = open_failures(service, progress=False, transport=transport_to(service))
+    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows = []
     for number, batch in enumerate(load.batches(), 1):
         rows += batch.table["dlq_id"].to_pylist()
         if number == stop_at:
             break
-    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     receipt = rest.receipt
@@ -373,11 +381,15 @@ def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
     listing.by_place = True
     server.answer = lambda asked: answered(server, listing.page(asked))
     service = server.service()
-    load = open_failures(service, progress=False, transport=transport_to(service), connections=1)
+    load = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
+    )
     rows = next(iter(load))["dlq_id"].to_pylist()
     listing.entries |= {f"new-{place}": NOW + 1 + place for place in range(3)}
     listing.content |= dict.fromkeys(listing.entries, 500)
-    rest = open_failures(service, progress=False, transport=transport_to(service), connections=1)
+    rest = open_failures(
+        service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
+    )
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert (rest.receipt.complete, rest.receipt.reread, rest.receipt.duplicates) == (True, 2, 3)
@@ -386,7 +398,7 @@ def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
 def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, listing):
     """Yesterday's cursors are gone: the windows they were of come again, unique by id."""
     service = server.service()
-    load = open_failures(service, progress=False, transport=transport_to(service))
+    load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows, old = [], set()
     for number, table in enumerate(load):
         rows += table["dlq_id"].to_pylist()
@@ -406,7 +418,7 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
         return None
 
     listing.before = expired
-    rest = open_failures(service, progress=False, transport=transport_to(service))
+    rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
     assert rest.receipt.complete
@@ -427,7 +439,9 @@ def test_an_interrupt_stops_every_thread(server, listing):
 
     service = server.service()
     with pytest.raises(IncompleteLoadError, match="interrupt") as raised:
-        open_failures(service, progress=interrupt, transport=transport_to(service)).frame()
+        open_failures(
+            service, transport=transport_to(service), options=LoadOptions(progress=interrupt)
+        ).frame()
     assert threads() == []
     assert 0 < len(raised.value.partial) < 400
     assert raised.value.partial["dlq_id"].is_unique
@@ -452,7 +466,9 @@ def test_leaving_does_not_wait_for_answers_that_do_not_come(server, listing):
     service = server.service()
     begun = time.monotonic()
     try:
-        for number, _ in enumerate(open_failures(service, progress=False, transport=transport_to(service))):
+        for number, _ in enumerate(
+            open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
+        ):
             if number == 5:
                 break
         assert threads() == []
@@ -469,20 +485,20 @@ def test_pages_nobody_takes_are_bounded():
         fetched.append(window)
         return Page(rows=b"[]", cursor=None, size=1, tries=1)
 
-    windows = Windows([Window(at, at) for at in range(1000)], connections=4, now=NOW)
-    reading = Reading(windows, fetch, connections=4, width=lambda: 4, waits=lambda: True)
-    first = reading.take()
+    windows = WindowPlanner([Window(at, at) for at in range(1000)], connections=4, now=NOW)
+    fetcher = WindowFetcher(windows, fetch, connections=4)
+    first = fetcher.take()
     deadline = time.monotonic() + 60
-    while reading._idle < len(reading._threads) or windows.busy:
+    while fetcher._idle < len(fetcher._threads) or windows.busy:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     assert len(fetched) <= len(first) + 96
     count = len(first)
-    while some := reading.take():
+    while some := fetcher.take():
         count += len(some)
     assert count == 1000
-    reading.stop()
-    reading.join()
+    fetcher.stop()
+    fetcher.join()
 
 
 def test_a_first_look_asks_for_no_more_than_it_needs(server, listing):

@@ -1,4 +1,4 @@
-"""Pacing by a clock that the test moves: it grows, it gives way, and it keeps to limits."""
+"""The rate limiter by a clock that the test moves: it grows, it gives way, and it keeps to limits."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.errors import DailyLimitError, RateLimitError, ServerError
-from toolkit.loading.pacing import AdaptiveRateLimiter, LoadStopped, Pacing
+from toolkit.loading.rate_limiter import AdaptiveRateLimiter, LoadStopped, SharedRateLimiter
 
 
 class Service:
-    """A service with a latency and a limit by the second, and as many requests as the rhythm allows."""
+    """A service with a latency and a limit by the second, and as many requests as the limiter allows."""
 
-    def __init__(self, rhythm, *, latency=0.05, limit=None, named=True):
-        self.rhythm, self.latency, self.limit, self.named = rhythm, latency, limit, named
+    def __init__(self, limiter, *, latency=0.05, limit=None, named=True):
+        self.limiter, self.latency, self.limit, self.named = limiter, latency, limit, named
         self.now = 1000.0
         self.starts, self.widths, self.seconds = [], [], Counter()
         self.refused = 0
 
     def answer(self, requests):
-        """Let the rhythm make so many requests, until each was answered; gives the seconds it took."""
+        """Let the limiter make so many requests, until each was answered; gives the seconds it took."""
         begun, number = self.now, itertools.count()
         waiting = [self.now] * requests  # when each may be tried
         under_way = []
         while waiting or under_way:
-            if waiting and waiting[0] <= self.now and self.rhythm.delay(self.now) <= 0:
+            if waiting and waiting[0] <= self.now and self.limiter.delay(self.now) <= 0:
                 heapq.heappop(waiting)
-                self.rhythm.started(self.now)
+                self.limiter.started(self.now)
                 self.starts.append(self.now)
                 self.seconds[int(self.now)] += 1
                 refused = self.limit is not None and self.seconds[int(self.now)] > self.limit
@@ -40,13 +40,13 @@ class Service:
                 continue
             moments = [under_way[0][0]] if under_way else []
             if waiting:
-                moments.append(max(waiting[0], self.now + self.rhythm.delay(self.now)))
+                moments.append(max(waiting[0], self.now + self.limiter.delay(self.now)))
             self.now = max(self.now + 1e-9, min(moments))
             while under_way and under_way[0][0] <= self.now:
                 _, _, start, refused = heapq.heappop(under_way)
                 error = self._refusal() if refused else None
-                self.rhythm.ended(self.now, error, self.now - start)
-                self.widths.append(self.rhythm.width)
+                self.limiter.ended(self.now, error, self.now - start)
+                self.widths.append(self.limiter.width)
                 if error is not None:
                     heapq.heappush(waiting, self.now + error.wait)
         return self.now - begun
@@ -74,15 +74,15 @@ def test_it_never_exceeds_the_connections():
 
 def test_more_at_once_are_not_tried_where_latency_grows_with_them():
     """A service that works on one request at a time gets few."""
-    rhythm = AdaptiveRateLimiter(connections=16)
+    limiter = AdaptiveRateLimiter(connections=16)
     now, width = 0.0, []
     for _ in range(300):
         busy = 0
-        while rhythm.delay(now) <= 0:
-            rhythm.started(now)
+        while limiter.delay(now) <= 0:
+            limiter.started(now)
             busy += 1
         for place in range(busy):
-            rhythm.ended(now + 0.05 * (place + 1), None, 0.05 * (place + 1))
+            limiter.ended(now + 0.05 * (place + 1), None, 0.05 * (place + 1))
         now += 0.05 * busy
         width.append(busy)
     assert max(width[100:]) <= 10
@@ -99,42 +99,42 @@ def test_a_limit_is_met_once_and_then_kept(named):
 
 def test_a_refusal_halves_and_holds_everyone():
     """Nobody starts before the time that the service named; those under way count as one refusal."""
-    rhythm = AdaptiveRateLimiter(connections=16)
+    limiter = AdaptiveRateLimiter(connections=16)
     for _ in range(4):
-        rhythm.started(10.0)
+        limiter.started(10.0)
     for _ in range(4):
-        rhythm.ended(10.1, RateLimitError("x", status=429, message="", wait=2.0, limit=50), 0.1)
-    assert rhythm.width == 2
-    assert rhythm.delay(10.1) == pytest.approx(2.0)
-    assert rhythm.rate == pytest.approx(47.5)
+        limiter.ended(10.1, RateLimitError("x", status=429, message="", wait=2.0, limit=50), 0.1)
+    assert limiter.width == 2
+    assert limiter.delay(10.1) == pytest.approx(2.0)
+    assert limiter.rate == pytest.approx(47.5)
 
 
 def test_one_early_refusal_does_not_make_it_crawl():
     """A refusal after two requests says little about the rate."""
-    rhythm = AdaptiveRateLimiter(connections=16)
-    rhythm.started(1.0)
-    rhythm.ended(1.1, RateLimitError("x", status=429, message="", wait=0.0), 0.1)
-    assert rhythm.rate is not None
-    assert rhythm.rate >= 10
+    limiter = AdaptiveRateLimiter(connections=16)
+    limiter.started(1.0)
+    limiter.ended(1.1, RateLimitError("x", status=429, message="", wait=0.0), 0.1)
+    assert limiter.rate is not None
+    assert limiter.rate >= 10
 
 
 def test_a_rate_that_was_not_named_grows_again():
     """After some calm seconds the next rate is tried."""
     service = Service(AdaptiveRateLimiter(connections=16), limit=40, named=False)
     service.answer(200)
-    before = service.rhythm.rate
+    before = service.limiter.rate
     service.limit = None
     service.answer(600)
-    assert service.rhythm.rate > before
+    assert service.limiter.rate > before
 
 
 def test_other_errors_do_not_change_the_pace():
     """A daily limit ends the load anyway, and a 500 is a matter of retries."""
-    rhythm = AdaptiveRateLimiter(connections=16)
+    limiter = AdaptiveRateLimiter(connections=16)
     for error in (DailyLimitError("x", status=429, message=""), ServerError("x", status=500, message="")):
-        rhythm.started(1.0)
-        rhythm.ended(1.1, error, 0.1)
-    assert (rhythm.width, rhythm.rate, rhythm.delay(1.1)) == (4, None, 0.0)
+        limiter.started(1.0)
+        limiter.ended(1.1, error, 0.1)
+    assert (limiter.width, limiter.rate, limiter.delay(1.1)) == (4, None, 0.0)
 
 
 @given(st.floats(0.5, 200), st.integers(1, 32), st.floats(0.001, 0.5))
@@ -157,16 +157,16 @@ def until_stopped(wait, ended):
 
 def test_threads_that_wait_are_let_go_when_a_load_ends():
     """Those that wait for their turn, and those that wait before a retry, end with `LoadStopped`."""
-    pacing = Pacing(connections=1)
-    pacing.start()
+    limiter = SharedRateLimiter(connections=1)
+    limiter.start()
     ended = []
     threads = [
         threading.Thread(target=until_stopped, args=(wait, ended))
-        for wait in (pacing.start, lambda: pacing.sleep(600))
+        for wait in (limiter.start, lambda: limiter.sleep(600))
     ]
     for thread in threads:
         thread.start()
-    pacing.stop()
+    limiter.stop()
     for thread in threads:
         thread.join(30)
     assert len(ended) == 2
@@ -174,20 +174,20 @@ def test_threads_that_wait_are_let_go_when_a_load_ends():
 
 def test_the_next_may_start_when_one_has_ended():
     """With one connection, a second request waits for the first; a sleeper does not take its signal."""
-    pacing = Pacing(connections=1)
-    pacing.start()
-    sleeper = threading.Thread(target=until_stopped, args=(lambda: pacing.sleep(600), []))
+    limiter = SharedRateLimiter(connections=1)
+    limiter.start()
+    sleeper = threading.Thread(target=until_stopped, args=(lambda: limiter.sleep(600), []))
     begun = threading.Event()
 
     def second():
-        pacing.start()
+        limiter.start()
         begun.set()
 
     waiting = threading.Thread(target=second)
     sleeper.start()
     waiting.start()
-    pacing.end(None, 0.1)
+    limiter.end(None, 0.1)
     assert begun.wait(30)
-    pacing.stop()
+    limiter.stop()
     sleeper.join(30)
     waiting.join(30)

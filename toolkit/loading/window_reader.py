@@ -1,0 +1,387 @@
+"""A listing with dates, read in windows: threads that fetch pages, and the batches made of what they fetch.
+
+The threads send requests, and look at a page's envelope; all else is done by whoever takes the pages.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import pyarrow as pa
+
+from toolkit.client.pages import Page
+from toolkit.client.transport import Transport
+from toolkit.errors import MalformedResponseError, ResponseError
+from toolkit.loading.consistency import Partition
+from toolkit.loading.identities import identities_of
+from toolkit.loading.load import Batch, Work
+from toolkit.loading.options import LoadOptions
+from toolkit.loading.paging import is_refusal
+from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
+from toolkit.loading.stored_entries import EntryRecognizer, PartlyStored
+from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
+
+_MOST_PAGES: Final = 96  # that wait, or are being requested
+_MOST_BYTES: Final = 32 << 20  # of pages that wait
+_HANDFUL: Final = 16  # pages that are worth a decoder's while
+_FIRST_PAGES: Final = 2  # that are handed on one by one: a short listing, or a first glimpse
+_PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
+_JOIN: Final = 10.0  # seconds that a thread gets to notice that its connection was closed
+_MALFORMED_RETRIES: Final = 2
+_MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
+_OVERLAP = "entries came from two windows of time"
+_NO_DATES = "the service did not take the dates of a window of time"
+_NOT_SEEN = "entries that were there came from no window of time"
+_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} entries that had been there came from no window of time"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listing:
+    """A listing with dates.
+
+    Attributes
+    ----------
+    asked : (int or None, int or None)
+        Its first and last millisecond, where it is bounded.
+    page : callable
+        Given a transport and a window, the window's next page.
+    tables : callable
+        From the rows of several pages to a table of each. Raises `MalformedResponseError` at the first page
+        that turns out to be malformed, behind the tables of those before it.
+    exists : callable
+        Given a transport and an id, whether there is such an entry.
+    key : str
+        The column of the id.
+    recognizer : EntryRecognizer, optional
+        Recognises entries that a snapshot has stored.
+    """
+
+    asked: Span
+    page: Callable[[Transport, Window], Page]
+    tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
+    exists: Callable[[Transport, str], bool]
+    key: str
+    recognizer: EntryRecognizer | None = None
+
+
+class WindowReader:
+    """Reads a listing in windows, with the options of a load; under a limit, nothing is split or read ahead.
+
+    The transport is closed in the end. Where it keeps a pace of its own, there is no limiter.
+    """
+
+    def __init__(
+        self,
+        listing: Listing,
+        work: Work,
+        transport: Transport,
+        limiter: SharedRateLimiter | None,
+        options: LoadOptions,
+    ) -> None:
+        self._listing = listing
+        self._work = work
+        self._transport = transport
+        self._limiter = limiter
+        ahead = options.limit is None
+        self._partition = Partition(listing.asked, work, passes=options.passes if ahead else 1, splits=ahead)
+        self._fetcher = WindowFetcher(
+            WindowPlanner(
+                self._partition.windows, connections=options.connections, now=int(time.time() * 1000)
+            ),
+            lambda window: listing.page(transport, window),
+            connections=options.connections,
+            limiter=limiter,
+            ahead=ahead,
+        )
+
+    def batches(self) -> Iterator[Batch]:
+        """The rows, as they arrive. However this ends, no thread of it is left."""
+        try:
+            while results := self._next():
+                decoded = self._decoded([result for result in results if result.page])
+                for result in results:
+                    consistent = True
+                    if result.page is None:
+                        consistent = self._read_again(result)
+                    else:
+                        batch, consistent = self._batch(result, result.page, *next(decoded))
+                        yield batch
+                    if not consistent:
+                        break  # all else that has arrived will come again
+        finally:
+            self._fetcher.stop()
+            if self._limiter is not None:
+                self._limiter.stop()
+            self._transport.close()
+            self._fetcher.join()
+
+    def _next(self) -> list[FetchResult]:
+        """What has arrived, or what arrives when reading once more; nothing when all is done."""
+        while True:
+            if results := self._fetcher.take():
+                return results
+            if reason := self._missing():
+                self._fall_back(reason)
+            elif following := self._partition.next_pass():
+                self._fetcher.add(following)
+            else:
+                return []
+
+    def _missing(self) -> str | None:
+        """What is wrong with the windows, if rows that came before a split did not come again.
+
+        They may be gone from the listing. One that is still there came from no window.
+        """
+        awaited = self._partition.awaited
+        if len(awaited) > _MOST_SOUGHT:
+            return _MANY_NOT_SEEN
+        for dlq_id in awaited.values():
+            self._work.requests += 1
+            if self._listing.exists(self._transport, dlq_id):
+                return _NOT_SEEN
+        awaited.clear()
+        return None
+
+    def _batch(
+        self, result: FetchResult, page: Page, partly: PartlyStored | None, table: pa.Table
+    ) -> tuple[Batch, bool]:
+        """The batch of a page, and whether the page is consistent with the windows."""
+        window, rows = result.window, self._work.rows
+        self._work.count(page)
+        if partly and partly.stored and not rows.are_new(partly.identities):
+            # some came with a page in between: the later version has to be looked at
+            partly, (table,) = None, self._listing.tables([page.rows])
+        ids = partly.ids if partly else table[self._listing.key].to_pylist()
+        found = partly.identities if partly else identities_of(ids)
+        fresh = rows.add(found)
+        repeated = self._partition.repeated(window)
+        consistent = self._partition.take(result, found, ids, fresh)
+        reread = self._partition.repeated(window) == repeated or window.again
+        if not consistent:
+            self._fall_back(_NO_DATES if window.probe else _OVERLAP)
+        elif result.outcome == "end" and (again := self._partition.ended(window)):
+            self._fetcher.add([again])
+        self._work.position = self._partition.position
+        order = (float("-inf") if window.last is None else -window.last,)
+        if partly is None:
+            return self._work.batch(table, found, fresh, order=order, reread=reread), consistent
+        if partly.stored:
+            found, fresh = partly.fresh, None
+        batch = self._work.batch(
+            table, found, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
+        )
+        return batch, consistent
+
+    def _decoded(self, results: Sequence[FetchResult]) -> Iterator[tuple[PartlyStored | None, pa.Table]]:
+        """What is stored of each page, where that is known, and a table of all else.
+
+        A page that turns out to be malformed only here is requested again.
+        """
+        pages = [result.page.rows for result in results if result.page]
+        partly: list[PartlyStored | None] = [None] * len(pages)
+        if self._work.is_stored is not None and self._listing.recognizer is not None:
+            are_new, is_stored = self._work.rows.are_new, self._work.is_stored
+            partly = list(self._listing.recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
+        rows = [one.rows if one else page for page, one in zip(pages, partly, strict=True)]
+        done = retries = 0
+        while done < len(rows):
+            try:
+                for table in self._listing.tables(rows[done:]):
+                    yield partly[done], table
+                    done, retries = done + 1, 0
+            except MalformedResponseError as error:
+                retries += 1
+                if retries > _MALFORMED_RETRIES:
+                    raise
+                partly[done], rows[done] = None, self._requested_again(results[done], error)
+
+    def _requested_again(self, result: FetchResult, error: MalformedResponseError) -> bytes:
+        page = self._listing.page(self._transport, Window(*result.window.span, cursor=result.requested))
+        self._work.requests += page.tries
+        if page.cursor != result.cursor:
+            raise error  # the cursor of the malformed page cannot be trusted, nor what was read from there
+        return page.rows
+
+    def _read_again(self, result: FetchResult) -> bool:
+        """Handle a request that the service refused; whether the other windows are still of use."""
+        self._work.requests += 1
+        if result.outcome == "lost" and result.error is not None:
+            self._fetcher.add([self._partition.lost(result.window, result.error)])
+            return True
+        self._fall_back(_NO_DATES)
+        return False
+
+    def _fall_back(self, reason: str) -> None:
+        self._fetcher.only(self._partition.fall_back(reason))
+
+
+class WindowFetcher:
+    """Threads that fetch pages of windows until nothing is left of them; the pages wait in a bounded queue.
+
+    Parameters
+    ----------
+    planner : WindowPlanner
+    fetch : callable
+        Gives a window's next page. Called from several threads.
+    connections : int
+        Threads at most.
+    limiter : SharedRateLimiter, optional
+        How many requests may run at the same time, and whether more would gain anything.
+    ahead : bool
+        Whether pages are fetched before anybody waits for them.
+    """
+
+    def __init__(
+        self,
+        planner: WindowPlanner,
+        fetch: Callable[[Window], Page],
+        *,
+        connections: int,
+        limiter: SharedRateLimiter | None = None,
+        ahead: bool = True,
+    ) -> None:
+        self._planner = planner
+        self._fetch = fetch
+        self._connections = connections
+        self._limiter = limiter
+        self._taken = 0
+        self._ahead = ahead
+        lock = threading.Lock()
+        self._wanted = threading.Condition(lock)  # there is something to request
+        self._came = threading.Condition(lock)  # there is something to take
+        self._ready: deque[FetchResult] = deque()
+        self._ready_bytes = 0
+        self._threads: list[threading.Thread] = []
+        self._idle = 0
+        self._taker_waits = False
+        self._error: BaseException | None = None
+        self._stopped = False
+
+    def take(self) -> list[FetchResult]:
+        """What has arrived, in its order; waits for something, and returns nothing once all is read.
+
+        An error of a request is raised once everything that arrived before it has been taken.
+        """
+        with self._came:
+            self._taker_waits = True
+            self._wake()
+            waited = False
+            while not self._enough(waited=waited):
+                waited = not self._came.wait(_PATIENCE if self._ready else None)
+            self._taker_waits = False
+            self._taken += len(self._ready)
+            taken = list(self._ready)
+            self._ready.clear()
+            self._ready_bytes = 0
+            if not taken and self._error is not None:
+                raise self._error
+            self._wake()
+            return taken
+
+    def add(self, windows: Iterable[Window]) -> None:
+        """Read these, too."""
+        with self._wanted:
+            self._planner.add(windows)
+            self._wake()
+
+    def only(self, window: Window) -> None:
+        """Read this one, and none of the others."""
+        with self._wanted:
+            self._planner.drop_all()
+            self._ready.clear()
+            self._ready_bytes = 0
+            self._planner.add([window])
+            self._wake()
+
+    def stop(self) -> None:
+        """Send no more requests."""
+        with self._wanted:
+            self._stopped = True
+            self._wanted.notify_all()
+
+    def join(self) -> None:
+        """Wait for the threads to end; after `stop`, and after their connections were closed."""
+        for thread in self._threads:
+            thread.join(_JOIN)
+
+    def _enough(self, *, waited: bool) -> bool:
+        busy = self._planner.busy and self._error is None
+        if not busy and (self._error is not None or not self._planner.available):
+            return True
+        at_once = not self._ahead or self._taken < _FIRST_PAGES
+        return bool(self._ready) and (at_once or waited or len(self._ready) >= _HANDFUL)
+
+    def _free(self) -> int:
+        """How many more requests may be sent now; the lock is held, here and below."""
+        if self._stopped or self._error is not None or self._ready_bytes > _MOST_BYTES:
+            return 0
+        if not self._ahead:
+            return int(self._taker_waits and not self._ready and not self._planner.busy)
+        width = self._limiter.width if self._limiter else self._connections
+        return max(0, min(width, _MOST_PAGES - len(self._ready)) - self._planner.busy)
+
+    def _wake(self, mine: int = 0) -> None:
+        """See to it that as many threads run as may, and as there are pages to request.
+
+        `mine` of the pages are requested by the thread that calls.
+        """
+        wanted = max(0, min(self._free(), self._planner.available) - mine)
+        self._wanted.notify(wanted)
+        for _ in range(min(wanted - self._idle, self._connections - len(self._threads))):
+            thread = threading.Thread(target=self._run, name="toolkit-reading", daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _run(self) -> None:
+        while (window := self._assigned()) is not None:
+            page, error = None, None
+            try:
+                page = self._fetch(window)
+            except LoadStopped:
+                return
+            except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
+                error = raised
+            with self._wanted:
+                if window.dropped or page is None:
+                    self._planner.release(window)
+                if not window.dropped and page is not None:
+                    self._arrived(window, page)
+                elif not window.dropped and error is not None:
+                    self._failed(window, error)
+                self._wake(1)
+                self._came.notify()
+
+    def _assigned(self) -> Window | None:
+        with self._wanted:
+            while not self._stopped:
+                window = self._planner.next() if self._free() else None
+                if window is not None:
+                    return window
+                self._idle += 1
+                self._wanted.wait()
+                self._idle -= 1
+            return None
+
+    def _arrived(self, window: Window, page: Page) -> None:
+        requested = window.cursor
+        try:
+            free = self._free() + 1 if self._limiter is None or self._limiter.waits else None
+            outcome = self._planner.arrived(window, page, free=free)
+        except Exception as error:  # noqa: BLE001 - raised by `take`; the page itself is good
+            self._error, outcome = error, "more"
+        self._ready.append(
+            FetchResult(window, outcome, page, window.cursor, window.pages, requested=requested)
+        )
+        self._ready_bytes += page.size
+
+    def _failed(self, window: Window, error: BaseException) -> None:
+        if isinstance(error, ResponseError) and is_refusal(error) and (window.cursor or not window.whole):
+            outcome: Outcome = "refused" if window.cursor is None else "lost"
+            self._ready.append(FetchResult(window, outcome, error=error))
+        else:
+            self._error = self._error or error
