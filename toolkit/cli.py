@@ -302,10 +302,11 @@ def _demo(given: argparse.Namespace) -> int:
 def _serve(given: argparse.Namespace) -> int:
     try:
         from toolkit.local.serve import run  # noqa: PLC0415 - it needs the extra [local]
+        from toolkit_demo.faults.middleware import Faults  # noqa: PLC0415 - only for this command
         from toolkit_demo.filling import fill  # noqa: PLC0415 - only for this command
     except ImportError as error:
         raise _not_installed("running the embedded service", error) from None
-    return run(given, fill=fill)
+    return run(given, fill=fill, interception=Faults.read(given.faults))
 
 
 def _not_installed(doing: str, error: ImportError) -> LocalServiceError:

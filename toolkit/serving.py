@@ -113,6 +113,11 @@ class BoundedHttp(H11Protocol):
         """The ASGI extensions of a request over this connection."""
         return {CALLER: self}
 
+    @property
+    def is_open(self) -> bool:
+        """Whether anything can still be sent."""
+        return not self.transport.is_closing()
+
     def admit(self) -> None:
         """The caller has shown who it is: this connection does not give way any more."""
         self.strangers.discard(self)
@@ -177,7 +182,7 @@ class BoundedHttp(H11Protocol):
         if self._leaving:
             return  # it has its response, or somebody else makes it
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
-        body = self.refusal_body(status, message)
+        body = self.error_body(status, message)
         self.take_over()
         self._expect_nothing()
         if begun:
@@ -197,7 +202,7 @@ class BoundedHttp(H11Protocol):
             self.transport.write_eof()
         self.loop.call_later(_LINGER, self.transport.close)
 
-    def refusal_body(self, status: int, message: str) -> bytes:  # noqa: ARG002 - subclasses repeat the status
+    def error_body(self, status: int, message: str) -> bytes:  # noqa: ARG002 - subclasses repeat the status
         """The JSON of a refusal."""
         return json.dumps({"error": message}).encode()
 

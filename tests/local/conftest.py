@@ -1,8 +1,35 @@
-"""Options of the tests of the embedded service."""
+"""Options of the tests of the embedded service, and the description of its API."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import pytest
+
+from toolkit.local.app import all_operations
+from toolkit.local.openapi import document
+from toolkit.local.operations import Operation
+from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.store import Store
+from toolkit.local.vectors.registry import IndexRegistry
+from toolkit_demo.faults.middleware import Faults
+
+
+@pytest.fixture(scope="session")
+def operations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Operation]]:
+    """All operations of a service with faults, as ``toolkit serve`` starts it."""
+    folder = tmp_path_factory.mktemp("operations")
+    store, registry = Store(folder / "queue"), IndexRegistry(folder / "vectors")
+    yield all_operations(Queue(store), registry, Faults())
+    registry.close()
+    store.close()
+
+
+@pytest.fixture(scope="session")
+def described(operations: list[Operation]) -> dict[str, Any]:
+    """The OpenAPI document."""
+    return document(operations)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

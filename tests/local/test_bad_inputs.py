@@ -20,9 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.openapi.document import document
 from toolkit.local.queue.destinations import Destinations
-from toolkit.local.queue.message import Message
+from toolkit.local.queue.messages import Message
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.sender import Sender, outgoing
 from toolkit.local.service import LocalService
@@ -119,11 +118,11 @@ def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[
     still_serves(service)
 
 
-def test_the_statuses_are_those_of_the_document() -> None:
+def test_the_statuses_are_those_of_the_document(described: dict[str, Any]) -> None:
     """Every status that a case expects of an operation is documented for it."""
     operations = {
         (method.upper(), path): set(found["responses"])
-        for path, methods in document()["paths"].items()
+        for path, methods in described["paths"].items()
         for method, found in methods.items()
         if method != "parameters"
     }
@@ -321,7 +320,7 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
     )
     loop = Rebinding()
     loop.says = list(says)
-    sender = Sender(Destinations(), signing_key=lambda: "k" * 32, max_answer=1000, connections=1)
+    sender = Sender(Destinations(), signing_key=lambda: "k" * 32, max_body=1000, connections=1)
 
     async def deliver() -> Any:
         answer = await sender.deliver(message, outgoing(message, 0, []), now_ms=0)
@@ -341,4 +340,4 @@ def test_nothing_of_all_this_is_in_the_log_but_types_and_places(service: LocalSe
     log = (service.data_dir / "serve.log").read_text()
     assert service.token not in log
     assert "Traceback" not in log
-    assert "answering" not in log
+    assert "responding" not in log

@@ -6,7 +6,6 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -14,16 +13,10 @@ from typing import Any
 import httpx
 import jsonschema_rs
 import pytest
-from starlette.routing import Route
 
-from toolkit.local.app import build_app
-from toolkit.local.openapi.document import document
-from toolkit.local.queue.service import Queue
-from toolkit.local.queue.store import Store
+from toolkit.local.operations import Operation
 from toolkit.local.service import LocalService
-from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.redaction import Secret
 
 INDEXES = (
     "plain:dense:2:COSINE", "docs:dense:2:COSINE:hashing", "words:sparse:bm25",
@@ -34,60 +27,46 @@ CHECKS = (
     "response_headers_conformance", "response_schema_conformance", "unsupported_method",
     "ignored_auth", "use_after_free",
 )  # fmt: skip
-METHODS = ("get", "post", "put", "patch", "delete")
 
 
-def served(folder: Path) -> Iterator[tuple[str, str]]:
-    """Path and method of every route, without what is answered of itself (HEAD, OPTIONS)."""
-    store, registry = Store(folder / "queue"), IndexRegistry(folder / "vectors")
-    try:
-        app: Any = build_app(Queue(store), registry, Secret("token-of-the-test"))
-        for route in app._app._app.routes:
-            assert isinstance(route, Route)
-            methods = route.methods or {name.upper() for name in METHODS if hasattr(route.endpoint, name)}
-            for method in methods - {"HEAD", "OPTIONS"}:
-                yield re.sub(r":path\}", "}", route.path), method.lower()
-    finally:
-        registry.close()
-        store.close()
-
-
-def test_the_document_has_every_route_and_no_other(tmp_path: Path) -> None:
-    """Paths and methods of both halves, of the status page and of the faults."""
-    described = {
-        (path, method)
-        for path, operations in document()["paths"].items()
-        for method in operations
-        if method != "parameters"
+def test_the_document_has_every_route_and_no_other(
+    described: dict[str, Any], operations: list[Operation]
+) -> None:
+    """Paths and methods of the queue and the indexes, of the status page and of the faults."""
+    documented = {(path, method) for path, operations in described["paths"].items() for method in operations}
+    routes = [operation.route() for operation in operations]
+    served = {
+        (re.sub(r":path\}", "}", route.path), method.lower())
+        for route in routes
+        for method in (route.methods or set()) - {"HEAD"}
     }
-    assert described == set(served(tmp_path))
+    assert documented == served
+    assert len(documented) == len(routes) == 86
 
 
-def test_every_path_parameter_is_described() -> None:
+def test_every_path_parameter_is_described(described: dict[str, Any]) -> None:
     """Its name stands in the path and among the parameters, there and nowhere else."""
-    for path, operations in document()["paths"].items():
-        for method, operation in operations.items():
-            if method == "parameters":
-                continue
-            parameters = [*operations.get("parameters", ()), *operation.get("parameters", ())]
+    for path, methods in described["paths"].items():
+        for operation in methods.values():
+            parameters = operation.get("parameters", ())
             named = {parameter["name"] for parameter in parameters if parameter["in"] == "path"}
             assert named == set(re.findall(r"\{(\w+)\}", path))
 
 
-def test_every_name_that_is_referred_to_is_there() -> None:
+def test_every_name_that_is_referred_to_is_there(described: dict[str, Any]) -> None:
     """No reference leads nowhere, no schema is left over, and each operation has a name of its own."""
-    made = document()
-    text = json.dumps(made)
+    text = json.dumps(described)
     names = set(re.findall(r"#/components/schemas/(\w+)", text))
-    assert names == set(made["components"]["schemas"])
+    assert names == set(described["components"]["schemas"])
     operations = re.findall(r'"operationId": "([^"]+)"', text)
     assert len(operations) == len(set(operations)) > 70
 
 
-def test_an_index_is_described_by_the_fields_it_has() -> None:
-    """The schema of an index and the index itself have the same fields."""
-    described = document()["components"]["schemas"]["IndexSpec"]["properties"]
-    assert set(described) == {field.name for field in fields(IndexSpec)}
+def test_an_index_is_described_by_the_fields_it_has(described: dict[str, Any]) -> None:
+    """The body that makes an index and the index itself have the same fields."""
+    schemas = described["components"]["schemas"]
+    for name in ("IndexSpec", "NewIndex"):
+        assert set(schemas[name]["properties"]) == {field.name for field in fields(IndexSpec)}
 
 
 def tailored(url: str) -> dict[str, Any]:
@@ -101,7 +80,7 @@ def tailored(url: str) -> dict[str, Any]:
                 if parameter["name"] == "destination":
                     parameter["schema"] = {"enum": ["http://127.0.0.1:9/a", "http://localhost:9/b?c=d"]}
     # scripts that are understood would strike the requests behind them
-    made["components"]["schemas"]["FaultScript"]["properties"]["faults"]["maxItems"] = 0
+    made["components"]["schemas"]["NewScript"]["properties"]["faults"]["maxItems"] = 0
     two = {"type": "array", "items": {"type": "number", "minimum": -9, "maximum": 9}}
     for schema in made["components"]["schemas"].values():
         if "vector" in schema.get("properties", {}):
@@ -133,16 +112,16 @@ def test_the_running_service_answers_as_the_document_says(
         )  # fmt: skip
         log = (service.data_dir / "serve.log").read_text()
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:] + log[-2000:]
-    assert "answering" not in log
+    assert "responding" not in log
 
 
 @pytest.mark.slow
-def test_the_sample_history_is_as_described() -> None:
+def test_the_sample_history_is_as_described(described: dict[str, Any]) -> None:
     """Entries that were filled in fit the schemas of what is listed, too."""
-    listings = {"/v2/workflows/dlq": ("messages", "DlqEntry"), "/v2/workflows/logs": ("runs", "Run")}
+    listings = {"/v2/workflows/dlq": ("messages", "DlqEntry"), "/v2/workflows/logs": ("runs", "RunEntry")}
     with LocalService(sample=True) as service:
         for path, (rows, name) in listings.items():
-            schema = {"$ref": f"#/components/schemas/{name}", "components": document()["components"]}
+            schema = {"$ref": f"#/components/schemas/{name}", "components": described["components"]}
             fits = jsonschema_rs.validator_for(schema)
             bearer = {"Authorization": f"Bearer {service.token}"}
             page, read = {"cursor": ""}, 0
@@ -154,10 +133,10 @@ def test_the_sample_history_is_as_described() -> None:
             assert read > 1000
 
 
-def test_the_document_names_nothing_of_this_service(tmp_path: Path) -> None:
+def test_the_document_names_nothing_of_this_service(tmp_path: Path, described: dict[str, Any]) -> None:
     """It is the same whoever asks, with and without the token, whatever indexes there are."""
     with LocalService(tmp_path, indexes=["secret-project:dense:2:COSINE"]) as service:
         free = httpx.get(f"{service.url}/openapi.json")
         known = httpx.get(f"{service.url}/openapi.json", headers={"Authorization": f"Bearer {service.token}"})
-    assert free.json() == known.json() == json.loads(json.dumps(document()))
+    assert free.json() == known.json() == json.loads(json.dumps(described))
     assert "secret-project" not in free.text

@@ -21,7 +21,7 @@ from toolkit.errors import LocalServiceError
 from toolkit.local.service import LocalService
 
 Server = Any
-COMMAND = [sys.executable, "-m", "toolkit.local.serve"]
+COMMAND = [sys.executable, "-m", "toolkit", "serve"]
 
 
 def wait_until(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
@@ -126,7 +126,6 @@ def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -
         (["--index", "docs:dense"], {}, "docs:dense"),
         ([], {"TOOLKIT_SERVE_TOKEN": "short"}, "TOOLKIT_SERVE_TOKEN"),
         ([], {"TOOLKIT_SERVE_CURRENT_SIGNING_KEY": "x" * 40}, "signing keys"),
-        (["--sample"], {}, "toolkit serve --sample"),
         (["--token-file", "/dev/null/token"], {}, "token file"),
     ],
 )

@@ -502,7 +502,7 @@ BUGS: tuple[Bug, ...] = (
         ("tests/local/vectors/test_filter_budget.py",),
     ),
     Bug(
-        "a delivery that cannot be settled is no try",
+        "a delivery whose outcome cannot be recorded is no attempt",
         "local/queue/scheduler.py",
         "            await self._count_as_failed(message, sent, retried, type(error).__name__)\n",
         "            await asyncio.sleep(1)\n",

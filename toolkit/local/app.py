@@ -1,54 +1,67 @@
-"""The embedded service's application: both halves behind one guard."""
+"""The application: its operations, who may use it, and how errors become responses.
+
+Callers are on this machine, and show the token in a header or in the URL. One valid token is enough, wherever
+it is and whatever is in the other positions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import hmac
+import logging
+import re
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, Final, Protocol
+from urllib.parse import parse_qsl, urlsplit
 
 from starlette.applications import Starlette
-from starlette.datastructures import QueryParams
+from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import BaseRoute, Match, Route
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Match, Route
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from toolkit.local.answers import ApiError, refusal_body
-from toolkit.local.faults.answering import Faults
-from toolkit.local.faults.routes import fault_routes
-from toolkit.local.faults.script import FaultScript
-from toolkit.local.guard import FAILED, TOKEN_PARAMETERS, Guard
-from toolkit.local.openapi.document import described, document
-from toolkit.local.queue.dlq_routes import dlq_routes
-from toolkit.local.queue.log_routes import log_routes
-from toolkit.local.queue.message_routes import message_routes
-from toolkit.local.queue.publish_routes import publish_routes
-from toolkit.local.queue.run_routes import run_routes
-from toolkit.local.queue.service import Queue
-from toolkit.local.status import status_page
+from toolkit.local.api import TOKEN_PARAMETERS, ApiError, error_body
+from toolkit.local.openapi import document
+from toolkit.local.operations import Operation, Query
+from toolkit.local.queue.dlq_routes import dlq_operations
+from toolkit.local.queue.publish_routes import message_operations
+from toolkit.local.queue.run_routes import run_operations
+from toolkit.local.queue.scheduler import Queue
+from toolkit.local.status import KNOWN, status_operation
+from toolkit.local.vectors.description import vector_operations
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.vector_routes import vector_routes
 from toolkit.redaction import Secret
+from toolkit.serving import CALLER, MAX_HEAD
 
-_METHODS = ("get", "post", "put", "patch", "delete")
+_FAILED: Final = "the service failed; got an error of its own; expected a response"
+_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # nothing there is of anybody's
+_OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+_HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
+_BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")
+
+_log = logging.getLogger(__name__)
+
+
+class Interception(Protocol):
+    """What stands before the application, such as faults on purpose; with operations of its own."""
+
+    def operations(self) -> Iterable[Operation]:
+        """Its operations, served and described beside those of the service."""
+        ...
+
+    def wrap(self, app: ASGIApp) -> ASGIApp:
+        """The application behind it."""
+        ...
 
 
 def build_app(
-    queue: Queue, registry: IndexRegistry, token: Secret, *, faults: FaultScript | None = None
+    queue: Queue, registry: IndexRegistry, token: Secret, *, interception: Interception | None = None
 ) -> ASGIApp:
-    """The application. While it runs, messages are delivered.
+    """The application, for callers with the token. While it runs, messages are delivered.
 
-    Parameters
-    ----------
-    queue : Queue
-        Served at the root.
-    registry : IndexRegistry
-        Its indexes are served at ``/vector/<name>``.
-    token : Secret
-        The one token of both halves.
-    faults : FaultScript, optional
-        What goes wrong on purpose. Default: nothing, until it is said at ``/admin/faults``.
+    The queue is served at the root, each index at ``/vector/<name>``.
     """
 
     @asynccontextmanager
@@ -56,95 +69,183 @@ def build_app(
         async with queue.running():
             yield
 
-    script = FaultScript() if faults is None else faults
-    routes: list[BaseRoute] = [
-        Route("/", status_page(queue, registry), methods=["GET"]),
-        Route("/openapi.json", described, methods=["GET"]),
-        *fault_routes(script),
-        *publish_routes(),
-        *dlq_routes(),
-        *run_routes(),
-        *log_routes(),
-        *message_routes(),
-        *vector_routes(registry),
-    ]
-    described_paths = document()["paths"]
-    for route in routes:
-        if isinstance(route, Route):
-            route.app = _KnownParameters(route, described_paths[route.path.replace(":path}", "}")])
+    operations = all_operations(queue, registry, interception)
     app = Starlette(
-        routes=routes,
+        routes=[operation.route() for operation in operations],
         lifespan=lifespan,
-        exception_handlers={ApiError: _refused, HTTPException: _not_there, Exception: _failed},
+        exception_handlers={ApiError: _api_error, HTTPException: _http_error, Exception: _failure},
     )
     app.router.redirect_slashes = False
-    app.state.queue = queue
-    return Guard(Faults(app, script), token)
+    return Guard(app if interception is None else interception.wrap(app), token)
 
 
-class _KnownParameters:
-    """ASGI middleware of one route: query parameters that its description does not name are refused.
+def all_operations(
+    queue: Queue, registry: IndexRegistry, interception: Interception | None = None
+) -> list[Operation]:
+    """All operations, that of the document among them."""
 
-    A misspelt filter would otherwise be ignored, and the request would be about everything.
-    """
+    async def described(_: Request, __: Query) -> Response:
+        return JSONResponse(document(operations))
 
-    def __init__(self, route: Route, described: Mapping[str, Any]) -> None:
-        self._app = route.app
-        # what follows the destination of a publish is the destination's own query
-        self._open = "{destination:path}" in route.path
-        self._known = {
-            method.upper(): [one["name"] for one in operation.get("parameters", ()) if one["in"] == "query"]
-            for method, operation in described.items()
-            if method in _METHODS
-        }
+    operations = [
+        status_operation(queue, registry),
+        Operation(
+            "GET",
+            "/openapi.json",
+            "document",
+            "This document.",
+            described,
+            dict[str, Any],
+            tag="service",
+            without_token=True,
+        ),
+        *(interception.operations() if interception else ()),
+        *message_operations(queue),
+        *dlq_operations(queue),
+        *run_operations(queue),
+        *vector_operations(registry),
+    ]
+    return operations
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Refuse the request, or let the route respond."""
-        known = self._known.get("GET" if scope["method"] == "HEAD" else scope["method"])
-        if scope["query_string"] and known is not None and not self._open:
-            allowed = [*sorted(known), *TOKEN_PARAMETERS]
-            for name in QueryParams(scope["query_string"]):
-                if name not in allowed:
-                    expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
-                    raise ApiError(400, f"unknown query parameter; got {name[:80]!r}; expected {expected}")
-        await self._app(scope, receive, send)
 
-
-async def _refused(request: Request, error: Exception) -> Response:
+async def _api_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
-    return _answer(request, error.status, error.message)
+    return _error_response(request, error.status, error.message)
 
 
-async def _failed(request: Request, _: Exception) -> Response:
-    return _answer(request, 500, FAILED)
+async def _failure(request: Request, _: Exception) -> Response:
+    return _error_response(request, 500, _FAILED)
 
 
-async def _not_there(request: Request, error: Exception) -> Response:
+async def _http_error(request: Request, error: Exception) -> Response:
+    """The response for a path or method that is not here."""
     if not isinstance(error, HTTPException):
         raise error
-    allowed = _allowed(request)
+    allowed = _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
     asked = f"{request.method} {request.url.path[:200]}"
     message = (
         f"{asked} is not served here; got {error.status_code} {error.detail}; expected a documented route"
     )
-    answer = _answer(request, error.status_code, message)
-    if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 wants this header with it
-        answer.headers["Allow"] = allowed
-    return answer
+    response = _error_response(request, error.status_code, message)
+    if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 requires this header with it
+        response.headers["Allow"] = allowed
+    return response
 
 
-def _allowed(request: Request) -> str:
-    """The methods of a path, over all routes that it matches: one route alone does not know the others'."""
+def _allowed_methods(request: Request) -> str:
+    """The methods of a path, over all routes that match it."""
     found: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            named = route.methods or {name.upper() for name in _METHODS if hasattr(route.endpoint, name)}
-            found |= {*named, "OPTIONS"}
-    return ", ".join(sorted(found | ({"HEAD"} if "GET" in found else set())))
+            found |= {*(route.methods or ()), "OPTIONS"}
+    return ", ".join(sorted(found))
 
 
-def _answer(request: Request, status: int, message: str) -> Response:
-    return Response(refusal_body(status, message, request.url.path), status, media_type="application/json")
+def _error_response(request: Request, status: int, message: str) -> Response:
+    return Response(error_body(status, message, request.url.path), status, media_type="application/json")
+
+
+class Guard:
+    """ASGI middleware: 403 for foreign hosts and origins, 401 for wrong tokens, 500 for our failures."""
+
+    def __init__(self, app: ASGIApp, token: Secret) -> None:
+        self._app = app
+        self._secret = token  # which keeps it known as ours, so that no response shows it
+        self._token = token.reveal().encode()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "lifespan":
+            await self._app(scope, receive, send)
+            return
+        begun = ended = False
+
+        async def watched(message: Message) -> None:
+            nonlocal begun, ended
+            begun = True
+            ended = message["type"] == "http.response.body" and not message.get("more_body", False)
+            await send(message)
+
+        try:
+            self._check(scope)
+            await self._app(scope, receive, watched)
+        except ApiError as error:
+            await _send_error(scope, watched, error.status, error.message)
+        except ClientDisconnect:
+            return
+        except Exception as error:  # noqa: BLE001 - whatever it is, the service continues
+            # its type and line alone: messages may hold what was sent here
+            line = _innermost(error)
+            _log.error("responding to %s failed: %s at %s", scope["method"], type(error).__name__, line)
+            if begun and not ended:
+                raise Abort from None
+            if not begun:
+                await _send_error(scope, watched, 500, _FAILED)
+
+    def _check(self, scope: Scope) -> None:
+        target = len(scope["raw_path"]) + len(scope["query_string"])
+        head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+        if head > MAX_HEAD:  # one that came in one piece is not measured before
+            raise ApiError(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
+        headers = Headers(scope=scope)
+        if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
+            # a folded line after it is a part of its value: what is no host name is not quoted
+            host = headers.get("host", "")
+            got = repr(host)[:80] if _HOST.fullmatch(host) else "text that is no host name"
+            raise ApiError(403, f"Host is not this machine; got {got}; expected 127.0.0.1 or localhost")
+        origin = headers.get("origin")
+        if origin is not None and _hostname(origin) not in _OUR_HOSTS:
+            got = repr(origin)[:80]
+            raise ApiError(
+                403, f"Origin is not this machine; got {got}; expected none, or 127.0.0.1 or localhost"
+            )
+        tokens = [
+            found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))
+        ]
+        query = scope["query_string"].decode("latin-1")
+        tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
+        # every one is compared, so that the time taken tells nothing
+        right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
+        scope[KNOWN] = any(right)
+        caller = scope.get("extensions", {}).get(CALLER)
+        if any(right) and caller is not None:
+            caller.admit()
+        if right and not any(right):
+            raise ApiError(
+                401, "token is not valid; got another one; expected the service's own in one of the places"
+            )
+        if not right and scope["path"] not in _WITHOUT_TOKEN:
+            raise ApiError(
+                401,
+                "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token",
+            )
+
+
+class Abort(Exception):  # noqa: N818 - ends a connection, tells nothing
+    """A response cannot be finished: the connection is closed, so that it does not look whole."""
+
+
+async def _send_error(scope: Scope, send: Send, status: int, message: str) -> None:
+    body = error_body(status, message, scope["path"])
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    if status == 401:  # noqa: PLR2004 - RFC 9110 requires this header with it
+        headers.append((b"www-authenticate", b"Bearer"))
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _hostname(url: str) -> str | None:
+    try:
+        return urlsplit(url).hostname
+    except ValueError:
+        return None
+
+
+def _innermost(error: BaseException) -> str:
+    frame = error.__traceback__
+    while frame and frame.tb_next:
+        frame = frame.tb_next
+    return f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else "an unknown line"

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Final
 
-from toolkit.local.answers import MAX_BODY, REQUEST_TIMEOUT
+from toolkit.local.api import MAX_BODY, REQUEST_TIMEOUT
 from toolkit.local.credentials import TOKEN_VARIABLE
 from toolkit.local.queue.store import MAX_MESSAGE, RETENTION_MS
 from toolkit.times import duration_ms
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--faults", type=Path, metavar="FILE",
-        help="JSON script of what goes wrong on purpose; see toolkit.local.faults",
+        help="JSON script of what goes wrong on purpose; see toolkit_demo.faults",
     )  # fmt: skip
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     parser.add_argument("--sample", action="store_true", help="fill in sample history, once")

@@ -16,23 +16,22 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, TypeAlias
 
+import h11
 import platformdirs
 import uvicorn
 from starlette.types import ASGIApp
 
-from toolkit.errors import InputError, LocalServiceError, SettingsError, ToolkitError
-from toolkit.local.answers import ApiError, parse_json
-from toolkit.local.app import build_app
+from toolkit.errors import LocalServiceError
+from toolkit.local.api import error_body
+from toolkit.local.app import Interception, build_app
 from toolkit.local.credentials import read_signing_keys, read_token
-from toolkit.local.faults.script import FaultScript
-from toolkit.local.options import DEFAULT_INDEXES, add_arguments
-from toolkit.local.protocol import Http
-from toolkit.local.queue.service import Queue
+from toolkit.local.options import DEFAULT_INDEXES
+from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.private_files import check_private, open_private
-from toolkit.serving import ACCEPTED_AT_ONCE, Strangers, listen, listen_longer
+from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 """Puts sample history into a service that is about to start."""
@@ -41,31 +40,15 @@ Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
 _SWITCH_INTERVAL: Final = 0.0005
 
 
-def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
-    """Run the service until it is told to end.
+def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) -> int:
+    """Run the service until it gets SIGTERM or SIGINT, or its standard input ends; returns 0.
 
-    Parameters
-    ----------
-    options : argparse.Namespace
-        As `add_arguments` defines them. The token and the signing keys come from the environment
-        (``TOOLKIT_SERVE_TOKEN``, ``TOOLKIT_SERVE_CURRENT_SIGNING_KEY``, ``TOOLKIT_SERVE_NEXT_SIGNING_KEY``),
-        or else are made and kept.
-    fill : callable, optional
-        Puts the sample history in, for ``--sample``.
-
-    Returns
-    -------
-    int
-        0 after SIGTERM, SIGINT or the end of standard input.
-
-    Raises
-    ------
-    ToolkitError
-        When it cannot start.
+    The token and the signing keys come from the environment (``TOOLKIT_SERVE_TOKEN``,
+    ``TOOLKIT_SERVE_CURRENT_SIGNING_KEY``, ``TOOLKIT_SERVE_NEXT_SIGNING_KEY``), or else are made and stored.
+    `fill` is called for ``--sample``. A `ToolkitError` says why it cannot start.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    faults = _faults(options.faults)
     folder = options.data_dir or Path(platformdirs.user_data_dir("workflow-vector-toolkit")) / "local"
     _make_folder(folder)
     with _locked(folder):
@@ -83,7 +66,7 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
                     max_message=options.max_message,
                     prefix=f"{options.dialect.title()}-",
                 )
-                app = build_app(queue, registry, token, faults=faults)
+                app = build_app(queue, registry, token, interception=interception)
                 _serve(app, registry, listening, token_file, options)
             finally:
                 registry.close()
@@ -93,21 +76,8 @@ def run(options: argparse.Namespace, *, fill: Fill | None = None) -> int:
     return 0
 
 
-def main(arguments: list[str] | None = None) -> int:
-    """Run the service from a command line of its own, without sample history."""
-    parser = argparse.ArgumentParser(
-        prog="python -m toolkit.local.serve", description="The embedded service."
-    )
-    add_arguments(parser)
-    try:
-        return run(parser.parse_args(arguments))
-    except ToolkitError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
-
-
 def _prepare(
-    folder: Path, store: Store, registry: IndexRegistry, options: argparse.Namespace, fill: Fill | None
+    folder: Path, store: Store, registry: IndexRegistry, options: argparse.Namespace, fill: Fill
 ) -> None:
     specs = [*options.index] or [*DEFAULT_INDEXES]
     known = {spec.name for spec in registry.specs()}
@@ -117,13 +87,6 @@ def _prepare(
             registry.create(spec)
     if not options.sample:
         return
-    if fill is None:
-        raise SettingsError(
-            "starting with --sample",
-            got="no sample history beside this command",
-            expected="the command that has it",
-            next_step="Use: toolkit serve --sample.",
-        )
     filled = folder / "sample-filled-in"
     if not filled.exists():
         if "docs" not in {spec.name for spec in registry.specs()}:
@@ -139,7 +102,7 @@ def _serve(
     token_file: Path | None,
     options: argparse.Namespace,
 ) -> None:
-    class Connection(Http):
+    class Connection(_HttpConnection):
         request_timeout = options.request_timeout
         strangers = Strangers()
 
@@ -190,25 +153,18 @@ def _serve(
         )
 
 
+class _HttpConnection(BoundedHttp):
+    """A connection whose errors are those of the API."""
+
+    def error_body(self, status: int, message: str) -> bytes:
+        path = self.scope["path"] if self.scope and self.conn.their_state is h11.SEND_BODY else ""
+        return error_body(status, message, path)
+
+
 def _end_with_parent(server: uvicorn.Server) -> None:
     while os.read(0, 4096):
         pass
     server.should_exit = True
-
-
-def _faults(file: Path | None) -> FaultScript:
-    script = FaultScript()
-    if file is None:
-        return script
-    try:
-        script.put(parse_json(file.read_bytes()))
-    except (OSError, ApiError, InputError) as error:
-        raise SettingsError(
-            f"reading the fault script {file.name!r}",
-            got=error.strerror if isinstance(error, OSError) else str(error),
-            expected="a JSON file as toolkit.local.faults describes it",
-        ) from None
-    return script
 
 
 def _make_folder(folder: Path) -> None:
@@ -260,7 +216,3 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -90,7 +90,7 @@ class LocalService:
         self._options += ["--dialect", dialect]
         self._options += ["--request-timeout", repr(request_timeout)] if request_timeout else []
         self._options += ["--faults", str(faults)] if faults else []
-        self._module = ["toolkit", "serve", "--sample"] if sample else ["toolkit.local.serve"]
+        self._options += ["--sample"] if sample else []
         self._token = Secret(secrets.token_urlsafe(32))
         self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))
         self._process: subprocess.Popen[bytes] | None = None
@@ -132,7 +132,8 @@ class LocalService:
         log = self.data_dir / "serve.log"
         variables = dict(zip((TOKEN_VARIABLE, *KEY_VARIABLES), (self.token, *self.signing_keys), strict=True))
         self._process = start_module(
-            *self._module,
+            "toolkit",
+            "serve",
             *("--port", str(self._port), "--data-dir", str(self.data_dir), "--with-parent"),
             *self._options,
             variables=python_variables() | variables,

@@ -1,4 +1,4 @@
-"""The page at ``/`` for people: how much waits, how much failed, which indexes there are.
+"""The page at ``/`` for people: how many messages wait, how many failed, which indexes there are.
 
 Without the token it shows counts alone, nothing that anybody named or sent; with it (``/?queue_token=…``) the
 indexes by name, too. It needs no script and loads nothing.
@@ -7,18 +7,21 @@ indexes by name, too. It needs no script and loads nothing.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
-from toolkit.local.guard import KNOWN
-from toolkit.local.queue.service import Queue
+from toolkit.local.operations import Operation, Query
+from toolkit.local.queue.scheduler import Queue
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.redaction import escape_html
 from toolkit.version import __version__
+
+KNOWN: Final = "toolkit.known"
+"""Key of the ASGI scope that says whether the caller showed the token."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "
@@ -61,19 +64,8 @@ _COUNTS: Final = {
 }
 
 
-def status_page(queue: Queue, registry: IndexRegistry) -> Callable[[Request], Awaitable[Response]]:
-    """The endpoint that shows the state of both halves.
-
-    Parameters
-    ----------
-    queue : Queue
-    registry : IndexRegistry
-
-    Returns
-    -------
-    callable
-        For a `starlette.routing.Route`.
-    """
+def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
+    """The operation that shows the state of the queue and the indexes."""
 
     def indexes() -> list[tuple[str, str, int, str, str, int]]:
         return [
@@ -88,7 +80,7 @@ def status_page(queue: Queue, registry: IndexRegistry) -> Callable[[Request], Aw
             for spec in registry.specs()
         ]
 
-    async def page(request: Request) -> Response:
+    async def page(request: Request, _: Query) -> Response:
         since = queue.store.expired_before
 
         def counted(connection: sqlite3.Connection) -> list[tuple[str, int]]:
@@ -105,7 +97,7 @@ def status_page(queue: Queue, registry: IndexRegistry) -> Callable[[Request], Aw
             tables += _table("Indexes", _COLUMNS, made)
         return HTMLResponse(_document(tables), headers=_HEADERS)
 
-    return page
+    return Operation("GET", "/", "status", "The status page.", page, str, tag="service", without_token=True)
 
 
 def _table(caption: str, names: Mapping[str, str], rows: Iterable[Iterable[str | int]]) -> str:

@@ -17,9 +17,8 @@ import pytest
 import uvicorn
 
 from toolkit.local.app import build_app
-from toolkit.local.clock import SystemClock
-from toolkit.local.queue.service import Queue
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.store import Store, SystemClock
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.redaction import Secret
 

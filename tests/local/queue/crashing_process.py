@@ -17,10 +17,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from toolkit.local.queue.intake import accept
-from toolkit.local.queue.message import decode_message
-from toolkit.local.queue.payloads import Answer, Sent
+from toolkit.local.queue.messages import Attempt, DestinationResponse, Sent, decode_message
+from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.settle import settle
 from toolkit.local.queue.store import Store
 
 URL = "http://127.0.0.1:9/a"
@@ -49,8 +48,8 @@ def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
         for (spec,) in connection.execute("SELECT spec FROM messages").fetchall():
             message = decode_message(spec)
             if message.kind == kind:
-                answer = Answer(status, (), b"said")
-                settle(connection, message, Sent((), b""), answer, retried=0, now_ms=NOW, factor=1.0)
+                response = DestinationResponse(status, (), b"said")
+                record_outcome(connection, Attempt(message, Sent((), b""), response, 0, NOW, 1.0))
 
     return work
 

@@ -1,4 +1,4 @@
-"""Flow control by key: it holds, it releases, and it remembers a rate across restarts."""
+"""FlowLimits control by key: it holds, it releases, and it remembers a rate across restarts."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.queue.flow import FlowControl
-from toolkit.local.queue.message import Flow, Message, Settings
+from toolkit.local.queue.messages import FlowLimits, Message, Settings
+from toolkit.local.queue.scheduler import FlowControl
 
 Service = Any
 Server = Any
 
 
-def message(limit: Flow, key: str = "k") -> Message:
+def message(limit: FlowLimits, key: str = "k") -> Message:
     """A message under flow control."""
     settings = Settings(url="http://127.0.0.1:9/", flow_key=key, flow=limit)
     return Message(id="m", kind="message", prefix="Service-", settings=settings, created_at=0, not_before=0)
@@ -34,7 +34,7 @@ def test_neither_limit_is_ever_exceeded(
     parallelism: int | None, rate: int | None, period: int, steps: list[tuple[str, int]]
 ) -> None:
     """However deliveries start and end: never too many at once, never too many in any period, never fewer."""
-    flow, limit = FlowControl(1.0), Flow(parallelism=parallelism, rate=rate, period_ms=period)
+    flow, limit = FlowControl(1.0), FlowLimits(parallelism=parallelism, rate=rate, period_ms=period)
     now, running, starts = 0, 0, list[int]()
     for step, amount in steps:
         if step == "wait":

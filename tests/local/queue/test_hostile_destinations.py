@@ -187,5 +187,5 @@ def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
     ).result()
     (entry,) = service.run_out(service.dlq)
     assert entry["messageId"] == message["messageId"]
-    assert "could not be settled (IntegrityError)" in entry["responseBody"]
+    assert "could not be recorded (IntegrityError)" in entry["responseBody"]
     assert [asked.headers["Retried"] for asked in server.asked] == ["0", "1", "2"]

@@ -10,12 +10,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.answers import ApiError
-from toolkit.local.queue.cursors import Cursors
+from toolkit.local.api import ApiError
 from toolkit.local.queue.destinations import check_url
-from toolkit.local.queue.message import Message, decode_message
-from toolkit.local.queue.payloads import body_fields
+from toolkit.local.queue.messages import Message, body_fields, decode_message
 from toolkit.local.queue.publishing import read_publish
+from toolkit.local.queue.store import CursorSigner
 
 URL = "http://127.0.0.1:8000/a"
 NAMES = [
@@ -120,12 +119,12 @@ def test_bodies_are_text_or_base64_and_never_both(body: bytes) -> None:
 @given(place=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), junk=st.text(max_size=40))
 def test_cursors_lead_back_and_nothing_else_is_one(place: tuple[int, int], junk: str) -> None:
     """A cursor gives its place; another list's, another key's and any other text are refused."""
-    cursors = Cursors(b"k" * 32)
+    cursors = CursorSigner(b"k" * 32)
     cursor = cursors.make("list", place)
     assert cursors.read("list", cursor) == place
     others: list[tuple[Any, str, str]] = [
         (cursors, "other", cursor),
-        (Cursors(b"o" * 32), "list", cursor),
+        (CursorSigner(b"o" * 32), "list", cursor),
         (cursors, "list", junk or "x"),
         (cursors, "list", cursor + "A"),
     ]

@@ -1,4 +1,4 @@
-"""Where posted steps belong, read from whatever was posted; and conditions put together for SQL."""
+"""Positions of posted steps, read from whatever was posted; and conditions in SQL."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.answers import ApiError
-from toolkit.local.queue.invoking import take_apart
-from toolkit.local.queue.message import Message, Settings, Workflow
-from toolkit.local.queue.parameters import Filter
-from toolkit.local.queue.steps import place_of
+from toolkit.local.api import ApiError
+from toolkit.local.queue.intake import split_invocation
+from toolkit.local.queue.messages import Message, Settings, WorkflowHeaders
+from toolkit.local.queue.parameters import starts_with, where
+from toolkit.local.queue.steps import position_of
 from toolkit.local.queue.waiting import read_wait
 
 JSON = st.recursive(
@@ -27,25 +27,27 @@ BODIES = st.binary(max_size=40) | st.dictionaries(st.sampled_from(FIELDS), JSON)
 
 
 @given(body=BODIES)
-def test_any_posted_step_has_a_place_or_none(body: bytes) -> None:
-    """Nothing is raised, and a step that says nothing of where it belongs has no name."""
-    place = place_of(body)
-    assert (place.name is None) == (place.step_id is None)
+def test_any_posted_step_has_a_position_or_none(body: bytes) -> None:
+    """Nothing is raised, and a step that does not name its position has no name."""
+    position = position_of(body)
+    assert (position.name is None) == (position.step_id is None)
 
 
 @given(number=st.integers(1, 10**6), target=st.integers(1, 10**6))
-def test_plans_and_results_are_told_apart(number: int, target: int) -> None:
+def test_plans_and_results_have_different_names(number: int, target: int) -> None:
     """A plan is named by what it stands for, a result by itself; they are never the same step."""
-    plan = place_of(json.dumps({"stepId": 0, "targetStep": target, "concurrent": 2}).encode())
-    result = place_of(json.dumps({"stepId": number, "stepName": "s", "out": "1"}).encode())
+    plan = position_of(json.dumps({"stepId": 0, "targetStep": target, "concurrent": 2}).encode())
+    result = position_of(json.dumps({"stepId": number, "stepName": "s", "out": "1"}).encode())
     assert plan.name == f"plan {target}"
     assert result.name == f"result {number}"
 
 
 @given(body=BODIES)
-def test_any_wait_and_any_invocation_is_read_or_refused(body: bytes) -> None:
-    """Nothing but a refusal with 400 is raised."""
-    settings = Settings(url="http://127.0.0.1:9/", workflow=Workflow(run_id="w", init=True, invoke=True))
+def test_any_wait_and_any_invocation_is_read_or_an_error(body: bytes) -> None:
+    """Nothing but an API error with 400 is raised."""
+    settings = Settings(
+        url="http://127.0.0.1:9/", workflow=WorkflowHeaders(run_id="w", init=True, invoke=True)
+    )
     message = Message(
         id="m", kind="step", prefix="Service-", settings=settings, created_at=0, not_before=0, body=body
     )
@@ -53,7 +55,7 @@ def test_any_wait_and_any_invocation_is_read_or_refused(body: bytes) -> None:
         value = json.loads(body)
     except ValueError:
         value = None
-    for read in (lambda: take_apart(message), lambda: read_wait(value).timeout_ms):
+    for read in (lambda: split_invocation(message), lambda: read_wait(value).timeout_ms):
         try:
             read()
         except ApiError as refusal:
@@ -71,15 +73,13 @@ def test_conditions_find_what_they_say(
     rows: list[tuple[int, str]], least: int | None, most: int | None, names: list[str], starts: list[str]
 ) -> None:
     """Against a plain filter in Python; values with the wildcards and quotes of SQL are just text."""
-    wanted = Filter()
-    wanted.least("n", least)
-    wanted.most("n", most)
-    wanted.any_of("t", names)
-    wanted.starts_with("t", starts)
+    wanted, values = where(
+        ("n >= {}", least), ("n <= {}", most), ("t IN ({})", names), starts_with("t", starts)
+    )
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE r (n INTEGER, t TEXT)")
     connection.executemany("INSERT INTO r VALUES (?, ?)", rows)
-    found = connection.execute(f"SELECT n, t FROM r WHERE {wanted.where} ORDER BY rowid", wanted.values)  # noqa: S608 - what is tested
+    found = connection.execute(f"SELECT n, t FROM r WHERE {wanted} ORDER BY rowid", values)  # noqa: S608 - what is tested
     expected = [
         (n, t)
         for n, t in rows

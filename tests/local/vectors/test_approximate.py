@@ -164,7 +164,7 @@ def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_the_command_takes_the_threshold(tmp_path: Path) -> None:
     """`--approximate-above` reaches the registry: a threshold that is none ends the command, with why."""
-    command = [sys.executable, "-m", "toolkit.local.serve", "--data-dir", str(tmp_path)]
+    command = [sys.executable, "-m", "toolkit", "serve", "--data-dir", str(tmp_path)]
     ended = subprocess.run(
         [*command, "--approximate-above", "0"], capture_output=True, text=True, timeout=60, check=False
     )

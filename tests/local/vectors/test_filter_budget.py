@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from toolkit.filters.metadata import parse
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.service import LocalService
 from toolkit.local.vectors.bodies import Selection
 from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.bm25 import Bm25Model
 from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.models import STAND_INS, load_models

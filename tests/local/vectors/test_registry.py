@@ -19,7 +19,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.bodies import Fetch, Range, Selection
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_models

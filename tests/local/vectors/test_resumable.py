@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.bodies import Selection
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.queries import Include, Query

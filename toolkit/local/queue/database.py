@@ -1,4 +1,4 @@
-"""One SQLite file, one thread that writes and one that reads: durable, and out of the event loop's way."""
+"""The queue's SQLite file: its tables, a thread that writes and one that reads, beside the event loop."""
 
 from __future__ import annotations
 
@@ -14,14 +14,132 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.queue.schema import TABLES, VERSION
+
+VERSION: Final = 2
+"""Version of these tables, kept in the database; another version is refused."""
+
+TABLES: Final = """
+-- Messages that still have to be delivered. A row is deleted in the transaction that records its outcome.
+CREATE TABLE IF NOT EXISTS messages (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  due_at INTEGER NOT NULL,
+  retried INTEGER NOT NULL DEFAULT 0,
+  run_id TEXT,
+  flow_key TEXT,
+  about TEXT,
+  event_id TEXT,
+  spec BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS messages_due ON messages (due_at, seq);
+CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT NULL;
+CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
+CREATE INDEX IF NOT EXISTS messages_event ON messages (event_id) WHERE event_id IS NOT NULL;
+
+-- What else a run had to deliver when it failed, until it is resumed.
+CREATE TABLE IF NOT EXISTS parked (
+  run_id TEXT NOT NULL,
+  due_at INTEGER NOT NULL,
+  spec BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS parked_run ON parked (run_id);
+
+-- Until when deliveries count against the rate of their key.
+CREATE TABLE IF NOT EXISTS rates (flow_key TEXT NOT NULL, until INTEGER NOT NULL);
+CREATE INDEX IF NOT EXISTS rates_until ON rates (until);
+
+-- Events that came for a run before it waited for them.
+CREATE TABLE IF NOT EXISTS notifications (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  run_id TEXT NOT NULL,
+  event_id TEXT NOT NULL,
+  body BLOB NOT NULL
+);
+CREATE INDEX IF NOT EXISTS notifications_run ON notifications (run_id, event_id);
+
+CREATE TABLE IF NOT EXISTS deduplication (
+  name TEXT PRIMARY KEY,
+  message_id TEXT NOT NULL,
+  expires_at INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS deduplication_expiry ON deduplication (expires_at);
+
+-- What happened to messages, in order.
+CREATE TABLE IF NOT EXISTS events (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  time INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  run_id TEXT,
+  state TEXT NOT NULL,
+  url TEXT NOT NULL,
+  entry TEXT NOT NULL
+);
+CREATE INDEX IF NOT EXISTS events_message ON events (message_id);
+CREATE INDEX IF NOT EXISTS events_time ON events (time);
+
+-- The dead letter queue. `entry` is what lists show, without the state; `message` is null when filled in.
+CREATE TABLE IF NOT EXISTS dlq (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  workflow INTEGER NOT NULL,
+  entered_at INTEGER NOT NULL,
+  created_at INTEGER,
+  workflow_url TEXT,
+  run_id TEXT,
+  workflow_created_at INTEGER,
+  state TEXT,
+  caller_ip TEXT,
+  flow_key TEXT,
+  entry TEXT NOT NULL,
+  message BLOB
+);
+CREATE INDEX IF NOT EXISTS dlq_order ON dlq (workflow, entered_at, seq, created_at);
+CREATE INDEX IF NOT EXISTS dlq_run ON dlq (run_id) WHERE run_id IS NOT NULL;
+CREATE TABLE IF NOT EXISTS dlq_labels (
+  dlq_seq INTEGER NOT NULL REFERENCES dlq (seq) ON DELETE CASCADE,
+  label TEXT NOT NULL,
+  PRIMARY KEY (dlq_seq, label)
+) WITHOUT ROWID;
+
+-- Workflow runs. `first` is the message that started it; null for those filled in, shown as `entry` is.
+-- `invoker` is the step that is added to the run that invoked it when it ends.
+CREATE TABLE IF NOT EXISTS runs (
+  seq INTEGER PRIMARY KEY AUTOINCREMENT,
+  id TEXT NOT NULL UNIQUE,
+  url TEXT,
+  state TEXT,
+  created_at INTEGER NOT NULL,
+  completed_at INTEGER,
+  dlq_id TEXT,
+  labels TEXT NOT NULL DEFAULT '[]',
+  caller_ip TEXT,
+  flow_key TEXT,
+  first BLOB,
+  invoker BLOB,
+  entry TEXT
+);
+CREATE INDEX IF NOT EXISTS runs_order ON runs (created_at, seq);
+CREATE TABLE IF NOT EXISTS steps (
+  run_id TEXT NOT NULL,
+  position INTEGER NOT NULL,
+  message_id TEXT NOT NULL,
+  name TEXT,
+  body BLOB NOT NULL,
+  PRIMARY KEY (run_id, position)
+) WITHOUT ROWID;
+CREATE UNIQUE INDEX IF NOT EXISTS steps_name ON steps (run_id, name) WHERE name IS NOT NULL;
+CREATE INDEX IF NOT EXISTS steps_message ON steps (message_id);
+
+-- Small values that must survive a restart: signing keys, the key of cursors, the version of these tables.
+CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
+"""
 
 T = TypeVar("T")
 _BATCH: Final = 256  # most writes in one transaction
 
 
 class _Job(NamedTuple):
-    """A write, and who is told of its end: a task of an event loop, or without a loop a thread."""
+    """A write, and the future that waits for it: of an event loop, or without a loop of a thread."""
 
     work: Callable[[sqlite3.Connection], Any]
     done: Future[Any] | asyncio.Future[Any]
@@ -35,21 +153,12 @@ class _Outcome(NamedTuple):
 
 
 class Database:
-    """The queue's database in WAL mode.
+    """The queue's database in WAL mode; the file is created with mode 0600.
 
-    Writes are functions of a connection. Those that wait at the same moment share one transaction and one
-    flush to disk (each in its own savepoint, so that one failing leaves the others), and are answered once
-    it is on disk: whatever was acknowledged survives ``kill -9`` and a power cut.
-
-    Parameters
-    ----------
-    path : Path
-        The file; made with mode 0600 when missing.
-
-    Raises
-    ------
-    LocalServiceError
-        When the file was written by another version.
+    Writes are functions of a connection. Those that wait at the same time share one transaction and one
+    flush to disk (each in its own savepoint, so that one failing leaves the others), and return once it is on
+    disk: whatever was acknowledged survives ``kill -9`` and a power cut. A file of another version is a
+    `LocalServiceError`.
     """
 
     def __init__(self, path: Path) -> None:
@@ -83,13 +192,13 @@ class Database:
             )
 
     def submit(self, work: Callable[[sqlite3.Connection], T]) -> Future[T]:
-        """Hand over a write. Its future is done once the write is on disk."""
+        """Start a write. Its future is done once the write is on disk."""
         done: Future[T] = Future()
         self._jobs.put(_Job(work, done))
         return done
 
     async def write(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Write, and come back once it is on disk. A failing write leaves nothing behind and raises here."""
+        """Write, and return once it is on disk. A failing write leaves nothing behind and raises here."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[T] = loop.create_future()
         self._jobs.put(_Job(work, done, loop))
@@ -100,7 +209,7 @@ class Database:
         return await asyncio.wrap_future(self._reader.submit(work, self._reading))
 
     def close(self) -> None:
-        """Finish the writes under way and close the file."""
+        """Finish the pending writes and close the file."""
         self._jobs.put(None)
         self._writer.join()
         self._reader.shutdown()
@@ -145,7 +254,7 @@ class Database:
         self._writing.execute("SAVEPOINT one")
         try:
             result = work(self._writing)
-        except Exception as error:  # noqa: BLE001 - handed to the one who waits for this write
+        except Exception as error:  # noqa: BLE001 - raised where this write is waited for
             self._writing.execute("ROLLBACK TO one")
             return None, error
         else:

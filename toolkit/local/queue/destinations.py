@@ -1,4 +1,4 @@
-"""Where messages may go: loopback, and what an allow-list names. Resolved once, connected to that address."""
+"""Where messages may go: a host is resolved once, checked, and connected to by that address."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import Final
 from urllib.parse import urlsplit
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 
 _MAX_URL: Final = 8192
 _BAD: Final = re.compile(r"[\x00-\x20\x7f-\U0010ffff\\\"<>^`{|}]")
@@ -19,23 +19,12 @@ _HIGHEST_PORT: Final = 65535
 
 
 def check_url(url: str, what: str) -> str:
-    """The URL, when it can be called at all: http or https, a host, no user info, a possible port.
-
-    Parameters
-    ----------
-    url : str
-    what : str
-        What holds it, for the refusal: a header's name, "destination".
+    """The URL, when it can be called: http or https, a host, no user info, a possible port.
 
     Raises
     ------
     ApiError
-        400, naming `what`.
-
-    Examples
-    --------
-    >>> check_url("http://127.0.0.1:8000/a", "destination")
-    'http://127.0.0.1:8000/a'
+        400, naming `what`: the header that holds it, or "destination".
     """
     problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
     if problem:
@@ -67,13 +56,7 @@ def _problem(url: str) -> str | None:
 
 
 class Destinations:
-    """Decides where deliveries may go.
-
-    Parameters
-    ----------
-    allowed : iterable of str
-        Hosts (names or addresses) beyond loopback.
-    """
+    """Decides where deliveries may go: to loopback, and to the hosts (names or addresses) in `allowed`."""
 
     def __init__(self, allowed: Iterable[str] = ()) -> None:
         self._allowed = frozenset(host.strip().strip("[]").lower() for host in allowed)

@@ -1,4 +1,4 @@
-"""The dead letter queue: what was given up, how it is kept, found, shown and removed."""
+"""The dead letter queue: messages whose delivery failed for good, how they are stored, found and removed."""
 
 from __future__ import annotations
 
@@ -8,96 +8,81 @@ import json
 import secrets
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, NamedTuple
 
-import msgspec
-
-from toolkit.local.queue.message import Message
-from toolkit.local.queue.payloads import Answer, Sent, dlq_entry
+from toolkit.local.queue.destinations import check_url
+from toolkit.local.queue.messages import (
+    Attempt,
+    FunctionState,
+    Message,
+    Settings,
+    WorkflowHeaders,
+    dlq_entry,
+    new_id,
+)
+from toolkit.local.queue.parameters import Condition, DlqQuery, MessageDlqQuery, Position, json_field, where
 from toolkit.times import http_date_ms
 
-FunctionState: TypeAlias = Literal[
-    "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"
-]
-
-Place: TypeAlias = tuple[int, int]
-"""Where an entry stands in the list, newest first: when it entered (Unix ms), and its number."""
+_COLUMNS: Final = (
+    "createdAt", "workflowUrl", "workflowRunId", "workflowCreatedAt", "callerIP", "flowControlKey",
+)  # fmt: skip
 
 
-class Conditions(msgspec.Struct, frozen=True, kw_only=True):
-    """What entries a list is asked for. Values of one field are alternatives; all fields have to match.
-
-    `since` and `until` are inclusive and test ``createdAt``. A field left empty is no condition.
-    """
+class Selection(NamedTuple):
+    """The entries, of runs or of plain messages, that the query and the body of a request select."""
 
     workflow: bool
-    since: int | None = None
-    until: int | None = None
-    workflow_created_at: int | None = None
-    run_id: str | None = None
-    workflow_url: tuple[str, ...] = ()
-    url: tuple[str, ...] = ()
-    label: tuple[str, ...] = ()
-    state: tuple[str, ...] = ()
-    caller_ip: tuple[str, ...] = ()
-    flow_key: tuple[str, ...] = ()
+    query: DlqQuery
     ids: tuple[str, ...] = ()
-    fields: tuple[tuple[str, tuple[str, ...]], ...] = ()
 
-    def where(self, *, after: Place | None, entered_since: int) -> tuple[str, list[int | str]]:
-        """The condition in SQL, for entries behind `after` that have not expired."""
+    @property
+    def is_everything(self) -> bool:
+        """Whether neither ids nor a filter is given."""
+        return not where(*self._filters())[1]
+
+    def page(
+        self, connection: sqlite3.Connection, *, after: Position | None, entered_since: int
+    ) -> tuple[list[sqlite3.Row], Position | None]:
+        """A page of entries, newest first, and the position of the last; None when there are no more.
+
+        `fromDate` and `toDate` are compared with ``createdAt``, not with when an entry entered the queue.
+        """
         # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
-        few = "+" if self.ids or self.run_id is not None else ""
-        parts = [f"{few}workflow = ?", f"{few}entered_at >= ?"]
-        values: list[int | str] = [int(self.workflow), entered_since]
-        for condition, value in (
-            ("created_at >= ?", self.since),
-            ("created_at <= ?", self.until),
-            ("workflow_created_at = ?", self.workflow_created_at),
-            ("run_id = ?", self.run_id),
-        ):
-            if value is not None:
-                parts.append(condition)
-                values.append(value)
-        for condition, wanted in (
-            ("workflow_url IN ({})", self.workflow_url),
-            ("json_extract(entry, '$.url') IN ({})", self.url),
-            ("state IN ({})", self.state),
-            ("caller_ip IN ({})", self.caller_ip),
-            ("flow_key IN ({})", self.flow_key),
-            ("id IN ({})", self.ids),
-            ("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))", self.label),
-        ):
-            if wanted:
-                parts.append(condition.format(",".join("?" * len(wanted))))
-                values.extend(wanted)
-        for field, wanted in self.fields:
-            marks = ",".join("?" * len(wanted))
-            parts.append(f"CAST(json_extract(entry, '$.{field}') AS TEXT) IN ({marks})")
-            values.extend(wanted)
-        if after is not None:
-            parts.append(f"({few}entered_at, seq) < (?, ?)")
-            values.extend(after)
-        return " AND ".join(parts), values
+        few = "+" if self.ids or self.query.dlq_ids or self.query.workflow_run_id else ""
+        conditions, values = where(
+            (f"{few}workflow = {{}}", int(self.workflow)),
+            (f"{few}entered_at >= {{}}", entered_since),
+            *self._filters(),
+            (f"({few}entered_at, seq) < ({{}})", after),
+        )
+        most = self.query.count
+        rows = connection.execute(
+            f"SELECT * FROM dlq WHERE {conditions} ORDER BY entered_at DESC, seq DESC LIMIT ?",  # noqa: S608 - SQL of this package, values bound
+            (*values, most + 1),
+        ).fetchall()
+        last = rows[most - 1] if len(rows) > most else None
+        return rows[:most], last and (last["entered_at"], last["seq"])
 
-
-def find(
-    connection: sqlite3.Connection,
-    conditions: Conditions,
-    *,
-    count: int,
-    after: Place | None,
-    entered_since: int,
-) -> tuple[list[sqlite3.Row], Place | None]:
-    """A page of entries, newest first, and the place to go on from; None when there are no more."""
-    where, values = conditions.where(after=after, entered_since=entered_since)
-    rows = connection.execute(
-        f"SELECT * FROM dlq WHERE {where} ORDER BY entered_at DESC, seq DESC LIMIT ?",  # noqa: S608 - parts above, values bound
-        (*values, count + 1),
-    ).fetchall()
-    more = len(rows) > count
-    rows = rows[:count]
-    return rows, (rows[-1]["entered_at"], rows[-1]["seq"]) if more else None
+    def _filters(self) -> tuple[Condition, ...]:
+        query = self.query
+        return (
+            ("created_at >= {}", query.from_date),
+            ("created_at <= {}", query.to_date),
+            ("workflow_created_at = {}", query.workflow_created_at),
+            ("run_id = {}", query.workflow_run_id or None),
+            ("workflow_url IN ({})", query.workflow_url),
+            (json_field("url"), query.url if isinstance(query, MessageDlqQuery) else ()),
+            ("state IN ({})", (*query.failure_function_state, *query.failure_callback_state)),
+            ("caller_ip IN ({})", query.caller_ip),
+            ("flow_key IN ({})", query.flow_control_key),
+            ("id IN ({})", (*query.dlq_ids, *self.ids)),
+            ("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))", query.label),
+            (json_field("messageId"), query.message_id),
+            (json_field("responseStatus"), query.response_status),
+            (json_field("topicName"), query.topic_name),
+            (json_field("queueName"), query.queue_name),
+            (json_field("scheduleId"), query.schedule_id),
+        )
 
 
 def shown(row: sqlite3.Row) -> str:
@@ -108,22 +93,14 @@ def shown(row: sqlite3.Row) -> str:
     return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
-def add(
-    connection: sqlite3.Connection,
-    message: Message,
-    sent: Sent,
-    answer: Answer,
-    *,
-    run_created_at: int | None,
-    now_ms: int,
-) -> str:
-    """Take a message in that was given up; gives its DLQ id."""
-    dlq_id = f"{now_ms}-{secrets.token_hex(6)}"
-    entry = dlq_entry(message, sent, answer, dlq_id=dlq_id, run_created_at=run_created_at)
-    _insert(
-        connection, entry, workflow=message.run_id is not None, entered_at=now_ms, message=message.encode()
-    )
-    if message.run_id:
+def add(connection: sqlite3.Connection, attempt: Attempt, *, run_created_at: int | None) -> str:
+    """Add the message of a failed attempt; returns its DLQ id."""
+    message = attempt.message
+    dlq_id = f"{attempt.now_ms}-{secrets.token_hex(6)}"
+    entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=run_created_at)
+    workflow = message.run_id is not None
+    _insert(connection, entry, workflow=workflow, entered_at=attempt.now_ms, message=message.encode())
+    if workflow:
         connection.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", (dlq_id, message.run_id))
     return dlq_id
 
@@ -131,16 +108,16 @@ def add(
 def insert(
     connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]], *, workflow: bool, now_ms: int
 ) -> int:
-    """Fill in entries as they are listed elsewhere; they are shown exactly as given. Gives how many are new.
+    """Fill in entries, shown exactly as given; returns how many are new.
 
     They entered the DLQ when their response was dated, or else when they were created.
     """
-    taken = 0
+    new = 0
     for entry in entries:
         if connection.execute("SELECT 1 FROM dlq WHERE id = ?", (entry["dlqId"],)).fetchone() is None:
             _insert(connection, entry, workflow=workflow, entered_at=_entered_at(entry, now_ms), message=None)
-            taken += 1
-    return taken
+            new += 1
+    return new
 
 
 def _insert(
@@ -151,19 +128,19 @@ def _insert(
     entered_at: int,
     message: bytes | None,
 ) -> None:
-    kept, state = dict(entry), entry.get("failureFunctionState")
-    if isinstance(state, str) and _fitting(state) is not None:
-        del kept["failureFunctionState"]  # it changes: its column says what it is
-    place = connection.execute(
+    stored, state = dict(entry), entry.get("failureFunctionState")
+    if isinstance(state, str) and _storable(state) is not None:
+        del stored["failureFunctionState"]  # it changes: its column says what it is
+    seq = connection.execute(
         "INSERT INTO dlq (id, workflow, entered_at, created_at, workflow_url, run_id, workflow_created_at, "
         "caller_ip, flow_key, state, entry, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             entry["dlqId"],
             workflow,
             entered_at,
-            *(_fitting(entry.get(name)) for name in _COLUMNS),
-            None if "failureFunctionState" in kept else state,
-            json.dumps(kept),
+            *(_storable(entry.get(name)) for name in _COLUMNS),
+            None if "failureFunctionState" in stored else state,
+            json.dumps(stored),
             message,
         ),
     ).lastrowid
@@ -171,20 +148,13 @@ def _insert(
     labels = {
         label
         for label in (*(given if isinstance(given, list) else ()), entry.get("label"))
-        if isinstance(label, str) and label and _fitting(label) is not None
+        if isinstance(label, str) and label and _storable(label) is not None
     }
-    connection.executemany(
-        "INSERT INTO dlq_labels VALUES (?, ?)", ((place, label) for label in sorted(labels))
-    )
+    connection.executemany("INSERT INTO dlq_labels VALUES (?, ?)", ((seq, label) for label in sorted(labels)))
 
 
-_COLUMNS = (
-    "createdAt", "workflowUrl", "workflowRunId", "workflowCreatedAt", "callerIP", "flowControlKey",
-)  # fmt: skip
-
-
-def _fitting(value: Any) -> Any:
-    """The value when a column can hold it; odd ones are shown in lists, but no filter finds them."""
+def _storable(value: Any) -> Any:
+    """The value when a column can hold it; others are shown in lists, but no filter finds them."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         return None
     if isinstance(value, int):
@@ -200,7 +170,7 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
             if dated is not None:
                 return dated
             break
-    created = _fitting(entry.get("createdAt"))
+    created = _storable(entry.get("createdAt"))
     return min(created, now_ms) if isinstance(created, int) else now_ms
 
 
@@ -211,18 +181,13 @@ def get_state(connection: sqlite3.Connection, dlq_id: str) -> str | None:
 
 
 def set_state(connection: sqlite3.Connection, dlq_id: str, state: FunctionState) -> None:
-    """Note where an entry's failure function stands; nothing happens when the entry is gone."""
+    """Set the failure-function state of an entry; nothing happens when the entry is gone."""
     connection.execute("UPDATE dlq SET state = ? WHERE id = ?", (state, dlq_id))
 
 
 def delete(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row]) -> None:
     """Remove entries."""
     connection.executemany("DELETE FROM dlq WHERE seq = ?", ((row["seq"],) for row in rows))
-
-
-def expire(connection: sqlite3.Connection, entered_before: int) -> int:
-    """Remove what has been kept long enough; gives how many."""
-    return connection.execute("DELETE FROM dlq WHERE entered_at < ?", (entered_before,)).rowcount
 
 
 def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:
@@ -238,3 +203,28 @@ def header_pairs(headers: Any) -> tuple[tuple[str, str], ...]:
     """The pairs of a header map of an entry."""
     found = headers if isinstance(headers, dict) else {}
     return tuple((name, str(value)) for name, values in found.items() for value in values)
+
+
+def message_of_entry(entry: Mapping[str, Any], prefix: str) -> Message:
+    """A message that can start a run again, from an entry that was filled in without one."""
+    url = check_url(str(entry.get("url") or entry.get("workflowUrl") or ""), f"the URL of {entry['dlqId']!r}")
+    failure_callback = entry.get("failureCallback")
+    return Message(
+        id=str(entry.get("messageId") or new_id("msg")),
+        kind="step",
+        prefix=prefix,
+        settings=Settings(
+            url=url,
+            method=entry.get("method"),
+            headers=header_pairs(entry.get("header")),
+            labels=tuple(entry.get("labels") or ()),
+            workflow=WorkflowHeaders(
+                run_id=str(entry.get("workflowRunId") or ""), url=str(entry.get("workflowUrl") or url)
+            ),
+        ),
+        created_at=int(entry.get("createdAt") or 0),
+        not_before=0,
+        body=body_of_entry(entry),
+        failure_callback=Settings(url=str(failure_callback)) if failure_callback else None,
+        step=0,
+    )

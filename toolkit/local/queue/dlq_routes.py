@@ -1,142 +1,230 @@
-"""Routes of the two dead letter queues: ``/v2/workflows/dlq`` for runs and ``/v2/dlq`` for plain messages."""
+"""Operations of the dead letter queues: ``/v2/workflows/dlq`` for runs, ``/v2/dlq`` for plain messages."""
 
 from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
-from typing import Any, ClassVar, TypeAlias
+from collections.abc import Callable
+from functools import partial
+from typing import Annotated, Any, TypeAlias, TypedDict
 
-from starlette.endpoints import HTTPEndpoint
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import ApiError
-from toolkit.local.queue import dlq, restarting
-from toolkit.local.queue.callbacks import report_failure_again
-from toolkit.local.queue.dlq import Conditions
+from toolkit.local.api import ApiError
+from toolkit.local.operations import Operation, Query
+from toolkit.local.queue import dlq
+from toolkit.local.queue.dlq import Selection
 from toolkit.local.queue.intake import enqueue
-from toolkit.local.queue.message import Message, decode_message
-from toolkit.local.queue.parameters import count, dlq_conditions, single
-from toolkit.local.queue.service import Queue
+from toolkit.local.queue.messages import DlqEntry, Message, decode_message
+from toolkit.local.queue.outcomes import report_failure_again
+from toolkit.local.queue.parameters import DlqIds, DlqQuery, MessageDlqQuery, Position, ids_in_body
+from toolkit.local.queue.runs import again, start_again
+from toolkit.local.queue.scheduler import Queue
 
 Action: TypeAlias = Callable[[sqlite3.Connection, sqlite3.Row, Queue], dict[str, Any]]
-Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+"""Does something with an entry; returns what the response says about it."""
 
 
-def dlq_routes() -> list[BaseRoute]:
-    """Routes under ``/v2``; they find the queue at ``app.state.queue``.
+class DlqPage(TypedDict):
+    """A page of entries, newest first; the cursor is empty on the last one."""
 
-    Resuming, restarting and retrying take the entry out of the DLQ; calling the failure function leaves it.
+    cursor: str
+    messages: Annotated[list[DlqEntry], Meta(max_length=100)]
+
+
+class Deleted(TypedDict):
+    """How many entries were removed; with a cursor when more remain."""
+
+    deleted: int
+    cursor: str
+
+
+class StartedRuns(TypedDict):
+    """What was done with each entry."""
+
+    cursor: str
+    workflowRuns: list[dict[str, Any]]
+
+
+class RetriedMessages(TypedDict):
+    """What was done with each entry."""
+
+    cursor: str
+    responses: list[dict[str, Any]]
+
+
+def dlq_operations(queue: Queue) -> list[Operation]:
+    """The operations below ``/v2/workflows/dlq`` and ``/v2/dlq``.
+
+    Resuming, restarting and retrying remove the entry from the DLQ; calling the failure function leaves it.
     """
-    actions = {
-        "/v2/workflows/dlq/resume": _acting(_resume),
-        "/v2/workflows/dlq/restart": _acting(_restart),
-        "/v2/workflows/dlq/callback": _acting(_call_failure_function),
-        "/v2/dlq/retry": _acting(_retry, workflow=False, answers="responses"),
-    }
+    resume, restart = (partial(_start_again, from_failed_step=failed) for failed in (True, False))
+    runs, messages = _Handlers(queue, workflow=True), _Handlers(queue, workflow=False)
+    path = "/v2/workflows/dlq"
     return [
-        *(Route(path, endpoint, methods=["POST"]) for path, endpoint in actions.items()),
-        *(Route(f"{path}/{{dlq_id}}", endpoint, methods=["POST"]) for path, endpoint in actions.items()),
-        Route("/v2/workflows/dlq", WorkflowDlq),
-        Route("/v2/workflows/dlq/{dlq_id}", WorkflowDlqEntry),
-        Route("/v2/dlq", MessageDlq),
-        Route("/v2/dlq/{dlq_id}", MessageDlqEntry),
+        *_listing(path, "workflow", runs, DlqQuery),
+        *_listing("/v2/dlq", "message", messages, MessageDlqQuery),
+        *_again(f"{path}/resume", "resume", "Continue runs from their failed steps.", runs, resume),
+        *_again(f"{path}/restart", "restart", "Start runs from the beginning.", runs, restart),
+        *_again(
+            f"{path}/callback",
+            "callFailureFunction",
+            "Call failure functions again.",
+            runs,
+            _call_failure_function,
+        ),
+        *_again("/v2/dlq/retry", "retry", "Deliver messages again.", messages, _retry),
     ]
 
 
-class _Listing(HTTPEndpoint):
-    workflow: ClassVar[bool]
+def _listing(path: str, kind: str, handlers: _Handlers, query: type[DlqQuery]) -> list[Operation]:
+    delete_many = partial(handlers.each, act=_delete, shown=lambda done: {"deleted": len(done)})
+    delete_one = partial(handlers.act, act=_delete, shown=lambda _: Response())
+    named = f"{path}/{{dlq_id}}"
+    return [
+        Operation(
+            "GET",
+            path,
+            f"{kind}Dlq",
+            "A page of entries, newest first.",
+            handlers.page,
+            DlqPage,
+            query=query,
+        ),
+        Operation(
+            "DELETE",
+            path,
+            f"{kind}DlqDelete",
+            "Remove entries by ids or filters, at most `count` of them.",
+            delete_many,
+            Deleted,
+            query=query,
+            body=DlqIds,
+            body_required=False,
+        ),
+        Operation("GET", named, f"{kind}DlqEntry", "One entry.", handlers.one, DlqEntry, errors=(404,)),
+        Operation("DELETE", named, f"{kind}DlqEntryDelete", "Remove one entry.", delete_one, errors=(404,)),
+    ]
 
-    async def get(self, request: Request) -> Response:
-        """A page of entries, newest first."""
-        queue: Queue = request.app.state.queue
-        rows, cursor = await _page(queue, request, await dlq_conditions(request, workflow=self.workflow))
-        # entries rest as JSON: put together, not read and written again
+
+def _again(path: str, name: str, summary: str, handlers: _Handlers, act: Action) -> list[Operation]:
+    done = "workflowRuns" if handlers.workflow else "responses"
+    return [
+        Operation(
+            "POST",
+            path,
+            f"{name}Many",
+            f"{summary} By ids or filters, at most `count` of them.",
+            partial(handlers.each, act=act, shown=lambda entries: {done: entries}),
+            StartedRuns if handlers.workflow else RetriedMessages,
+            query=DlqQuery if handlers.workflow else MessageDlqQuery,
+            body=DlqIds,
+            body_required=False,
+            errors=(404,),
+        ),
+        Operation(
+            "POST",
+            f"{path}/{{dlq_id}}",
+            name,
+            f"{summary} This one alone.",
+            partial(handlers.act, act=act, shown=JSONResponse),
+            dict[str, Any],
+            errors=(404,),
+        ),
+    ]
+
+
+class _Handlers:
+    """What the requests about one of the two queues do."""
+
+    def __init__(self, queue: Queue, *, workflow: bool) -> None:
+        self._queue = queue
+        self.workflow = workflow
+        self._listing = "workflow dlq" if workflow else "message dlq"
+
+    async def page(self, _: Request, query: DlqQuery) -> Response:
+        find = self._finder(Selection(self.workflow, query))
+        rows, last = await self._queue.store.database.read(find)
+        cursor = self._queue.store.cursors.make(self._listing, last)
+        # entries are stored as JSON: put together, not decoded and encoded again
         page = f'{{"cursor": {json.dumps(cursor)}, "messages": [{", ".join(map(dlq.shown, rows))}]}}'
         return Response(page, media_type="application/json")
 
-    async def delete(self, request: Request) -> Response:
-        """Remove entries by ids or filters, at most ``count``; the cursor goes on where more remain."""
-        queue: Queue = request.app.state.queue
-        conditions = await dlq_conditions(request, workflow=self.workflow)
-        rows, cursor = await _each(queue, request, conditions, _delete)
-        return JSONResponse({"deleted": len(rows), "cursor": cursor})
+    async def one(self, request: Request, _: Query) -> Response:
+        find = self._finder(self._named(request))
+        rows, _last = await self._queue.store.database.read(find)
+        return Response(dlq.shown(_only(rows, request)), media_type="application/json")
+
+    async def act(
+        self, request: Request, _: Query, *, act: Action, shown: Callable[[dict[str, Any]], Response]
+    ) -> Response:
+        """Do something with one entry."""
+        find = self._finder(self._named(request))
+
+        def work(connection: sqlite3.Connection) -> dict[str, Any]:
+            return act(connection, _only(find(connection)[0], request), self._queue)
+
+        done = await self._queue.store.database.write(work)
+        self._queue.scheduler.wake()
+        return shown(done)
+
+    async def each(
+        self,
+        request: Request,
+        query: DlqQuery,
+        *,
+        act: Action,
+        shown: Callable[[list[dict[str, Any]]], dict[str, Any]],
+    ) -> Response:
+        """Do something with each entry of a page, all in one transaction."""
+        ids = (await ids_in_body(request, "dlqIds"))["dlqIds"]
+        selection = Selection(self.workflow, query, ids)
+        if selection.is_everything:
+            raise ApiError(
+                400, "nothing says which entries; got neither dlqIds nor a filter; expected one of them"
+            )
+        find = self._finder(selection)
+
+        def work(connection: sqlite3.Connection) -> tuple[list[dict[str, Any]], Position | None]:
+            rows, last = find(connection)
+            return [act(connection, row, self._queue) for row in rows], last
+
+        done, last = await self._queue.store.database.write(work)
+        self._queue.scheduler.wake()
+        return JSONResponse(shown(done) | {"cursor": self._queue.store.cursors.make(self._listing, last)})
+
+    def _named(self, request: Request) -> Selection:
+        return Selection(self.workflow, DlqQuery(count=1), (request.path_params["dlq_id"],))
+
+    def _finder(
+        self, selection: Selection
+    ) -> Callable[[sqlite3.Connection], tuple[list[sqlite3.Row], Position | None]]:
+        store = self._queue.store
+        after = store.cursors.read(self._listing, selection.query.cursor)
+        return partial(selection.page, after=after, entered_since=store.expired_before)
 
 
-class WorkflowDlq(_Listing):
-    """``/v2/workflows/dlq``."""
-
-    workflow = True
-
-
-class MessageDlq(_Listing):
-    """``/v2/dlq``."""
-
-    workflow = False
+def _only(rows: list[sqlite3.Row], request: Request) -> sqlite3.Row:
+    if not rows:
+        dlq_id = request.path_params["dlq_id"]
+        raise ApiError(
+            404, f"DLQ entry {dlq_id[:80]!r} is not here; expected one that was neither removed nor expired"
+        )
+    return rows[0]
 
 
-class _Entry(HTTPEndpoint):
-    workflow: ClassVar[bool]
-
-    async def get(self, request: Request) -> Response:
-        """One entry."""
-        queue: Queue = request.app.state.queue
-        wanted = Conditions(workflow=self.workflow, ids=(request.path_params["dlq_id"],))
-        rows, _ = await queue.store.database.read(_finder(queue, wanted, 1, None))
-        if not rows:
-            raise _no_entry(wanted.ids[0])
-        return Response(dlq.shown(rows[0]), media_type="application/json")
-
-    async def delete(self, request: Request) -> Response:
-        """Remove one entry."""
-        queue: Queue = request.app.state.queue
-        await _one(queue, Conditions(workflow=self.workflow, ids=(request.path_params["dlq_id"],)), _delete)
-        return Response(status_code=200)
-
-
-class WorkflowDlqEntry(_Entry):
-    """``/v2/workflows/dlq/{dlqId}``."""
-
-    workflow = True
-
-
-class MessageDlqEntry(_Entry):
-    """``/v2/dlq/{dlqId}``."""
-
-    workflow = False
-
-
-def _acting(act: Action, *, workflow: bool = True, answers: str = "workflowRuns") -> Endpoint:
-    """The endpoint that does something with one entry, or with all that ids or filters name."""
-
-    async def endpoint(request: Request) -> Response:
-        queue: Queue = request.app.state.queue
-        if "dlq_id" in request.path_params:
-            wanted = Conditions(workflow=workflow, ids=(request.path_params["dlq_id"],))
-            return JSONResponse(await _one(queue, wanted, act))
-        done, cursor = await _each(queue, request, await dlq_conditions(request, workflow=workflow), act)
-        return JSONResponse({answers: done, "cursor": cursor})
-
-    return endpoint
-
-
-def _resume(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
-    return _start_again(connection, row, queue, from_failed_step=True)
-
-
-def _restart(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
-    return _start_again(connection, row, queue, from_failed_step=False)
+def _delete(connection: sqlite3.Connection, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
+    dlq.delete(connection, [row])
+    return {}
 
 
 def _start_again(
     connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool
 ) -> dict[str, Any]:
-    now = queue.store.clock.now_ms()
-    started = restarting.start_again(
-        connection, _message(row, queue), from_failed_step=from_failed_step, now_ms=now
-    )
+    failed, now = _message(row, queue), queue.store.clock.now_ms()
+    started = start_again(connection, failed, from_failed_step=from_failed_step, now_ms=now)
     dlq.delete(connection, [row])
     return started
 
@@ -148,76 +236,13 @@ def _call_failure_function(connection: sqlite3.Connection, row: sqlite3.Row, que
 
 def _retry(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     now = queue.store.clock.now_ms()
-    message = restarting.again(_message(row, queue), now_ms=now)
+    message = again(_message(row, queue), now_ms=now)
     enqueue(connection, message, now_ms=now)
     dlq.delete(connection, [row])
     return {"messageId": message.id}
 
 
-def _delete(connection: sqlite3.Connection, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
-    dlq.delete(connection, [row])
-    return {}
-
-
 def _message(row: sqlite3.Row, queue: Queue) -> Message:
     if row["message"]:
         return decode_message(row["message"])
-    return restarting.message_of_entry(json.loads(row["entry"]), queue.prefix)
-
-
-def _no_entry(dlq_id: str) -> ApiError:
-    return ApiError(
-        404, f"DLQ entry {dlq_id[:80]!r} is not here; expected one that was neither removed nor expired"
-    )
-
-
-def _name(conditions: Conditions) -> str:
-    return "workflow dlq" if conditions.workflow else "message dlq"
-
-
-def _finder(
-    queue: Queue, conditions: Conditions, most: int, after: dlq.Place | None
-) -> Callable[[sqlite3.Connection], tuple[list[sqlite3.Row], dlq.Place | None]]:
-    since = queue.store.expired_before
-    return lambda connection: dlq.find(connection, conditions, count=most, after=after, entered_since=since)
-
-
-async def _page(queue: Queue, request: Request, conditions: Conditions) -> tuple[list[sqlite3.Row], str]:
-    listing = _name(conditions)
-    after = queue.store.cursors.read(listing, single(request, "cursor") or "")
-    rows, place = await queue.store.database.read(_finder(queue, conditions, count(request), after))
-    return rows, queue.store.cursors.make(listing, place)
-
-
-async def _each(
-    queue: Queue, request: Request, conditions: Conditions, act: Action
-) -> tuple[list[dict[str, Any]], str]:
-    """Do something with each entry of a page, all in one transaction."""
-    if conditions == Conditions(workflow=conditions.workflow):
-        raise ApiError(
-            400, "nothing says which entries; got neither dlqIds nor a filter; expected one of them"
-        )
-    after = queue.store.cursors.read(_name(conditions), single(request, "cursor") or "")
-    find = _finder(queue, conditions, count(request), after)
-
-    def work(connection: sqlite3.Connection) -> tuple[list[dict[str, Any]], dlq.Place | None]:
-        rows, place = find(connection)
-        return [act(connection, row, queue) for row in rows], place
-
-    answers, place = await queue.store.database.write(work)
-    queue.scheduler.wake()
-    return answers, queue.store.cursors.make(_name(conditions), place)
-
-
-async def _one(queue: Queue, wanted: Conditions, act: Action) -> dict[str, Any]:
-    find = _finder(queue, wanted, 1, None)
-
-    def work(connection: sqlite3.Connection) -> dict[str, Any]:
-        rows, _ = find(connection)
-        if not rows:
-            raise _no_entry(wanted.ids[0])
-        return act(connection, rows[0], queue)
-
-    answer = await queue.store.database.write(work)
-    queue.scheduler.wake()
-    return answer
+    return dlq.message_of_entry(json.loads(row["entry"]), queue.prefix)

@@ -53,18 +53,7 @@ _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
 
 
 class RetryDelay:
-    """A parsed expression.
-
-    Parameters
-    ----------
-    text : str
-        Numbers, ``retried``, ``+ - * /``, parentheses and the functions pow, sqrt, abs, exp, floor, ceil,
-        round, min, max. At most 256 characters.
-
-    Raises
-    ------
-    InputError
-        When it does not parse, or names an unknown function.
+    """A parsed expression; an `InputError` when it does not parse, is too long or names an unknown function.
 
     Examples
     --------
@@ -87,12 +76,9 @@ class RetryDelay:
             raise _refused(where, "arithmetic over retried") from None
 
     def __call__(self, retried: int) -> int:
-        """The delay before the retry that follows `retried` earlier ones, in whole milliseconds, not below 0.
+        """The delay before the retry after `retried` earlier ones, in milliseconds from 0.
 
-        Raises
-        ------
-        InputError
-            When it has no finite value there, as with a division by zero.
+        An `InputError` when it has no finite value there, as with a division by zero.
         """
         try:
             value = float(self._term(float(retried)))

@@ -1,26 +1,52 @@
-"""Taking messages in: deduplication, runs and their steps, and the row that makes delivery certain."""
+"""Accepting messages: deduplication, runs and their steps, and the row that makes delivery certain.
+
+Everything that happens to a message is an event: CREATED, then DELIVERED, or RETRY until DELIVERED or FAILED,
+or CANCELED.
+"""
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from typing import Any, Final
+from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
-from toolkit.local.queue.events import record
-from toolkit.local.queue.invoking import take_apart
-from toolkit.local.queue.message import Kind, Message, Settings, decode_message, new_id
-from toolkit.local.queue.publishing import Publish
+from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
+from toolkit.local.queue.publishing import Publish, read_publish
 
 DEDUPLICATION_MS: Final = 10 * 60 * 1000
+
+EventState: TypeAlias = Literal["CREATED", "RETRY", "DELIVERED", "FAILED", "CANCELED"]
+
+
+class Published(TypedDict):
+    """A message that was accepted."""
+
+    messageId: str
+    deduplicated: NotRequired[bool]
+    workflowRunId: NotRequired[str]
+
+
+class Invocation(msgspec.Struct, frozen=True, rename="camel"):
+    """What an endpoint posts to invoke another: the new run's payload, and where its own run resumes."""
+
+    workflow_url: str
+    step: dict[str, Any]
+    headers: dict[str, list[str]]
+    body: str = ""
+
+
+# made here, because the first look at a struct is not safe when several threads take it at once
+_INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 
 def accept(
     connection: sqlite3.Connection, publish: Publish, *, now_ms: int, factor: float, caller_ip: str
-) -> dict[str, Any]:
-    """Take one publish in, and give the answer for its caller.
+) -> Published:
+    """Accept one publish.
 
     Raises
     ------
@@ -34,13 +60,15 @@ def accept(
         ).fetchone()
         if known:
             return {"messageId": known["message_id"], "deduplicated": True}
+    workflow = publish.settings.workflow
+    to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
     message = Message(
         id=new_id("msg"),
-        kind=_kind(publish.settings),
+        kind="message" if workflow is None else "call" if to_third_party else "step",
         prefix=publish.prefix,
         settings=publish.settings,
         created_at=now_ms,
-        not_before=now_ms + first_wait(publish.settings, now_ms=now_ms, factor=factor),
+        not_before=now_ms + first_delay(publish.settings, now_ms=now_ms, factor=factor),
         body=publish.body,
         caller_ip=caller_ip,
         callback=publish.callback,
@@ -48,10 +76,10 @@ def accept(
         redact=publish.redact,
     )
     if message.kind == "step":
-        before = _run_start(connection, message) or _step_before(connection, message)
+        before = _run_start(connection, message) or _same_step(connection, message)
         if before:
             return {"messageId": before, "deduplicated": True}
-        message, invoker = take_apart(message)
+        message, invoker = split_invocation(message)
         message = as_step(connection, message)
         if invoker:
             connection.execute("UPDATE runs SET invoker = ? WHERE id = ?", (invoker.encode(), message.run_id))
@@ -61,14 +89,13 @@ def accept(
             (publish.deduplication, message.id, now_ms + DEDUPLICATION_MS),
         )
     enqueue(connection, message, now_ms=now_ms)
-    answer: dict[str, Any] = {"messageId": message.id}
     if message.run_id:
-        answer["workflowRunId"] = message.run_id
-    return answer
+        return {"messageId": message.id, "workflowRunId": message.run_id}
+    return {"messageId": message.id}
 
 
 def enqueue(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
-    """Put a message where the scheduler finds it."""
+    """Store a message where the scheduler finds it."""
     connection.execute(
         "INSERT INTO messages (id, due_at, run_id, flow_key, about, event_id, spec) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
@@ -85,22 +112,40 @@ def enqueue(connection: sqlite3.Connection, message: Message, *, now_ms: int) ->
     record(connection, message, "CREATED", now_ms)
 
 
-def first_wait(settings: Settings, *, now_ms: int, factor: float) -> int:
-    """Milliseconds until the first delivery: Not-Before wins over Delay; the time factor divides the wait."""
-    asked = settings.delay_ms or 0
+def record(
+    connection: sqlite3.Connection, message: Message, state: EventState, now_ms: int, **more: Any
+) -> None:
+    """Store one event; `more` are further fields of its entry, by their names in JSON."""
+    entry = {
+        "time": now_ms,
+        "messageId": message.id,
+        "state": state,
+        "url": message.settings.url,
+        "method": message.method,
+        "maxRetries": message.max_retries,
+        "createdAt": message.created_at,
+        "callerIP": message.caller_ip,
+        **({"workflowRunId": message.run_id} if message.run_id else {}),
+        **({"labels": list(message.settings.labels)} if message.settings.labels else {}),
+        **({"flowControlKey": message.settings.flow_key} if message.settings.flow_key else {}),
+        **more,
+    }
+    connection.execute(
+        "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
+        (now_ms, message.id, message.run_id, state, message.settings.url, json.dumps(entry)),
+    )
+
+
+def first_delay(settings: Settings, *, now_ms: int, factor: float) -> int:
+    """Milliseconds until the first delivery: Not-Before wins over Delay; the time factor divides them."""
+    delay = settings.delay_ms or 0
     if settings.not_before is not None:
-        asked = max(0, settings.not_before - now_ms)
-    return round(asked / factor)
-
-
-def _kind(settings: Settings) -> Kind:
-    if settings.workflow is None:
-        return "message"
-    return "call" if settings.workflow.call_type.lower() == "tocallback" else "step"
+        delay = max(0, settings.not_before - now_ms)
+    return round(delay / factor)
 
 
 def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
-    """The message that already started this run, when a first message comes twice."""
+    """The message that already started this run, when a first message is published twice."""
     workflow = message.settings.workflow
     if not workflow or not workflow.init:
         return None
@@ -114,12 +159,44 @@ def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
     return decode_message(row["first"]).id
 
 
-def _step_before(connection: sqlite3.Connection, message: Message) -> str | None:
-    """The message that brought this step before: an endpoint that is asked twice answers twice."""
+def _same_step(connection: sqlite3.Connection, message: Message) -> str | None:
+    """The message that brought this step before: an endpoint that is called twice posts it twice."""
     workflow = message.settings.workflow
     if not workflow or workflow.init or run_state(connection, message) != "RUN_STARTED":
         return None
     return steps.posted_before(connection, message.run_id, message.body)
+
+
+def split_invocation(message: Message) -> tuple[Message, Message | None]:
+    """The first message of a new run, and the step for the run that invoked it; None when none did.
+
+    Raises
+    ------
+    ApiError
+        400 when the body is no invocation.
+    """
+    workflow = message.settings.workflow
+    if workflow is None or not workflow.init or not workflow.invoke:
+        return message, None
+    try:
+        invocation = _INVOCATION.decode(message.body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise ApiError(
+            400, f"body is no invocation; got one with {error}; expected workflowUrl, step, headers and body"
+        ) from None
+    pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
+    back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
+    if back.settings.workflow is None:
+        raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
+    step = msgspec.structs.replace(
+        message,
+        settings=back.settings,
+        body=json.dumps(invocation.step).encode(),
+        callback=None,
+        failure_callback=back.failure_callback,
+        redact=back.redact,
+    )
+    return msgspec.structs.replace(message, body=invocation.body.encode()), step
 
 
 def run_state(connection: sqlite3.Connection, message: Message) -> str | None:
@@ -129,7 +206,7 @@ def run_state(connection: sqlite3.Connection, message: Message) -> str | None:
 
 
 def as_step(connection: sqlite3.Connection, message: Message) -> Message:
-    """Put the message into its run's history: as its start, or behind the steps that are already there.
+    """Add the message to its run's history: as its start, or after the steps that are already there.
 
     Raises
     ------
@@ -143,7 +220,7 @@ def as_step(connection: sqlite3.Connection, message: Message) -> Message:
 
 
 def of_run(connection: sqlite3.Connection, message: Message) -> Message:
-    """The message with what its run's first message said and it does not say itself.
+    """The message with the settings of its run's first message where it has none of its own.
 
     Raises
     ------
@@ -155,11 +232,29 @@ def of_run(connection: sqlite3.Connection, message: Message) -> Message:
             404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
         )
     run = connection.execute("SELECT first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    return _inherit(message, decode_message(run["first"]))
+    first = decode_message(run["first"])
+    own, before = message.settings, first.settings
+    has_headers = any(name.lower() != "content-type" for name, _ in own.headers)
+    settings = msgspec.structs.replace(
+        own,
+        headers=own.headers if has_headers else before.headers,
+        timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
+        retries=before.retries if own.retries is None else own.retries,
+        retry_delay=own.retry_delay or before.retry_delay,
+        labels=own.labels or before.labels,
+        flow_key=own.flow_key or before.flow_key,
+        flow=own.flow or (None if own.flow_key else before.flow),
+    )
+    return msgspec.structs.replace(
+        message,
+        settings=settings,
+        failure_callback=message.failure_callback or first.failure_callback,
+        redact=message.redact or first.redact,
+    )
 
 
 def start_run(connection: sqlite3.Connection, first: Message) -> Message:
-    """Write down a new run and its first message, whose body is what the run was started with."""
+    """Store a new run and its first message, whose body is what the run was started with."""
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow
     connection.execute(
@@ -176,27 +271,3 @@ def start_run(connection: sqlite3.Connection, first: Message) -> Message:
         ),
     )
     return steps.append(connection, first)
-
-
-def _inherit(message: Message, first: Message) -> Message:
-    """What a step's publish does not say is as the run's first message said."""
-    own, before = message.settings, first.settings
-    settings = msgspec.structs.replace(
-        own,
-        headers=own.headers
-        if any(name.lower() != "content-type" for name, _ in own.headers)
-        else before.headers,
-        timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
-        retries=before.retries if own.retries is None else own.retries,
-        retry_delay=own.retry_delay or before.retry_delay,
-        labels=own.labels or before.labels,
-        flow_key=own.flow_key or before.flow_key,
-        flow=own.flow or (None if own.flow_key else before.flow),
-    )
-    return msgspec.structs.replace(
-        message,
-        settings=settings,
-        callback=message.callback,
-        failure_callback=message.failure_callback or first.failure_callback,
-        redact=message.redact or first.redact,
-    )

@@ -1,115 +1,202 @@
-"""Routes that take messages in: publish, batch, trigger."""
+"""Operations on messages: publish, batch, trigger, and show or cancel those to be delivered."""
 
 from __future__ import annotations
 
 import json
 import re
 import sqlite3
-from typing import Any, Final
+from functools import partial
+from typing import Any, Final, Required, TypedDict
 from urllib.parse import unquote
 
-from starlette.endpoints import HTTPEndpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import ApiError, read_body, read_json
-from toolkit.local.guard import TOKEN_PARAMETERS
-from toolkit.local.queue.intake import accept
-from toolkit.local.queue.message import new_id
-from toolkit.local.queue.publishing import PREFIXES, Publish, read_publish
-from toolkit.local.queue.requests import caller, header_pairs
-from toolkit.local.queue.service import Queue
+from toolkit.local.api import TOKEN_PARAMETERS, ApiError, read_body, read_json
+from toolkit.local.operations import Operation, Query, Texts
+from toolkit.local.queue import dlq
+from toolkit.local.queue.intake import Published, accept, record
+from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
+from toolkit.local.queue.parameters import Span, TextOrTexts, ids_in_body, where
+from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
+from toolkit.local.queue.scheduler import Queue
 
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 
 
-def publish_routes() -> list[BaseRoute]:
-    """Routes under ``/v2``; they find the queue at ``app.state.queue``."""
+class BatchItem(TypedDict, total=False):
+    """A message of a batch."""
+
+    destination: Required[str]
+    headers: dict[str, str | list[str]]
+    body: str
+
+
+class MessagesQuery(Span):
+    """The messages to cancel."""
+
+    message_ids: Texts = ()
+    flow_control_key: Texts = ()
+    url: Texts = ()
+    label: Texts = ()
+    caller_ip: Texts = ()
+
+
+class MessageIds(TypedDict, total=False):
+    """Messages by their ids."""
+
+    messageIds: TextOrTexts
+
+
+class Canceled(TypedDict):
+    """How many were canceled."""
+
+    cancelled: int
+
+
+class Triggered(TypedDict, total=False):
+    """A run that was started; a message that was deduplicated, or that starts no run."""
+
+    workflowRunId: str
+    messageId: str
+    deduplicated: bool
+
+
+def message_operations(queue: Queue) -> list[Operation]:
+    """The operations that publish messages, show and cancel them."""
+    publishing = partial(Operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404,))
     return [
-        Route("/v2/publish/{destination:path}", PublishEndpoint),
-        Route("/v2/batch", BatchEndpoint),
-        Route("/v2/trigger/{destination:path}", TriggerEndpoint),
+        publishing(
+            "POST",
+            "/v2/publish/{destination:path}",
+            "publish",
+            "Publish a message. Headers may have the prefix Upstash- instead of Service-.",
+            partial(_publish, queue),
+            Published,
+        ),
+        publishing(
+            "POST",
+            "/v2/trigger/{destination:path}",
+            "trigger",
+            "Start a workflow run.",
+            partial(_trigger, queue),
+            Triggered,
+        ),
+        Operation(
+            "POST",
+            "/v2/batch",
+            "batch",
+            "Publish all messages of an array, or none.",
+            partial(_batch, queue),
+            list[Published],
+            body=list[BatchItem],
+            errors=(404,),
+        ),
+        Operation(
+            "DELETE",
+            "/v2/messages",
+            "cancelMessages",
+            "Cancel the messages that are named or meet the filters, or all of them.",
+            partial(_cancel_many, queue),
+            Canceled,
+            query=MessagesQuery,
+            body=MessageIds,
+            body_required=False,
+        ),
+        Operation(
+            "GET",
+            "/v2/messages/{message_id}",
+            "message",
+            "What is known about a message.",
+            partial(_show, queue),
+            PendingMessage,
+            errors=(404,),
+        ),
+        Operation(
+            "DELETE",
+            "/v2/messages/{message_id}",
+            "cancelMessage",
+            "Cancel a message.",
+            partial(_cancel_one, queue),
+            status=202,
+            errors=(404,),
+        ),
     ]
 
 
-class PublishEndpoint(HTTPEndpoint):
-    """``/v2/publish/{destination}``."""
-
-    async def post(self, request: Request) -> Response:
-        """Take one message in."""
-        queue: Queue = request.app.state.queue
-        url = _destination(request, "/v2/publish/")
-        body = await read_body(request, queue.max_message)
-        publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
-        return JSONResponse((await _take(queue, [publish], caller(request)))[0])
+def header_pairs(request: Request) -> list[tuple[str, str]]:
+    """The request's headers as received, in order."""
+    return [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers.raw]
 
 
-class BatchEndpoint(HTTPEndpoint):
-    """``/v2/batch``."""
-
-    async def post(self, request: Request) -> Response:
-        """Take all messages of an array in, or none."""
-        queue: Queue = request.app.state.queue
-        items = await read_json(request)
-        if not isinstance(items, list):
-            raise ApiError(
-                400, f"body is not an array; got {type(items).__name__}; expected an array of messages"
-            )
-        publishes = []
-        for position, item in enumerate(items):
-            try:
-                publishes.append(_batch_item(item, queue))
-            except ApiError as refusal:
-                raise ApiError(refusal.status, f"message {position}: {refusal.message}") from None
-        return JSONResponse(await _take(queue, publishes, caller(request)))
+def caller(request: Request) -> str:
+    """The IP address that the request came from."""
+    return request.client.host if request.client else ""
 
 
-class TriggerEndpoint(HTTPEndpoint):
-    """``/v2/trigger/{workflow_url}``."""
+async def _publish(queue: Queue, request: Request, _: None) -> Response:
+    url = _destination(request, "/v2/publish/")
+    body = await read_body(request, queue.max_message)
+    publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
+    return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
-    async def post(self, request: Request) -> Response:
-        """Start a workflow run without asking its endpoint first."""
-        queue: Queue = request.app.state.queue
-        url = _destination(request, "/v2/trigger/")
-        headers = header_pairs(request)
-        names = {name.lower(): value for name, value in headers}
-        prefix = next(
-            (known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)),
-            queue.prefix,
+
+async def _batch(queue: Queue, request: Request, _: Query) -> Response:
+    items = await read_json(request)
+    if not isinstance(items, list):
+        raise ApiError(
+            400, f"body is not an array; got {type(items).__name__}; expected an array of messages"
         )
-        for name, value in (
-            ("Workflow-Init", "true"),
-            ("Workflow-RunId", new_id("wfr")),
-            ("Workflow-Url", url),
-            ("Feature-Set", "LazyFetch,InitialBody"),
-            (f"Forward-{prefix}Workflow-Sdk-Version", "1"),
-        ):
-            if f"{prefix}{name}".lower() not in names:
-                headers.append((f"{prefix}{name}", value))
-        body = await read_body(request, queue.max_message)
-        publish = read_publish(url, headers, body, prefix=queue.prefix)
-        (taken,) = await _take(queue, [publish], caller(request))
-        answer = {"workflowRunId": taken["workflowRunId"]} if "workflowRunId" in taken else taken
-        return JSONResponse(answer)
+    publishes = []
+    for position, item in enumerate(items):
+        try:
+            publishes.append(_batch_item(item, queue))
+        except ApiError as error:
+            raise ApiError(error.status, f"message {position}: {error.message}") from None
+    return JSONResponse(await _accept(queue, publishes, caller(request)))
 
 
-async def _take(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[dict[str, Any]]:
+async def _trigger(queue: Queue, request: Request, _: None) -> Response:
+    """Start a workflow run without calling its endpoint first."""
+    url = _destination(request, "/v2/trigger/")
+    headers = header_pairs(request)
+    names = {name.lower(): value for name, value in headers}
+    prefix = next(
+        (known for known in reversed(PREFIXES) if any(n.startswith(known.lower()) for n in names)),
+        queue.prefix,
+    )
+    for name, value in (
+        ("Workflow-Init", "true"),
+        ("Workflow-RunId", new_id("wfr")),
+        ("Workflow-Url", url),
+        ("Feature-Set", "LazyFetch,InitialBody"),
+        (f"Forward-{prefix}Workflow-Sdk-Version", "1"),
+    ):
+        if f"{prefix}{name}".lower() not in names:
+            headers.append((f"{prefix}{name}", value))
+    body = await read_body(request, queue.max_message)
+    publish = read_publish(url, headers, body, prefix=queue.prefix)
+    (accepted,) = await _accept(queue, [publish], caller(request))
+    run_id = accepted.get("workflowRunId")
+    return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
+
+
+async def _accept(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[Published]:
     for publish in publishes:
         for settings in (publish.settings, publish.callback, publish.failure_callback):
             if settings is not None:
                 await queue.destinations.address(settings.url)
     now = queue.store.clock.now_ms()
 
-    def work(connection: sqlite3.Connection) -> list[dict[str, Any]]:
+    def work(connection: sqlite3.Connection) -> list[Published]:
         return [
             accept(connection, publish, now_ms=now, factor=queue.scheduler.factor, caller_ip=caller_ip)
             for publish in publishes
         ]
 
-    taken = await queue.store.database.write(work)
+    accepted = await queue.store.database.write(work)
     queue.scheduler.wake()
-    return taken
+    return accepted
 
 
 def _destination(request: Request, route: str) -> str:
@@ -150,3 +237,71 @@ def _batch_item(item: Any, queue: Queue) -> Publish:
     if item.get("queue"):
         raise ApiError(400, "queue is given, and there are no queues here; expected none")
     return read_publish(item["destination"], pairs, raw, prefix=queue.prefix)
+
+
+async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
+    named = (await ids_in_body(request, "messageIds"))["messageIds"]
+    conditions, values = where(
+        ("id IN ({})", (*query.message_ids, *named)), ("flow_key IN ({})", query.flow_control_key)
+    )
+    since, until = query.from_date, query.to_date
+    now = queue.store.clock.now_ms()
+
+    def work(connection: sqlite3.Connection) -> int:
+        rows = connection.execute(
+            f"SELECT id, spec FROM messages WHERE {conditions}",  # noqa: S608 - SQL of this package, values bound
+            values,
+        ).fetchall()
+        canceled = 0
+        for row in rows:
+            message = decode_message(row["spec"])
+            fits = (
+                (not query.url or message.settings.url in query.url)
+                and (not query.label or not set(query.label).isdisjoint(message.settings.labels))
+                and (not query.caller_ip or message.caller_ip in query.caller_ip)
+                and (since is None or message.created_at >= since)
+                and (until is None or message.created_at <= until)
+            )
+            if fits:
+                _cancel(connection, row["id"], now)
+                canceled += 1
+        return canceled
+
+    return JSONResponse({"cancelled": await queue.store.database.write(work)})
+
+
+async def _show(queue: Queue, request: Request, _: Query) -> Response:
+    message_id = request.path_params["message_id"]
+    row = await queue.store.database.read(
+        lambda connection: connection.execute(
+            "SELECT spec, due_at, retried FROM messages WHERE id = ?", (message_id,)
+        ).fetchone()
+    )
+    if row is None:
+        raise _no_message(message_id)
+    shown = message_entry(decode_message(row["spec"]))
+    return JSONResponse(shown | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]})
+
+
+async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
+    message_id, now = request.path_params["message_id"], queue.store.clock.now_ms()
+    await queue.store.database.write(lambda connection: _cancel(connection, message_id, now))
+    return Response(status_code=202)
+
+
+def _cancel(connection: sqlite3.Connection, message_id: str, now_ms: int) -> None:
+    """Cancel a message. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
+    row = connection.execute("SELECT spec FROM messages WHERE id = ?", (message_id,)).fetchone()
+    if row is None:
+        raise _no_message(message_id)
+    message = decode_message(row["spec"])
+    connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
+    record(connection, message, "CANCELED", now_ms)
+    if message.kind == "failure_callback" and message.about:
+        dlq.set_state(connection, message.about, "CALLBACK_CANCELED")
+
+
+def _no_message(message_id: str) -> ApiError:
+    return ApiError(
+        404, f"message {message_id[:80]!r} is not here; expected one that still has to be delivered"
+    )

@@ -1,4 +1,4 @@
-"""What a publish asks for: headers in either prefix become settings, odd ones a refusal that names them."""
+"""What a publish asks for: headers of either prefix become settings; an error names those not understood."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Final
 import msgspec
 
 from toolkit.errors import InputError
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.message import DEFAULT_RETRIES, Flow, Settings, Workflow
+from toolkit.local.queue.messages import DEFAULT_RETRIES, FlowLimits, Settings, WorkflowHeaders
 from toolkit.times import duration_ms
 
 PREFIXES: Final = ("Service-", "Upstash-")
@@ -26,7 +26,7 @@ _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 _REDACTABLE: Final = re.compile(r"body|headers?|header\[[^\[\]]+\]", re.IGNORECASE)
 # they belong to one connection, or would contradict the body that is sent
 _NOT_FORWARDED: Final = frozenset(
-    {
+    [
         "host",
         "content-length",
         "connection",
@@ -36,8 +36,29 @@ _NOT_FORWARDED: Final = frozenset(
         "te",
         "trailer",
         "upgrade",
-    }
+    ]
 )
+
+PUBLISH_HEADERS: Final = {
+    f"Service-{name}": description
+    for name, description in {
+        "Method": "Method of the delivery (POST).",
+        "Timeout": "Longest delivery, such as 30s.",
+        "Retries": "How often delivery is tried again (3).",
+        "Retry-Delay": "Milliseconds before a retry, as an expression over `retried`.",
+        "Delay": "Wait before the first delivery, such as 1d10h30m.",
+        "Not-Before": "Unix seconds before which nothing is delivered.",
+        "Label": "Labels, with commas between them.",
+        "Flow-Control-Key": "Messages of one key are limited together.",
+        "Flow-Control-Value": "parallelism=, rate= and period=.",
+        "Deduplication-Id": "The same within ten minutes is one message.",
+        "Content-Based-Deduplication": "true or false.",
+        "Callback": "URL that is told of every response; Service-Callback-* are its settings.",
+        "Failure-Callback": "URL that is told of the end; Service-Failure-Callback-* are its settings.",
+        "Redact-Fields": "body, headers or header[Name], with commas between them.",
+    }.items()
+}
+"""What the headers of a publish mean, for the description of the API."""
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -55,25 +76,11 @@ class Publish(msgspec.Struct, frozen=True):
 def read_publish(
     url: str, headers: Iterable[tuple[str, str]], body: bytes, *, prefix: str = PREFIXES[0]
 ) -> Publish:
-    """Read one publish.
+    """Read one publish to a URL; an `ApiError` names the header that is not understood.
 
-    Parameters
-    ----------
-    url : str
-        The destination.
-    headers : iterable of (str, str)
-        As received; those without a known prefix are ignored, but for Content-Type.
-    body : bytes
-    prefix : str
-        The prefix to answer in when the headers use none.
+    Headers come as received: those without a known prefix are ignored, except Content-Type. `prefix` is used
+    in the delivery when the headers have none.
 
-    Raises
-    ------
-    ApiError
-        400, naming the header.
-
-    Examples
-    --------
     >>> read_publish("http://127.0.0.1/a", [("Service-Retries", "1")], b"").settings.retries
     1
     """
@@ -118,7 +125,7 @@ def _without(headers: Sequence[tuple[str, str]], name: str) -> list[tuple[str, s
 
 
 class _Scope:
-    """The headers of one scope: full name (for refusals) and value under the lower-case rest of the name."""
+    """The headers of one scope: full name (for errors) and value under the lower-case rest of the name."""
 
     def __init__(self, headers: list[tuple[str, str, str]]) -> None:
         self.found = {rest.lower(): (name, value) for name, rest, value in headers}
@@ -131,7 +138,7 @@ class _Scope:
     def text(self, key: str) -> str | None:
         return self.found[key][1] if key in self.found else None
 
-    def refuse(self, key: str, expected: str) -> ApiError:
+    def error(self, key: str, expected: str) -> ApiError:
         name, value = self.found[key]
         return ApiError(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
 
@@ -141,7 +148,7 @@ class _Scope:
             return None
         found = duration_ms(text)
         if found is None or found > _MAX_WAIT_MS:
-            raise self.refuse(key, "a duration such as 50s or 1d10h30m, of at most ten years")
+            raise self.error(key, "a duration such as 50s or 1d10h30m, of at most ten years")
         return found
 
     def whole(self, key: str, low: int, high: int) -> int | None:
@@ -149,13 +156,13 @@ class _Scope:
         if text is None:
             return None
         if not re.fullmatch(r"[0-9]{1,18}", text) or not low <= int(text) <= high:
-            raise self.refuse(key, f"a whole number from {low} to {high}")
+            raise self.error(key, f"a whole number from {low} to {high}")
         return int(text)
 
     def flag(self, key: str) -> bool:
         text = (self.text(key) or "false").lower()
         if text not in ("true", "false"):
-            raise self.refuse(key, "true or false")
+            raise self.error(key, "true or false")
         return text == "true"
 
     def words(self, key: str) -> tuple[str, ...]:
@@ -166,10 +173,10 @@ class _Scope:
 def _settings(scope: _Scope, url: str) -> Settings:
     method = scope.text("method")
     if method is not None and method.upper() not in _METHODS:
-        raise scope.refuse("method", f"one of {', '.join(_METHODS)}")
+        raise scope.error("method", f"one of {', '.join(_METHODS)}")
     timeout = scope.duration("timeout")
     if timeout == 0:
-        raise scope.refuse("timeout", "more than nothing")
+        raise scope.error("timeout", "more than nothing")
     retries = scope.whole("retries", 0, MAX_RETRIES)
     not_before = scope.whole("not-before", 0, 253_402_300_799)  # the end of the year 9999, as seconds
     return Settings(
@@ -204,32 +211,32 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
     return text
 
 
-def _flow(scope: _Scope) -> Flow | None:
+def _flow(scope: _Scope) -> FlowLimits | None:
     text = scope.text("flow-control-value")
     if text is None:
         return None
     if "flow-control-key" not in scope.found:
-        raise scope.refuse("flow-control-value", "a Flow-Control-Key beside it")
+        raise scope.error("flow-control-value", "a Flow-Control-Key beside it")
     given: dict[str, str] = {}
     for part in text.split(","):
-        name, equals, value = (piece.strip() for piece in part.partition("="))
+        name, equals, value = (text.strip() for text in part.partition("="))
         if not equals or name.lower() not in ("parallelism", "rate", "period") or name.lower() in given:
-            raise scope.refuse("flow-control-value", "parallelism=, rate= and period=, each at most once")
+            raise scope.error("flow-control-value", "parallelism=, rate= and period=, each at most once")
         given[name.lower()] = value
     counts = {name: given[name] for name in ("parallelism", "rate") if name in given}
     period = duration_ms(given.get("period", "1s"))
     if not period or not all(re.fullmatch(r"[1-9][0-9]{0,8}", count) for count in counts.values()):
-        raise scope.refuse("flow-control-value", "whole numbers above 0, and a period such as 1m")
-    return Flow(period_ms=period, **{name: int(count) for name, count in counts.items()})
+        raise scope.error("flow-control-value", "whole numbers above 0, and a period such as 1m")
+    return FlowLimits(period_ms=period, **{name: int(count) for name, count in counts.items()})
 
 
-def _workflow(scope: _Scope, url: str) -> Workflow | None:
+def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
     run_id = scope.text("workflow-runid")
     if not run_id:
         return None
     if len(run_id) > 256 or "," in run_id:  # noqa: PLR2004 - a generous bound
-        raise scope.refuse("workflow-runid", "at most 256 characters, without commas")
-    return Workflow(
+        raise scope.error("workflow-runid", "at most 256 characters, without commas")
+    return WorkflowHeaders(
         run_id=run_id,
         url=scope.text("workflow-url") or url,
         init=scope.flag("workflow-init"),
@@ -249,7 +256,7 @@ def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Se
 def _redact(scope: _Scope) -> tuple[str, ...]:
     fields = scope.words("redact-fields")
     if not all(_REDACTABLE.fullmatch(field) for field in fields):
-        raise scope.refuse("redact-fields", "body, headers or header[Name], with commas between them")
+        raise scope.error("redact-fields", "body, headers or header[Name], with commas between them")
     return fields
 
 

@@ -1,191 +1,363 @@
-"""Routes of workflow runs: their history, their end, events they wait for; and of the signing keys."""
+"""Operations on workflow runs and the events that they wait for, on the two logs, and on the signing keys."""
 
 from __future__ import annotations
 
 import base64
-import re
+import json
 import sqlite3
-from typing import Any, Final
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
-from starlette.endpoints import HTTPEndpoint
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import BaseRoute, Route
 
-from toolkit.local.answers import ApiError, read_body, read_json
+from toolkit.local.api import ApiError, read_body, read_json
+from toolkit.local.operations import Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
-from toolkit.local.queue.parameters import Filter, ids_in_body, several, single, span
+from toolkit.local.queue.intake import Published
+from toolkit.local.queue.parameters import (
+    Condition,
+    Page,
+    Span,
+    TextOrTexts,
+    ids_in_body,
+    json_field,
+    starts_with,
+    where,
+)
+from toolkit.local.queue.publish_routes import Canceled, caller, header_pairs
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.requests import caller, header_pairs
-from toolkit.local.queue.service import Queue
+from toolkit.local.queue.runs import RestartedRun, RunEntry
+from toolkit.local.queue.scheduler import Queue
+from toolkit.local.queue.waiting import Notified, Waiter, WaitRequest
 
-_FLAG: Final = re.compile(r"true|false")
+
+class RunsQuery(Span):
+    """The runs to cancel."""
+
+    workflow_run_ids: Texts = ()
+    workflow_url: Texts = ()
+    caller_ip: Texts = ()
+    flow_control_key: Texts = ()
+    label: Texts = ()
+    workflow_url_exact_match: Annotated[
+        Literal["true", "false"], Meta(description="Whether it is no prefix (false).")
+    ] = "false"
 
 
-def run_routes() -> list[BaseRoute]:
-    """Routes under ``/v2``; they find the queue at ``app.state.queue``."""
+class EndQuery(Query):
+    """How a run ends."""
+
+    cancel: Annotated[Literal["true", "false"], Meta(description="Whether it is canceled (true).")] = "true"
+
+
+class RunLogQuery(Page):
+    """Filters of the run log."""
+
+    workflow_created_at: Timestamp | None = None
+    workflow_run_id: Texts = ()
+    workflow_url: Texts = ()
+    state: Texts = ()
+    workflow_state: Texts = ()
+    label: Texts = ()
+    caller_ip: Texts = ()
+    flow_control_key: Texts = ()
+    message_id: Texts = ()
+    # runs are what is listed in any case: the public workflow client says so
+    group_by: Annotated[Texts, Meta(description="What entries are grouped by: accepted, as they are.")] = ()
+
+
+class EventLogQuery(Page):
+    """Filters of the log of messages."""
+
+    count: Annotated[int, Meta(ge=1, le=1000, description="Most entries a page.")] = 1000
+    message_id: Texts = ()
+    message_ids: Texts = ()
+    workflow_run_id: Texts = ()
+    state: Texts = ()
+    url: Texts = ()
+    label: Texts = ()
+    caller_ip: Texts = ()
+    flow_control_key: Texts = ()
+    topic_name: Texts = ()
+    queue_name: Texts = ()
+    schedule_id: Texts = ()
+
+
+class RunSelection(TypedDict, total=False):
+    """Runs by ids or URLs."""
+
+    workflowRunIds: TextOrTexts
+    workflowUrl: TextOrTexts
+
+
+class HistoryStep(TypedDict):
+    """A step of a run, its body in base64."""
+
+    messageId: str
+    body: str
+    callType: str
+
+
+class RunPage(TypedDict):
+    """A page of runs, newest first; the cursor is empty on the last one."""
+
+    cursor: str
+    runs: Annotated[list[RunEntry], Meta(max_length=100)]
+
+
+class MessageEvent(TypedDict):
+    """Something that happened to a message."""
+
+    time: int
+    messageId: str
+    state: str
+    url: NotRequired[str]
+
+
+class EventPage(TypedDict):
+    """A page of events, newest first; the cursor is empty on the last one."""
+
+    cursor: str
+    events: Annotated[list[MessageEvent], Meta(max_length=1000)]
+
+
+class SigningKeys(TypedDict):
+    """The current and the next signing key."""
+
+    current: str
+    next: str
+
+
+def run_operations(queue: Queue) -> list[Operation]:
+    """The operations on runs, events, logs and keys."""
+
+    def operation(
+        method: str,
+        path: str,
+        name: str,
+        summary: str,
+        handler: Callable[[Queue, Request, Any], Awaitable[Response]],
+        returns: Any,
+        **described: Any,
+    ) -> Operation:
+        return Operation(method, path, name, summary, partial(handler, queue), returns, **described)
+
+    cancel = "Cancel the runs that are named or meet the filters, or all of them."
+    end = "End a run: canceled, or with cancel=false as one that is through."
+    notify = "Tell all that wait for an event that it came."
+    notify_run = "Tell one run that an event came, now or when it waits for it."
+    wait_header = {"Service-Workflow-RunId": "The run that waits."}
+    by_id, of_runs, of_events = "/v2/workflows/runs/{run_id}", RunLogQuery, EventLogQuery
     return [
-        Route("/v2/workflows/runs", Runs),
-        Route("/v2/workflows/runs/{run_id}", RunEndpoint),
-        Route("/v2/wait/{event_id}", Wait),
-        Route("/v2/waiters/{event_id}", Waiters),
-        Route("/v2/notify/{event_id}", Notification),
-        Route("/v2/notify/{run_id}/{event_id}", RunNotification),
-        Route("/v2/keys", Keys),
-        Route("/v2/keys/rotate", KeyRotation),
-    ]
-
-
-class Runs(HTTPEndpoint):
-    """``/v2/workflows/runs``."""
-
-    async def delete(self, request: Request) -> Response:
-        """Cancel the runs that are named or meet the filters, or all of them; gives how many were running.
-
-        ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true.
-        """
-        queue: Queue = request.app.state.queue
-        since, until = span(request)
-        body = await ids_in_body(request, "workflowRunIds", "workflowUrl")
-        urls = (*several(request, "workflowUrl"), *body["workflowUrl"])
-        conditions = Filter()
-        conditions.least("created_at", since)
-        conditions.most("created_at", until)
-        conditions.any_of("id", (*several(request, "workflowRunIds"), *body["workflowRunIds"]))
-        if _flag(request, "workflowUrlExactMatch", "false"):
-            conditions.any_of("url", urls)
-        else:
-            conditions.starts_with("url", urls)
-        conditions.any_of("caller_ip", several(request, "callerIp"))
-        conditions.any_of("flow_key", several(request, "flowControlKey"))
-        conditions.any_label(several(request, "label"))
-        where, values, now = conditions.where, conditions.values, queue.store.clock.now_ms()
-        canceled = await queue.store.database.write(
-            lambda connection: runs.cancel_all(connection, where, values, now_ms=now)
-        )
-        queue.scheduler.wake()
-        return JSONResponse({"cancelled": canceled})
-
-
-class RunEndpoint(HTTPEndpoint):
-    """``/v2/workflows/runs/{id}``."""
-
-    async def get(self, request: Request) -> Response:
-        """The run's history, for endpoints that fetch it instead of having it delivered."""
-        queue: Queue = request.app.state.queue
-        run_id = request.path_params["run_id"]
-        found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
-        if not found:
-            raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
-        return JSONResponse(
-            [
-                {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
-                for message_id, body in found
-            ]
-        )
-
-    async def delete(self, request: Request) -> Response:
-        """End the run: ``cancel=false`` as its endpoint does when it is through, else by canceling it.
-
-        The body is the run's result, for the run that invoked it.
-        """
-        queue: Queue = request.app.state.queue
-        cancel = _flag(request, "cancel", "true")
-        result = await read_body(request, queue.max_message)
-        run_id, now = request.path_params["run_id"], queue.store.clock.now_ms()
-        await queue.store.database.write(
-            lambda connection: runs.end(connection, run_id, cancel=cancel, now_ms=now, result=result)
-        )
-        queue.scheduler.wake()
-        return JSONResponse({"workflowRunId": run_id})
-
-
-class Wait(HTTPEndpoint):
-    """``/v2/wait/{eventId}``."""
-
-    async def post(self, request: Request) -> Response:
-        """Let the run of the headers wait for an event."""
-        queue: Queue = request.app.state.queue
-        event_id = waiting.checked_event_id(request.path_params["event_id"])
-        asked = waiting.read_wait(await read_json(request))
-        publish = read_publish(asked.url, header_pairs(request), b"", prefix=queue.prefix)
-        await queue.destinations.address(asked.url)
-        now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
-
-        def work(connection: sqlite3.Connection) -> dict[str, Any]:
-            return waiting.wait(
-                connection, publish, event_id, asked, now_ms=now, factor=factor, caller_ip=caller(request)
+        operation(
+            "DELETE", "/v2/workflows/runs", "cancelRuns", cancel, _cancel, Canceled,
+            query=RunsQuery, body=RunSelection, body_required=False,
+        ),
+        operation(
+            "GET", by_id, "run", "The steps of a run, in order.", _history, list[HistoryStep], errors=(404,)
+        ),
+        operation(
+            "DELETE", by_id, "endRun", end, _end, RestartedRun, query=EndQuery, body=bytes, errors=(404,)
+        ),
+        operation(
+            "POST", "/v2/wait/{event_id}", "wait", "Let a run wait for an event.", _wait, Published,
+            headers=wait_header, body=WaitRequest, errors=(404,),
+        ),
+        operation(
+            "GET", "/v2/waiters/{event_id}", "waiters", "Who waits for an event.", _waiters, list[Waiter]
+        ),
+        operation("POST", "/v2/notify/{event_id}", "notify", notify, _notify, list[Notified], body=bytes),
+        operation(
+            "POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", notify_run, _notify_run, Notified,
+            body=bytes, errors=(404,),
+        ),
+        *(
+            operation(
+                "GET", f"/v2/workflows/{name}", f"run-{name}", "A page of runs, newest first.",
+                _run_log, RunPage, query=of_runs,
             )
+            for name in ("logs", "events")
+        ),
+        *(
+            operation(
+                "GET", f"/v2/{name}", f"message-{name}", "A page of what happened to messages, newest first.",
+                _event_log, EventPage, query=of_events,
+            )
+            for name in ("logs", "events")
+        ),
+        operation("GET", "/v2/keys", "keys", "The signing keys.", _keys, SigningKeys),
+        operation(
+            "POST", "/v2/keys/rotate", "rotateKeys", "The next key becomes the current one.", _rotate,
+            SigningKeys,
+        ),
+    ]  # fmt: skip
 
-        answer = await queue.store.database.write(work)
-        queue.scheduler.wake()
-        return JSONResponse(answer)
+
+async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
+    """Cancel runs; ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true."""
+    body = await ids_in_body(request, "workflowRunIds", "workflowUrl")
+    urls = (*query.workflow_url, *body["workflowUrl"])
+    exact = query.workflow_url_exact_match == "true"
+    conditions: tuple[Condition, ...] = (
+        ("created_at >= {}", query.from_date),
+        ("created_at <= {}", query.to_date),
+        ("id IN ({})", (*query.workflow_run_ids, *body["workflowRunIds"])),
+        ("url IN ({})", urls) if exact else starts_with("url", urls),
+        ("caller_ip IN ({})", query.caller_ip),
+        ("flow_key IN ({})", query.flow_control_key),
+        (_ANY_LABEL.format("labels"), query.label),
+    )
+    now = queue.store.clock.now_ms()
+    canceled = await queue.store.database.write(
+        lambda connection: runs.cancel_all(connection, conditions, now_ms=now)
+    )
+    queue.scheduler.wake()
+    return JSONResponse({"cancelled": canceled})
 
 
-class Waiters(HTTPEndpoint):
-    """``/v2/waiters/{eventId}``."""
-
-    async def get(self, request: Request) -> Response:
-        """Who waits for an event."""
-        queue: Queue = request.app.state.queue
-        event_id = waiting.checked_event_id(request.path_params["event_id"])
-        found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
-        return JSONResponse([waiting.shown(message) for message in found])
+_ANY_LABEL = "EXISTS (SELECT 1 FROM json_each({}) WHERE value IN ({{}}))"
 
 
-class Notification(HTTPEndpoint):
-    """``/v2/notify/{eventId}``."""
+async def _history(queue: Queue, request: Request, _: Query) -> Response:
+    """The run's history, for endpoints that fetch it instead of having it delivered."""
+    run_id = request.path_params["run_id"]
+    found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
+    if not found:
+        raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
+    return JSONResponse(
+        [
+            {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
+            for message_id, body in found
+        ]
+    )
 
-    async def post(self, request: Request) -> Response:
-        """Tell all that wait for an event that it came; the body is handed to them."""
-        queue: Queue = request.app.state.queue
-        event_id = waiting.checked_event_id(request.path_params["event_id"])
-        body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-        told = await queue.store.database.write(
-            lambda connection: waiting.notify(connection, event_id, body, now_ms=now)
+
+async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
+    """End a run; the body is its result, for the run that invoked it."""
+    result = await read_body(request, queue.max_message)
+    run_id, now = request.path_params["run_id"], queue.store.clock.now_ms()
+    cancel = query.cancel == "true"
+    await queue.store.database.write(
+        lambda connection: runs.end(connection, run_id, cancel=cancel, now_ms=now, result=result)
+    )
+    queue.scheduler.wake()
+    return JSONResponse({"workflowRunId": run_id})
+
+
+async def _wait(queue: Queue, request: Request, _: Query) -> Response:
+    """Let the run of the headers wait for an event."""
+    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    asked = waiting.read_wait(await read_json(request))
+    publish = read_publish(asked.url, header_pairs(request), b"", prefix=queue.prefix)
+    await queue.destinations.address(asked.url)
+    now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
+
+    def work(connection: sqlite3.Connection) -> Published:
+        return waiting.wait(
+            connection, publish, event_id, asked, now_ms=now, factor=factor, caller_ip=caller(request)
         )
-        queue.scheduler.wake()
-        return JSONResponse(told)
+
+    waits = await queue.store.database.write(work)
+    queue.scheduler.wake()
+    return JSONResponse(waits)
 
 
-class RunNotification(HTTPEndpoint):
-    """``/v2/notify/{runId}/{eventId}``."""
-
-    async def post(self, request: Request) -> Response:
-        """Tell one run that an event came, now or when it waits for it."""
-        queue: Queue = request.app.state.queue
-        run_id = request.path_params["run_id"]
-        event_id = waiting.checked_event_id(request.path_params["event_id"])
-        body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-        told = await queue.store.database.write(
-            lambda connection: waiting.notify_run(connection, run_id, event_id, body, now_ms=now)
-        )
-        queue.scheduler.wake()
-        return JSONResponse(told)
+async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
+    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
+    return JSONResponse([waiting.shown(message) for message in found])
 
 
-class Keys(HTTPEndpoint):
-    """``/v2/keys``."""
-
-    async def get(self, request: Request) -> Response:
-        """The signing keys."""
-        queue: Queue = request.app.state.queue
-        current, following = queue.store.signing_keys
-        return JSONResponse({"current": current, "next": following})
-
-
-class KeyRotation(HTTPEndpoint):
-    """``/v2/keys/rotate``."""
-
-    async def post(self, request: Request) -> Response:
-        """The next key becomes the current one."""
-        queue: Queue = request.app.state.queue
-        current, following = await queue.store.rotate_keys()
-        return JSONResponse({"current": current, "next": following})
+async def _notify(queue: Queue, request: Request, _: Query) -> Response:
+    """Tell all that wait for an event that it came; the body is passed to them."""
+    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
+    told = await queue.store.database.write(
+        lambda connection: waiting.notify(connection, event_id, body, now_ms=now)
+    )
+    queue.scheduler.wake()
+    return JSONResponse(told)
 
 
-def _flag(request: Request, name: str, default: str) -> bool:
-    text = single(request, name) or default
-    if not _FLAG.fullmatch(text):
-        raise ApiError(400, f"{name} is not understood; got {text[:80]!r}; expected true or false")
-    return text == "true"
+async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
+    """Tell one run that an event came, now or when it waits for it."""
+    run_id = request.path_params["run_id"]
+    event_id = waiting.checked_event_id(request.path_params["event_id"])
+    body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
+    told = await queue.store.database.write(
+        lambda connection: waiting.notify_run(connection, run_id, event_id, body, now_ms=now)
+    )
+    queue.scheduler.wake()
+    return JSONResponse(told)
+
+
+async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
+    """A page of runs with their steps."""
+    rows, cursor = await _page(
+        queue,
+        query,
+        "runs",
+        "created_at",
+        ("created_at = {}", query.workflow_created_at),
+        ("id IN ({})", query.workflow_run_id),
+        ("url IN ({})", query.workflow_url),
+        ("state IN ({})", (*query.state, *query.workflow_state)),
+        ("caller_ip IN ({})", query.caller_ip),
+        ("flow_key IN ({})", query.flow_control_key),
+        (_ANY_LABEL.format("labels"), query.label),
+        ("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))", query.message_id),
+    )
+    shown = await queue.store.database.read(lambda connection: [runs.shown(connection, row) for row in rows])
+    return JSONResponse({"cursor": cursor, "runs": shown})
+
+
+async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
+    rows, cursor = await _page(
+        queue,
+        query,
+        "events",
+        "time",
+        ("message_id IN ({})", (*query.message_id, *query.message_ids)),
+        ("run_id IN ({})", query.workflow_run_id),
+        ("state IN ({})", query.state),
+        ("url IN ({})", query.url),
+        (_ANY_LABEL.format("entry, '$.labels'"), query.label),
+        (json_field("callerIP"), query.caller_ip),
+        (json_field("flowControlKey"), query.flow_control_key),
+        (json_field("topicName"), query.topic_name),
+        (json_field("queueName"), query.queue_name),
+        (json_field("scheduleId"), query.schedule_id),
+    )
+    return JSONResponse({"cursor": cursor, "events": [json.loads(row["entry"]) for row in rows]})
+
+
+async def _page(
+    queue: Queue, query: Page, table: str, order: str, *conditions: Condition
+) -> tuple[list[sqlite3.Row], str]:
+    """A page of a table, newest first, of rows that meet the conditions."""
+    after = queue.store.cursors.read(table, query.cursor)
+    wanted, values = where(
+        (f"{order} >= {{}}", query.from_date),
+        (f"{order} <= {{}}", query.to_date),
+        *conditions,
+        (f"({order}, seq) < ({{}})", after),
+    )
+    sql = f"SELECT * FROM {table} WHERE {wanted} ORDER BY {order} DESC, seq DESC LIMIT ?"  # noqa: S608 - SQL of this package, values bound
+    rows = await queue.store.database.read(
+        lambda connection: connection.execute(sql, (*values, query.count + 1)).fetchall()
+    )
+    last = rows[query.count - 1] if len(rows) > query.count else None
+    return rows[: query.count], queue.store.cursors.make(table, last and (last[order], last["seq"]))
+
+
+async def _keys(queue: Queue, _: Request, __: Query) -> Response:
+    current, following = queue.store.signing_keys
+    return JSONResponse({"current": current, "next": following})
+
+
+async def _rotate(queue: Queue, _: Request, __: Query) -> Response:
+    current, following = await queue.store.rotate_keys()
+    return JSONResponse({"current": current, "next": following})

@@ -1,9 +1,9 @@
-"""Workflow runs: their states, how they end, and how the run log shows them.
+"""Workflow runs: their states, how they end and start again, and how the run log shows them.
 
 States of a run::
 
     RUN_STARTED ──the endpoint ends it──────────────> RUN_SUCCESS
-        │ ├──a step is given up: the DLQ────────────> RUN_FAILED
+        │ ├──a step has failed for good: the DLQ────> RUN_FAILED
         │ └──canceled───────────────────────────────> RUN_CANCELED
 """
 
@@ -11,41 +11,53 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Required, TypedDict
 
 import msgspec
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, steps
-from toolkit.local.queue.events import EventState, record
-from toolkit.local.queue.intake import as_step, enqueue, run_state
-from toolkit.local.queue.invoking import result_step
-from toolkit.local.queue.message import Message, decode_message, new_id
+from toolkit.local.queue.intake import EventState, as_step, enqueue, record, run_state, start_run
+from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
+from toolkit.local.queue.parameters import Condition, where
+
+
+class RunEntry(TypedDict, total=False):
+    """A run as the run log shows it. Entries that were filled in may have other fields, too."""
+
+    workflowRunId: Required[str]
+    workflowUrl: str
+    workflowState: Literal["RUN_STARTED", "RUN_SUCCESS", "RUN_FAILED", "RUN_CANCELED"]
+
+
+class RestartedRun(TypedDict):
+    """A run that was started."""
+
+    workflowRunId: str
 
 
 def source_body(connection: sqlite3.Connection, message: Message) -> bytes | None:
-    """What callbacks name as source body: with the InitialBody feature, what the run was started with."""
+    """The source body in callbacks: with the InitialBody feature, what the run was started with."""
     workflow = message.settings.workflow
     if workflow is None or message.kind == "call":
         return None
     first = first_message(connection, workflow.run_id)
-    if first is None:
+    if first is None or first.settings.workflow is None:
         return None
-    features = first.settings.workflow.features if first.settings.workflow else ()
-    return first.body if "InitialBody" in features else None
+    return first.body if "InitialBody" in first.settings.workflow.features else None
 
 
-def first_message(connection: sqlite3.Connection, run_id: str) -> Message | None:
+def first_message(connection: sqlite3.Connection, run_id: str | None) -> Message | None:
     """The message that started a run; None when that did not happen here."""
     row = connection.execute("SELECT first FROM runs WHERE id = ?", (run_id,)).fetchone()
     return decode_message(row["first"]) if row and row["first"] else None
 
 
 def fail(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> int | None:
-    """Mark the message's run as failed and give its creation time.
+    """Mark the message's run as failed; returns when the run was created.
 
-    What else it had to deliver or to wait for is not sent any more, and kept for when it is resumed.
+    What else it had to deliver or to wait for is parked until it is resumed.
     """
     if message.run_id is None:
         return None
@@ -70,7 +82,7 @@ def end(
 ) -> None:
     """End a run: as a success, as its endpoint does, or by canceling it or its failure function.
 
-    A run that invoked it is handed the result.
+    The result is passed to the run that invoked it.
 
     Raises
     ------
@@ -81,7 +93,7 @@ def end(
     if row is None:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
     if row["state"] == "RUN_STARTED":
-        # the delivery that ended it is under way still, and has reached its purpose
+        # the delivery that ended it has no response yet, and has reached its purpose
         _drop_messages(connection, run_id, "CANCELED" if cancel else "DELIVERED", now_ms)
         state = "RUN_CANCELED" if cancel else "RUN_SUCCESS"
         connection.execute(
@@ -97,12 +109,11 @@ def end(
         )
 
 
-def cancel_all(
-    connection: sqlite3.Connection, where: str, values: Sequence[int | str], *, now_ms: int
-) -> int:
-    """Cancel the runs that are running and meet a condition; gives how many."""
+def cancel_all(connection: sqlite3.Connection, conditions: Iterable[Condition], *, now_ms: int) -> int:
+    """Cancel the runs that are running and meet the conditions; returns how many."""
+    wanted, values = where(*conditions)
     rows = connection.execute(
-        f"SELECT id FROM runs WHERE state = 'RUN_STARTED' AND first IS NOT NULL AND {where}",  # noqa: S608 - the condition is of this package, its values bound
+        f"SELECT id FROM runs WHERE state = 'RUN_STARTED' AND first IS NOT NULL AND {wanted}",  # noqa: S608 - SQL of this package, values bound
         values,
     ).fetchall()
     for row in rows:
@@ -119,18 +130,15 @@ def _tell_invoker(
     canceled: bool = False,
     now_ms: int,
 ) -> None:
+    """Add a step with how the run ended to the run that invoked it."""
     row = connection.execute("SELECT invoker FROM runs WHERE id = ?", (run_id,)).fetchone()
     invoker = decode_message(row["invoker"]) if row and row["invoker"] else None
     if invoker is None or run_state(connection, invoker) != "RUN_STARTED":
         return
-    step = msgspec.structs.replace(
-        invoker,
-        id=new_id("msg"),
-        body=result_step(invoker, result, failed=failed, canceled=canceled),
-        created_at=now_ms,
-        not_before=now_ms,
-    )
-    if steps.posted_before(connection, step.run_id, step.body) is None:
+    out = {"body": result.decode(errors="replace"), "isFailed": failed, "isCanceled": canceled}
+    body = json.dumps({**json.loads(invoker.body), "out": json.dumps(out)}).encode()
+    if steps.posted_before(connection, invoker.run_id, body) is None:
+        step = msgspec.structs.replace(again(invoker, now_ms=now_ms), body=body)
         enqueue(connection, as_step(connection, step), now_ms=now_ms)
 
 
@@ -141,8 +149,62 @@ def _drop_messages(connection: sqlite3.Connection, run_id: str, state: EventStat
     connection.execute("DELETE FROM notifications WHERE run_id = ?", (run_id,))
 
 
+def start_again(
+    connection: sqlite3.Connection, failed: Message, *, from_failed_step: bool, now_ms: int
+) -> dict[str, Any]:
+    """Start a new run from a failed one: after its finished steps, or from the beginning.
+
+    A resumed run also gets what else the failed one had to deliver or to wait for (parallel steps), unless
+    its endpoint has posted the result already.
+    """
+    run_id = new_id("wfr")
+    first = start_run(
+        connection, _for_run(first_message(connection, failed.run_id) or failed, run_id, now_ms)
+    )
+    parked = connection.execute(
+        "SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", (failed.run_id,)
+    ).fetchall()
+    connection.execute("DELETE FROM parked WHERE run_id = ?", (failed.run_id,))
+    if not from_failed_step or failed.step == 0:
+        enqueue(connection, first, now_ms=now_ms)
+        return {"workflowRunId": run_id, "workflowCreatedAt": now_ms}
+    steps.copy(connection, failed.run_id, run_id)
+    waiting = [(decode_message(row["spec"]), max(now_ms, row["due_at"])) for row in parked]
+    left = [
+        (message, due_at)
+        for message, due_at in [(failed, now_ms), *waiting]
+        if not steps.has_result(connection, message)
+    ]
+    for message, due_at in left or [(failed, now_ms)]:
+        following = msgspec.structs.replace(_for_run(message, run_id, now_ms), not_before=due_at)
+        enqueue(connection, following, now_ms=now_ms)
+    return {"workflowRunId": run_id, "workflowCreatedAt": now_ms}
+
+
+def again(message: Message, *, now_ms: int) -> Message:
+    """The message under a new id, due now."""
+    return msgspec.structs.replace(message, id=new_id("msg"), created_at=now_ms, not_before=now_ms)
+
+
+def _for_run(message: Message, run_id: str, now_ms: int) -> Message:
+    """The message as one of another run, due now."""
+    return msgspec.structs.replace(
+        again(message, now_ms=now_ms),
+        settings=_in_run(message.settings, run_id),
+        callback=message.callback and _in_run(message.callback, run_id),
+        failure_callback=message.failure_callback and _in_run(message.failure_callback, run_id),
+    )
+
+
+def _in_run(settings: Settings, run_id: str) -> Settings:
+    workflow = settings.workflow
+    if workflow is None:
+        return settings
+    return msgspec.structs.replace(settings, workflow=msgspec.structs.replace(workflow, run_id=run_id))
+
+
 def insert(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]]) -> int:
-    """Fill in runs as they are listed elsewhere; they are shown exactly as given. Gives how many are new."""
+    """Fill in runs, shown exactly as given; returns how many are new."""
     before = connection.total_changes
     connection.executemany(
         "INSERT OR IGNORE INTO runs (id, url, state, created_at, completed_at, dlq_id, labels, caller_ip, "

@@ -1,47 +1,93 @@
-"""The one loop that finds what is due, sends it, and has the outcome recorded."""
+"""The running queue: one loop that finds what is due, delivers it and records the outcome."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import sqlite3
+from collections import defaultdict, deque
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
 from typing import Final
 
 import msgspec
 
-from toolkit.local.queue import flow, steps, waiting
-from toolkit.local.queue.flow import FlowControl
-from toolkit.local.queue.message import Message, decode_message
-from toolkit.local.queue.payloads import Answer, Sent
-from toolkit.local.queue.sender import Sender, no_answer, outgoing
-from toolkit.local.queue.settle import settle
-from toolkit.local.queue.store import Store
+from toolkit.local.queue import steps, waiting
+from toolkit.local.queue.destinations import Destinations
+from toolkit.local.queue.messages import (
+    Attempt,
+    DestinationResponse,
+    FlowLimits,
+    Message,
+    Sent,
+    decode_message,
+)
+from toolkit.local.queue.outcomes import record_outcome
+from toolkit.local.queue.publishing import PREFIXES
+from toolkit.local.queue.sender import Sender, made_up_response, outgoing
+from toolkit.local.queue.store import MAX_MESSAGE, Store
 
 CONCURRENCY: Final = 32
 _EXPIRY_EVERY_MS: Final = 60_000
 
+_COUNT: Final = "INSERT INTO rates VALUES (?, ?)"
+
 _log = logging.getLogger(__name__)
+
+
+class Queue:
+    """The queue of a running service.
+
+    `time_factor` divides delays (retries, sleeps, rate periods); timestamps and timeouts stay real. `allowed`
+    are hosts beyond loopback to which messages may go, `concurrency` the most deliveries at once,
+    `max_message` the largest body in bytes (longer responses are truncated), and `prefix` (``Service-`` or
+    ``Upstash-``) that of the headers of messages whose publish used none.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        time_factor: float = 1.0,
+        allowed: Iterable[str] = (),
+        concurrency: int = CONCURRENCY,
+        max_message: int = MAX_MESSAGE,
+        prefix: str = PREFIXES[0],
+    ) -> None:
+        self.store = store
+        self.prefix = prefix
+        self.max_message = max_message
+        self.destinations = Destinations(allowed)
+        self._sender = Sender(
+            self.destinations,
+            signing_key=lambda: store.signing_keys[0],
+            max_body=max_message,
+            connections=concurrency,
+        )
+        self.scheduler = Scheduler(store, self._sender, factor=time_factor, concurrency=concurrency)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Deliver messages within the block."""
+        delivering = asyncio.create_task(self.scheduler.run(), name="queue-scheduler")
+        try:
+            yield
+        finally:
+            delivering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await delivering
+            self._sender.close()
 
 
 class Scheduler:
     """Delivers messages.
 
-    A message is claimed in memory only: after a crash all that was not recorded as done is due again. So
-    each is delivered at least once, under the same id.
-
-    Parameters
-    ----------
-    store : Store
-    sender : Sender
-    factor : float
-        Divides all waits; timestamps stay as they are.
-    concurrency : int
-        Most deliveries at once.
+    A message is claimed in memory only: after a crash all without a recorded outcome are due again.
+    So each is delivered at least once, under the same id.
     """
 
-    def __init__(
-        self, store: Store, sender: Sender, *, factor: float = 1.0, concurrency: int = CONCURRENCY
-    ) -> None:
+    def __init__(self, store: Store, sender: Sender, *, factor: float, concurrency: int) -> None:
         self._store = store
         self._sender = sender
         self.factor = factor
@@ -63,13 +109,13 @@ class Scheduler:
                 now = self._store.clock.now_ms()
                 try:
                     if not restored:
-                        self._flow.restore(await self._store.database.read(flow.counting))
+                        self._flow.restore(await self._store.database.read(counting))
                         restored = True
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self._store.expire()
                         expired_at = now
                     next_due = await self._start_due(now)
-                except Exception as error:  # noqa: BLE001 - a full disk, say: try again in a moment
+                except Exception as error:  # noqa: BLE001 - a full disk, say: retry after a second
                     _log.error("looking for due messages failed: %s", type(error).__name__)
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
@@ -79,8 +125,8 @@ class Scheduler:
             await asyncio.gather(*self._claimed.values(), return_exceptions=True)
 
     async def _start_due(self, now: int) -> int:
-        """Start what is due, as far as there is room; gives when to look again at the latest."""
-        # also those that end while the read is under way: what it finds of them may be out of date
+        """Start what is due, within the limits; returns when to look again at the latest."""
+        # also those that end during the read: what it finds of them may be out of date
         claimed, blocked = list(self._claimed), self._flow.blocked(now)
         room = self._concurrency - len(claimed)
         if room <= 0:
@@ -107,7 +153,7 @@ class Scheduler:
                 continue
             task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
             self._claimed[row["seq"]] = task
-        times = [moment for moment in (later, self._flow.next_release(now)) if moment is not None]
+        times = [time for time in (later, self._flow.next_release(now)) if time is not None]
         return min(times, default=now + _EXPIRY_EVERY_MS)
 
     async def _pause(self, until_ms: int) -> None:
@@ -130,19 +176,22 @@ class Scheduler:
                 due = clock.now_ms()
                 await database.write(lambda connection: waiting.time_out(connection, message, now_ms=due))
                 return
-            limit = flow.limits_of(message)
-            if limit and limit.rate:  # known before it is sent, so that a restart does not forget it
+            limit = limits_of(message)
+            if limit and limit.rate:  # stored before it is sent, so that a restart does not forget it
                 until = self._flow.counts_until(limit, clock.now_ms())
-                await database.write(lambda connection: flow.write_down(connection, message, until))
+                row = (message.settings.flow_key, until)
+                await database.write(lambda connection: connection.execute(_COUNT, row))
             history = (
                 []
                 if message.step is None
-                else await database.read(lambda connection: steps.history(connection, message))
+                else await database.read(
+                    lambda connection: steps.steps(connection, message.run_id, until=message.step)
+                )
             )
             sent = outgoing(message, retried, history)
-            answer = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
-            await self._settle(message, sent, answer, retried)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the others go on
+            response = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
+            await self._record(message, sent, response, retried)
+        except Exception as error:  # noqa: BLE001 - whatever it is, other deliveries continue
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
@@ -150,27 +199,104 @@ class Scheduler:
             del self._claimed[seq]
             self.wake()
 
-    async def _settle(self, message: Message, sent: Sent, answer: Answer, retried: int) -> None:
-        now = self._store.clock.now_ms()
-        await self._store.database.write(
-            lambda connection: settle(
-                connection, message, sent, answer, retried=retried, now_ms=now, factor=self.factor
-            )
-        )
+    async def _record(
+        self, message: Message, sent: Sent, response: DestinationResponse, retried: int
+    ) -> None:
+        attempt = Attempt(message, sent, response, retried, self._store.clock.now_ms(), self.factor)
+        await self._store.database.write(lambda connection: record_outcome(connection, attempt))
 
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
-        """Settle a try that failed here: nothing that a destination sends makes its retries endless."""
-        sentence = f"the delivery could not be settled ({problem})"
-        answer = no_answer(502, sentence, self._store.clock.now_ms())
+        """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
+        sentence = f"the outcome of the delivery could not be recorded ({problem})"
+        response = made_up_response(502, sentence, self._store.clock.now_ms())
         settings = msgspec.structs.replace(message.settings, retry_delay=None)
         plain = msgspec.structs.replace(message, settings=settings, callback=None, failure_callback=None)
         # if its own reports are what fails, without them
-        for told, seen in ((message, sent), (plain, Sent((), b""))):
+        for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
-                await self._settle(told, seen, answer, retried)
-            except Exception as error:  # noqa: BLE001 - the next attempt leaves more out
-                _log.error("settling %s failed: %s", message.id, type(error).__name__)
+                await self._record(reported, shown, response, retried)
+            except Exception as error:  # noqa: BLE001 - the second time reports less
+                _log.error("recording the outcome of %s failed: %s", message.id, type(error).__name__)
             else:
                 return
-        # then it is the database, a full disk above all: the message stays due, as nothing can be counted
+        # then it is the database, a full disk above all: the message stays due, as nothing can be stored
         await asyncio.sleep(1)
+
+
+class FlowControl:
+    """Decides which flow-control keys may deliver now: so many deliveries at once, and so many a period.
+
+    The limits of a key are those of the message last admitted under it. What counts against a rate is stored
+    by the scheduler and restored after a restart; parallelism then begins at nothing. The time factor divides
+    periods.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self._factor = factor
+        self._limits: dict[str, FlowLimits] = {}
+        self._running: defaultdict[str, int] = defaultdict(int)
+        self._counting: defaultdict[str, deque[int]] = defaultdict(deque)  # until when, earliest first
+
+    def restore(self, counting: Iterable[tuple[str, int]]) -> None:
+        """Count deliveries that were started before the restart, each until its time; earliest first."""
+        for key, until in counting:
+            self._counting[key].append(until)
+
+    def blocked(self, now_ms: int) -> list[str]:
+        """The keys at their limit."""
+        found = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
+        for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
+            for table in (self._running, self._counting, self._limits):
+                table.pop(key, None)
+        return found
+
+    def admit(self, message: Message, now_ms: int) -> bool:
+        """Count a delivery as started, when its key is free."""
+        key, limit = message.settings.flow_key, limits_of(message)
+        if key is None or limit is None:
+            return True
+        self._limits[key] = limit
+        if not self._is_free(key, limit, now_ms):
+            return False
+        self._running[key] += 1
+        if limit.rate:
+            self._counting[key].append(self.counts_until(limit, now_ms))
+        return True
+
+    def release(self, message: Message) -> None:
+        """Count an admitted delivery as ended."""
+        key = message.settings.flow_key
+        if key is not None and limits_of(message) is not None:
+            self._running[key] -= 1
+
+    def next_release(self, now_ms: int) -> int | None:
+        """When the first of the keys at their rate may deliver again."""
+        times = [
+            self._counting[key][0]
+            for key, limit in self._limits.items()
+            if limit.rate and len(self._counting[key]) >= limit.rate
+        ]
+        return max(now_ms, min(times)) if times else None
+
+    def counts_until(self, limit: FlowLimits, now_ms: int) -> int:
+        """Until when a delivery that starts now counts against the rate."""
+        return now_ms + max(1, round(limit.period_ms / self._factor))
+
+    def _is_free(self, key: str, limit: FlowLimits, now_ms: int) -> bool:
+        counting = self._counting[key]
+        while counting and counting[0] <= now_ms:
+            counting.popleft()
+        if limit.rate and len(counting) >= limit.rate:
+            return False
+        return limit.parallelism is None or self._running[key] < limit.parallelism
+
+
+def limits_of(message: Message) -> FlowLimits | None:
+    """The limits under which a message is delivered; one that only waits for an event is not delivered."""
+    return None if message.kind == "wait" else message.settings.flow
+
+
+def counting(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+    """Key and time of all deliveries that still count against a rate, earliest time first."""
+    rows = connection.execute("SELECT flow_key, until FROM rates ORDER BY until")
+    return [(row["flow_key"], row["until"]) for row in rows]

@@ -1,69 +1,67 @@
-"""One delivery: the request as the destination sees it, and its answer, or one in its place."""
+"""One delivery: the signed request as the destination sees it, and the response, or one made up instead."""
 
 from __future__ import annotations
 
 import asyncio
 import base64
+import hashlib
+import hmac
 import json
+import secrets
 from collections.abc import Callable
 from email.utils import formatdate
 from typing import Final
 
 import h11
 
-from toolkit.local.answers import ApiError
-from toolkit.local.queue.connections import Connections, Target, Unreachable
+from toolkit.local.api import ApiError
 from toolkit.local.queue.destinations import Destinations
-from toolkit.local.queue.message import DEFAULT_TIMEOUT_MS, Message
-from toolkit.local.queue.payloads import Answer, Sent
-from toolkit.local.queue.signatures import sign
+from toolkit.local.queue.http_client import ConnectionPool, Target, Unreachable
+from toolkit.local.queue.messages import DEFAULT_TIMEOUT_MS, DestinationResponse, Message, Sent
 
 USER_AGENT: Final = "workflow-vector-toolkit-local/1"
+ISSUER: Final = "Upstash"
+LIFETIME: Final = 300
+"""Seconds for which a signature is valid."""
 
 
 class Sender:
     """Sends messages.
 
-    Parameters
-    ----------
-    destinations : Destinations
-        Decides which address is connected to.
-    signing_key : callable
-        Gives the current signing key.
-    max_answer : int
-        Bytes of an answer's body that are kept; the rest is cut off.
-    connections : int
-        Most connections that are kept idle.
+    `signing_key` returns the current key. Of a response's body `max_body` bytes are kept, and the rest is
+    truncated; at most `connections` idle connections are kept.
     """
 
     def __init__(
-        self, destinations: Destinations, *, signing_key: Callable[[], str], max_answer: int, connections: int
+        self, destinations: Destinations, *, signing_key: Callable[[], str], max_body: int, connections: int
     ) -> None:
         self._destinations = destinations
         self._signing_key = signing_key
-        self._max_answer = max_answer
-        self._connections = Connections(connections)
+        self._max_body = max_body
+        self._connections = ConnectionPool(connections)
 
     def close(self) -> None:
         """Close the connections that are idle."""
         self._connections.close()
 
-    async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> Answer:
-        """Send one message and wait for its answer."""
+    async def deliver(self, message: Message, sent: Sent, *, now_ms: int) -> DestinationResponse:
+        """Send one message and wait for its response."""
         limit = (message.settings.timeout_ms or DEFAULT_TIMEOUT_MS) / 1000
         try:
             async with asyncio.timeout(limit):
                 return await self._exchange(message, sent, now_ms)
         except TimeoutError:
-            return no_answer(504, f"no answer within {limit:g} s", now_ms)
-        except ApiError as refusal:
-            return no_answer(503, refusal.message, now_ms)
+            return made_up_response(504, f"no response within {limit:g} s", now_ms)
+        except ApiError as error:
+            return made_up_response(503, error.message, now_ms)
         except Unreachable:
-            return no_answer(503, "the destination could not be reached", now_ms)
+            return made_up_response(503, "the destination could not be reached", now_ms)
         except (OSError, UnicodeError, h11.ProtocolError) as error:
-            return no_answer(502, f"the destination's answer was broken ({type(error).__name__})", now_ms)
+            return made_up_response(
+                502, f"the destination's response was broken ({type(error).__name__})", now_ms
+            )
 
-    async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> Answer:
+    async def _exchange(self, message: Message, sent: Sent, now_ms: int) -> DestinationResponse:
         url = message.settings.url
         address = await self._destinations.address(url)
         signature = sign(self._signing_key(), url=url, body=sent.body, now_ms=now_ms)
@@ -74,34 +72,27 @@ class Sender:
             Target.of(url),
             [(_sendable(name), _sendable(value)) for name, value in headers],
             sent.body,
-            most=self._max_answer,
+            most=self._max_body,
         )
         shown = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in received.headers)
-        return Answer(received.status, shown, received.body)
+        return DestinationResponse(received.status, shown, received.body)
 
 
 def _sendable(text: str) -> bytes:
-    """Latin-1, as received; entries that were filled in may hold more, which becomes question marks."""
+    """Latin-1, as received; other characters of entries that were filled in become question marks."""
     return text.encode("latin-1", "replace")
 
 
-def no_answer(status: int, sentence: str, now_ms: int) -> Answer:
-    """The response in the place of one that could not be had, as a gateway makes it."""
+def made_up_response(status: int, sentence: str, now_ms: int) -> DestinationResponse:
+    """The response where none came, as a gateway makes it: 504 timeout, 503 unreachable, 502 broken."""
     date = formatdate(now_ms / 1000, usegmt=True)
-    return Answer(status, (("Content-Type", "text/plain; charset=utf-8"), ("Date", date)), sentence.encode())
+    return DestinationResponse(
+        status, (("Content-Type", "text/plain; charset=utf-8"), ("Date", date)), sentence.encode()
+    )
 
 
 def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -> Sent:
-    """What is sent for a message: its own headers and body, or for a step the run's whole history.
-
-    Parameters
-    ----------
-    message : Message
-    retried : int
-        How many retries came before.
-    history : list of (message id, body)
-        For a step: the run's steps in order, its start first.
-    """
+    """What is sent for a message: its own headers and body, or for a step the history of its run."""
     prefix, workflow = message.prefix, message.settings.workflow
     ours = [
         (f"{prefix}Message-Id", message.id),
@@ -128,3 +119,28 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
     )
     given = [(name, value) for name, value in given if name.lower() != "content-type"]
     return Sent((("Content-Type", "application/json"), *given, *missing, *ours), body.encode())
+
+
+def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
+    """The signature of one delivery: a JWT (RFC 7519) with HS256 (RFC 7515) over the address and the body.
+
+    The claim ``sub`` is the destination as published, and ``body`` the base64url of the body's SHA-256.
+    """
+    issued = now_ms // 1000
+    claims = {
+        "iss": ISSUER,
+        "sub": url,
+        "exp": issued + LIFETIME,
+        "nbf": issued,
+        "iat": issued,
+        "jti": f"jwt_{secrets.token_hex(11)}",
+        "body": base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode(),
+    }
+    signed = (
+        f"{_part(json.dumps({'alg': 'HS256', 'typ': 'JWT'}).encode())}.{_part(json.dumps(claims).encode())}"
+    )
+    return f"{signed}.{_part(hmac.digest(key.encode(), signed.encode(), 'sha256'))}"
+
+
+def _part(raw: bytes) -> str:
+    return base64.urlsafe_b64encode(raw).rstrip(b"=").decode()

@@ -1,9 +1,9 @@
 """The history of workflow runs: finished and planned steps, in the order in which they came.
 
-A step is kept as its endpoint posted it. Parallel steps come twice: first a plan (`stepId` 0 and the id it
-stands for as `targetStep`) for each of them, whose delivery asks the endpoint to run that one, and then their
-results. Every step is delivered with the history up to itself, so that an endpoint sees by the last item what
-it is asked for, however the others proceed meanwhile.
+A step is stored as its endpoint posted it. Parallel steps come twice: first a plan for each (`stepId` 0, and
+the id of the planned step as `targetStep`), whose delivery asks the endpoint to run it, then the results.
+Every step is delivered with the history up to itself: the last item tells an endpoint what to run, however
+the others proceed meanwhile.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Any, Final
 
 import msgspec
 
-from toolkit.local.queue.message import Message
+from toolkit.local.queue.messages import Message
 
 
-class Place(msgspec.Struct, frozen=True, rename="camel"):
-    """What a posted step says about where it belongs."""
+class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
+    """What a posted step says about its position in the run."""
 
     step_id: int | None = None
     target_step: int | None = None
@@ -25,35 +25,35 @@ class Place(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str | None:
-        """What tells it from all other steps of its run; None when it does not say."""
+        """What identifies it within its run; None when it does not say."""
         if self.step_id is None:
             return None
         return f"plan {self.target_step}" if self.step_id == 0 else f"result {self.step_id}"
 
 
 # made here, because the first look at a struct is not safe when several threads take it at once
-_PLACE: Final = msgspec.json.Decoder(Place)
+_POSITION: Final = msgspec.json.Decoder(StepPosition)
 
 
-def place_of(body: bytes) -> Place:
-    """Where a posted step belongs.
+def position_of(body: bytes) -> StepPosition:
+    """The position that a posted step names.
 
-    >>> place_of(b'{"stepId": 0, "targetStep": 3, "concurrent": 2}').name, place_of(b"odd").name
+    >>> position_of(b'{"stepId": 0, "targetStep": 3, "concurrent": 2}').name, position_of(b"odd").name
     ('plan 3', None)
     """
     try:
-        return _PLACE.decode(body)
+        return _POSITION.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
-        return Place()
+        return StepPosition()
 
 
 def append(connection: sqlite3.Connection, message: Message) -> Message:
-    """Put a step behind those that are already there; gives the message with its place."""
+    """Add a step after those that are already there; returns the message with its position."""
     (last,) = connection.execute(
         "SELECT max(position) FROM steps WHERE run_id = ?", (message.run_id,)
     ).fetchone()
     message = msgspec.structs.replace(message, step=0 if last is None else last + 1)
-    name = place_of(message.body).name if message.step else None
+    name = position_of(message.body).name if message.step else None
     connection.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) VALUES (?, ?, ?, ?, ?)",
         (message.run_id, message.step, message.id, name, message.body),
@@ -62,8 +62,8 @@ def append(connection: sqlite3.Connection, message: Message) -> Message:
 
 
 def posted_before(connection: sqlite3.Connection, run_id: str | None, body: bytes) -> str | None:
-    """The message that brought the same step before, when an endpoint that was asked twice answers twice."""
-    name = place_of(body).name
+    """The message that brought the same step before: an endpoint that is called twice posts it twice."""
+    name = position_of(body).name
     if name is None:
         return None
     row = connection.execute(
@@ -72,27 +72,19 @@ def posted_before(connection: sqlite3.Connection, run_id: str | None, body: byte
     return row["message_id"] if row else None
 
 
-def history(connection: sqlite3.Connection, message: Message) -> list[tuple[str, bytes]]:
-    """Message id and body of the run's steps up to the one that this message delivers."""
-    if message.step is None:
-        return []
+def steps(
+    connection: sqlite3.Connection, run_id: str | None, *, until: int | None = None
+) -> list[tuple[str, bytes]]:
+    """Message id and body of the steps of a run in order, its start first, up to a position or all."""
     rows = connection.execute(
         "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position",
-        (message.run_id, message.step),
-    )
-    return [(row["message_id"], row["body"]) for row in rows]
-
-
-def steps(connection: sqlite3.Connection, run_id: str) -> list[tuple[str, bytes]]:
-    """Message id and body of all steps of a run, its start first."""
-    rows = connection.execute(
-        "SELECT message_id, body FROM steps WHERE run_id = ? ORDER BY position", (run_id,)
+        (run_id, 2**62 if until is None else until),
     )
     return [(row["message_id"], row["body"]) for row in rows]
 
 
 def copy(connection: sqlite3.Connection, old_run: str | None, new_run: str | None) -> None:
-    """Give a run the steps of another behind its own start."""
+    """Give a run the steps of another after its own start."""
     connection.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) "
         "SELECT ?, position, message_id, name, body FROM steps WHERE run_id = ? AND position > 0",
@@ -100,16 +92,16 @@ def copy(connection: sqlite3.Connection, old_run: str | None, new_run: str | Non
     )
 
 
-def answered(connection: sqlite3.Connection, message: Message) -> bool:
-    """Whether what this message asks its endpoint for is in the history already."""
+def has_result(connection: sqlite3.Connection, message: Message) -> bool:
+    """Whether the result of the step that this message asks for is in the history already."""
     if not message.step:
         return False
-    places = [place_of(body) for _, body in steps(connection, message.run_id or "")[1:]]
-    asked = place_of(message.body)
+    posted = [position_of(body) for _, body in steps(connection, message.run_id)[1:]]
+    asked = position_of(message.body)
     if asked.step_id == 0:
-        return any(place.step_id == asked.target_step for place in places)
+        return any(step.step_id == asked.target_step for step in posted)
     return asked.concurrent == 1 and any(
-        max(place.step_id or 0, place.target_step or 0) > (asked.step_id or 0) for place in places
+        max(step.step_id or 0, step.target_step or 0) > (asked.step_id or 0) for step in posted
     )
 
 

@@ -1,50 +1,66 @@
-"""`Store`: the queue's state on disk, its keys, and what may be filled in from outside."""
+"""The queue's state as one value: its clock, its database, its signing keys and its cursors."""
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import binascii
+import hmac
+import json
 import secrets
 import sqlite3
+import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from toolkit.local.clock import Clock, SystemClock
-from toolkit.local.queue import dlq, flow, runs
-from toolkit.local.queue.cursors import Cursors
+from toolkit.local.api import ApiError
+from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.database import Database
+from toolkit.local.queue.parameters import Position
 from toolkit.times import DAY_MS
 
 MAX_MESSAGE: Final = 10 * 1024 * 1024
-"""Largest message body taken in, and most of an answer's body that is kept, in bytes."""
+"""Largest message body that is accepted, and most of a response's body that is kept, in bytes."""
 
 RETENTION_MS: Final = 90 * DAY_MS
 """How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
 
+_LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
+_TAG: Final = 12  # bytes of the HMAC in a cursor
+
+
+class Clock(Protocol):
+    """What the service needs of a clock; tests let a day pass in a second."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        ...
+
+    async def sleep_until(self, until_ms: int) -> None:
+        """Return once `now_ms` is at least this."""
+        ...
+
+
+class SystemClock:
+    """The machine's own clock."""
+
+    def now_ms(self) -> int:
+        """Unix time in milliseconds."""
+        return time.time_ns() // 1_000_000
+
+    async def sleep_until(self, until_ms: int) -> None:
+        """Return once `now_ms` is at least this."""
+        while (left := (until_ms - self.now_ms()) / 1000) > 0:  # noqa: ASYNC110 - time sets no event
+            await asyncio.sleep(min(left, _LONGEST_SLEEP))
+
 
 class Store:
-    """The queue's state.
+    """The queue's state in a folder, of one process at a time.
 
-    Parameters
-    ----------
-    folder : Path
-        Where its files are; made with mode 0700 when missing. One process at a time.
-    clock : Clock, optional
-        Default: the machine's.
-    retention_ms : int
-        How long DLQ entries, ended runs and events are kept, in milliseconds.
-    signing_keys : tuple of str, optional
-        Current and next signing key. Default: those kept, or new ones. Rotated keys stay rotated when the
-        same keys are given again.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     store = Store(Path(folder))
-    ...     taken = store.insert_failures([{"dlqId": "a", "workflowRunId": "wfr_1"}])
-    ...     store.close()
-    >>> taken
-    1
+    DLQ entries, ended runs and events are kept for `retention_ms`. `signing_keys` are the current and the
+    next key; by default those stored, or new ones. Rotated keys stay rotated when the same keys are
+    given again.
     """
 
     def __init__(
@@ -59,7 +75,7 @@ class Store:
         self.clock = clock or SystemClock()
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
-        self.cursors = Cursors(self.database.submit(_cursor_key).result())
+        self.cursors = CursorSigner(self.database.submit(_cursor_key).result())
         self._keys = self.database.submit(lambda connection: _keys(connection, signing_keys)).result()
 
     @property
@@ -69,62 +85,45 @@ class Store:
 
     @property
     def expired_before(self) -> int:
-        """What entered the DLQ before this moment (Unix ms) has expired."""
+        """What entered the DLQ before this time (Unix ms) has expired."""
         return self.clock.now_ms() - self.retention_ms
 
     async def rotate_keys(self) -> tuple[str, str]:
-        """The next key becomes the current one, and a new one takes its place."""
+        """Make the next key the current one, and a new one the next."""
         rotated = (self._keys[1], _new_key())
-        await self.database.write(lambda connection: _keep(connection, "keys", "\n".join(rotated).encode()))
+        await self.database.write(lambda connection: _store(connection, "keys", "\n".join(rotated).encode()))
         self._keys = rotated
         return rotated
 
     def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
-        """Fill in DLQ entries, which lists then show exactly as given.
+        """Fill in DLQ entries of runs or of plain messages; returns how many are new.
 
-        Parameters
-        ----------
-        entries : iterable of dict
-            In the form of the wire; ``dlqId`` is required, other fields may be missing or unknown.
-        workflow : bool
-            Whether they are of workflow runs, or of plain messages.
-
-        Returns
-        -------
-        int
-            How many were new; those with a known ``dlqId`` are left as they are.
+        They are listed exactly as given; only ``dlqId`` is required. Entries with a known ``dlqId`` are left
+        as they are.
         """
-        now, taken = self.clock.now_ms(), list(entries)
+        now, given = self.clock.now_ms(), list(entries)
         return self.database.submit(
-            lambda connection: dlq.insert(connection, taken, workflow=workflow, now_ms=now)
+            lambda connection: dlq.insert(connection, given, workflow=workflow, now_ms=now)
         ).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Fill in workflow runs, which the run log then shows exactly as given.
+        """Fill in workflow runs, listed exactly as given; only ``workflowRunId`` is required.
 
-        Parameters
-        ----------
-        entries : iterable of dict
-            In the form of the wire; ``workflowRunId`` is required.
-
-        Returns
-        -------
-        int
-            How many were new.
+        Returns how many are new.
         """
-        taken = list(entries)
-        return self.database.submit(lambda connection: runs.insert(connection, taken)).result()
+        given = list(entries)
+        return self.database.submit(lambda connection: runs.insert(connection, given)).result()
 
     async def expire(self) -> None:
-        """Remove what has been kept long enough."""
+        """Remove what has expired."""
         before, now = self.expired_before, self.clock.now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
-            dlq.expire(connection, before)
+            connection.execute("DELETE FROM dlq WHERE entered_at < ?", (before,))
             runs.expire(connection, before)
             connection.execute("DELETE FROM events WHERE time < ?", (before,))
             connection.execute("DELETE FROM deduplication WHERE expires_at <= ?", (now,))
-            flow.expire(connection, now)
+            connection.execute("DELETE FROM rates WHERE until <= ?", (now,))
 
         await self.database.write(work)
 
@@ -133,33 +132,78 @@ class Store:
         self.database.close()
 
 
+class CursorSigner:
+    """Makes and reads cursors: opaque positions in a listing, signed, so that foreign ones are detected.
+
+    A cursor holds a position, not a page number: it stays right while entries come and go. The key is stored
+    with the data, so that cursors survive a restart.
+
+    Examples
+    --------
+    >>> cursors = CursorSigner(b"k" * 32)
+    >>> cursors.read("dlq", cursors.make("dlq", (1700000000000, 7)))
+    (1700000000000, 7)
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def make(self, listing: str, position: Position | None) -> str:
+        """The cursor of the page after `position`; empty when there is none."""
+        if position is None:
+            return ""
+        raw = json.dumps(position).encode()
+        return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
+
+    def read(self, listing: str, cursor: str) -> Position | None:
+        """The position after which the page begins; None for the start. An `ApiError` when it is foreign."""
+        if not cursor:
+            return None
+        try:
+            data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        tag, raw = data[:_TAG], data[_TAG:]
+        # the one spelling that `make` gives: base64 has others with the same bytes
+        ours = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
+        if not raw or not ours or not hmac.compare_digest(tag, self._tag(listing, raw)):
+            raise ApiError(
+                400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged"
+            )
+        first, second = json.loads(raw)
+        return first, second
+
+    def _tag(self, listing: str, raw: bytes) -> bytes:
+        return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
+
+
 def _new_key() -> str:
     return f"sig_{secrets.token_urlsafe(32)}"
 
 
-def _kept(connection: sqlite3.Connection, name: str) -> bytes | None:
+def _stored(connection: sqlite3.Connection, name: str) -> bytes | None:
     row = connection.execute("SELECT value FROM kept WHERE name = ?", (name,)).fetchone()
     return row["value"] if row else None
 
 
-def _keep(connection: sqlite3.Connection, name: str, value: bytes) -> None:
+def _store(connection: sqlite3.Connection, name: str, value: bytes) -> None:
     connection.execute("INSERT OR REPLACE INTO kept VALUES (?, ?)", (name, value))
 
 
 def _cursor_key(connection: sqlite3.Connection) -> bytes:
-    key = _kept(connection, "cursor_key")
+    key = _stored(connection, "cursor_key")
     if key is None:
         key = secrets.token_bytes(32)
-        _keep(connection, "cursor_key", key)
+        _store(connection, "cursor_key", key)
     return key
 
 
 def _keys(connection: sqlite3.Connection, given: tuple[str, str] | None) -> tuple[str, str]:
-    kept, configured = _kept(connection, "keys"), _kept(connection, "configured_keys")
+    stored, configured = _stored(connection, "keys"), _stored(connection, "configured_keys")
     wanted = "\n".join(given).encode() if given else configured
-    if kept is None or wanted != configured:
-        kept = wanted if wanted is not None else f"{_new_key()}\n{_new_key()}".encode()
-        _keep(connection, "keys", kept)
-        _keep(connection, "configured_keys", kept)
-    current, following = kept.decode().split("\n")
+    if stored is None or wanted != configured:
+        stored = wanted if wanted is not None else f"{_new_key()}\n{_new_key()}".encode()
+        _store(connection, "keys", stored)
+        _store(connection, "configured_keys", stored)
+    current, following = stored.decode().split("\n")
     return current, following

@@ -1,12 +1,12 @@
-"""Runs that wait for events: waiters, the events that end them, and time-outs.
+"""Runs that wait for events: waiters, the events that end them, and timeouts.
 
 A waiter is a message of kind ``wait`` that is due when the wait has lasted too long. An event, or the due
-moment, makes a step of it, which goes behind the run's history and is delivered like any other::
+time, turns it into a step, which is added to the run's history and delivered like any other::
 
     POST /v2/wait/{eventId} ──> waits ──POST /v2/notify/{eventId}──> step with `out`, the event in base64
                                   └────due──────────────────────────> step with `waitTimeout` true
 
-An event for one run (``/v2/notify/{runId}/{eventId}``) that comes before the run waits is kept for it; one
+An event for one run (``/v2/notify/{runId}/{eventId}``) that comes before the run waits is stored for it; one
 for all (``/v2/notify/{eventId}``) is lost on those who do not wait yet.
 """
 
@@ -16,16 +16,14 @@ import base64
 import json
 import re
 import sqlite3
-from typing import Any, Final
+from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
-from toolkit.local.queue.events import record
-from toolkit.local.queue.intake import as_step, enqueue, of_run
-from toolkit.local.queue.message import Message, Waiting, decode_message, new_id
-from toolkit.local.queue.payloads import header_lists
+from toolkit.local.queue.intake import Published, as_step, enqueue, of_run, record
+from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import Publish
 from toolkit.times import duration_ms
 
@@ -35,11 +33,7 @@ _LONGEST_MS: Final = 10 * 365 * 86_400_000
 
 
 def checked_event_id(text: str) -> str:
-    """The event id, when it is one.
-
-    >>> checked_event_id("order-1")
-    'order-1'
-    """
+    """The event id, when it is one."""
     if not _EVENT_ID.fullmatch(text):
         raise ApiError(
             400, f"event id is not usable; got {text[:80]!r}; expected letters, digits, '-', '_' and '.'"
@@ -47,8 +41,28 @@ def checked_event_id(text: str) -> str:
     return text
 
 
+class Waiter(TypedDict):
+    """A run that waits; the deadline is in Unix milliseconds."""
+
+    url: str
+    headers: dict[str, list[str]]
+    deadline: int
+    timeoutUrl: str
+    timeoutBody: str
+    timeoutHeaders: dict[str, list[str]]
+
+
+class Notified(TypedDict):
+    """A run that was told of an event, and who waited in it."""
+
+    messageId: str
+    workflowRunId: str | None
+    workflowCreatedAt: int
+    waiter: NotRequired[Waiter]
+
+
 class WaitRequest(msgspec.Struct, frozen=True):
-    """What an endpoint posts to wait: where to go on, for how long, and the step that is to follow."""
+    """What an endpoint posts to wait: where the run resumes, how long it waits, and the step that follows."""
 
     url: str
     step: dict[str, Any]
@@ -79,7 +93,7 @@ def read_wait(body: Any) -> WaitRequest:
     """
     try:
         found = msgspec.convert(body, WaitRequest)
-        msgspec.json.encode(found)  # text that cannot be written down: JSON can hold halves of characters
+        msgspec.json.encode(found)  # text that cannot be encoded: JSON can hold lone surrogates
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ApiError(
             400, f"body is not a wait; got one with {error}; expected url, timeout and step"
@@ -96,8 +110,8 @@ def wait(
     now_ms: int,
     factor: float,
     caller_ip: str,
-) -> dict[str, Any]:
-    """Let a run wait for an event, and give the answer for its endpoint.
+) -> Published:
+    """Let a run wait for an event.
 
     Raises
     ------
@@ -137,21 +151,19 @@ def wait(
     ).fetchone()
     if told:
         connection.execute("DELETE FROM notifications WHERE seq = ?", (told["seq"],))
-        _go_on(connection, message, told["body"], now_ms=now_ms)
+        _resume(connection, message, told["body"], now_ms=now_ms)
     return {"messageId": message.id}
 
 
-def notify(
-    connection: sqlite3.Connection, event_id: str, body: bytes, *, now_ms: int
-) -> list[dict[str, Any]]:
-    """Tell all runs that wait for an event that it came; gives who they were."""
+def notify(connection: sqlite3.Connection, event_id: str, body: bytes, *, now_ms: int) -> list[Notified]:
+    """Tell all runs that wait for an event that it came; returns who they were."""
     return [_notified(connection, message, body, now_ms=now_ms) for message in waiters(connection, event_id)]
 
 
 def notify_run(
     connection: sqlite3.Connection, run_id: str, event_id: str, body: bytes, *, now_ms: int
-) -> dict[str, Any]:
-    """Tell one run that an event came; kept for it when it does not wait yet.
+) -> Notified:
+    """Tell one run that an event came; stored for it when it does not wait yet.
 
     Raises
     ------
@@ -177,13 +189,13 @@ def waiters(connection: sqlite3.Connection, event_id: str) -> list[Message]:
 
 
 def time_out(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
-    """Go on without the event, unless it came in the meantime."""
+    """Resume without the event, unless it came in the meantime."""
     if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
-        _go_on(connection, message, None, now_ms=now_ms)
+        _resume(connection, message, None, now_ms=now_ms)
 
 
-def shown(message: Message) -> dict[str, Any]:
-    """A waiter as it is listed; the deadline is in Unix milliseconds."""
+def shown(message: Message) -> Waiter:
+    """A waiter as it is listed."""
     waiting = message.waiting or Waiting("")
     return {
         "url": message.settings.url,
@@ -196,20 +208,18 @@ def shown(message: Message) -> dict[str, Any]:
 
 
 def _waits_already(connection: sqlite3.Connection, message: Message) -> str | None:
-    name = steps.place_of(message.body).name
+    name = steps.position_of(message.body).name
     if name is None or message.waiting is None:
         return None
     for other in waiters(connection, message.waiting.event_id):
-        if other.run_id == message.run_id and steps.place_of(other.body).name == name:
+        if other.run_id == message.run_id and steps.position_of(other.body).name == name:
             return other.id
     return None
 
 
-def _notified(
-    connection: sqlite3.Connection, message: Message, body: bytes, *, now_ms: int
-) -> dict[str, Any]:
+def _notified(connection: sqlite3.Connection, message: Message, body: bytes, *, now_ms: int) -> Notified:
     run = connection.execute("SELECT created_at FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    sent = _go_on(connection, message, body, now_ms=now_ms)
+    sent = _resume(connection, message, body, now_ms=now_ms)
     return {
         "waiter": shown(message),
         "messageId": sent,
@@ -218,8 +228,8 @@ def _notified(
     }
 
 
-def _go_on(connection: sqlite3.Connection, message: Message, event: bytes | None, *, now_ms: int) -> str:
-    """Make a step of a waiter: with the event, or without one as its time is over; gives the new message."""
+def _resume(connection: sqlite3.Connection, message: Message, event: bytes | None, *, now_ms: int) -> str:
+    """Turn a waiter into a step, with the event or as timed out; returns the id of the new message."""
     connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
     record(connection, message, "DELIVERED", now_ms)
     step = json.loads(message.body)

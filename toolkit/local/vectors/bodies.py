@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.filters.metadata import MetadataFilter
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.checks import (
     MAX_PAGE,
     choice,

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
 
 MAX_ID: Final = 1024

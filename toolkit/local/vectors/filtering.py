@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
 from toolkit.filters.metadata.paths import parse_path, resolve
 from toolkit.filters.metadata.tree import Condition
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 
 T = TypeVar("T")
 Mask = NDArray[np.bool_]
@@ -45,7 +45,7 @@ class FilterBudget:
     >>> with budget.spending():
     ...     sum(budget.each(range(10_000_000)))
     Traceback (most recent call last):
-    toolkit.local.answers.ApiError: filter takes too long; got more than 0 s of processor ...
+    toolkit.local.api.ApiError: filter takes too long; got more than 0 s of processor ...
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.checks import (
     MAX_BATCH,
     MAX_TOP_K,

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.approximate import check_approximate
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import load_models

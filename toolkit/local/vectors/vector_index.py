@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.answers import ApiError
+from toolkit.local.api import ApiError
 from toolkit.local.vectors.approximate import ApproximateSearch
 from toolkit.local.vectors.bodies import (
     Fetch,

@@ -17,8 +17,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
-from toolkit.local.answers import ApiError, parse_json, read_body, read_json
-from toolkit.local.protocol import WIRE
+from toolkit.local.api import ApiError, parse_json, read_body, read_json
 from toolkit.local.vectors.bodies import (
     read_fetch,
     read_range,
@@ -41,6 +40,7 @@ from toolkit.local.vectors.queries import (
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
+from toolkit.serving import CALLER
 
 _Handler = Callable[[Request], Awaitable[Response]]
 
@@ -131,8 +131,8 @@ def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
         return _json({"result": operation.run(index, namespace, values, call)})
 
     async def handle(request: Request) -> Response:
-        wire = request.scope.get("extensions", {}).get(WIRE)
-        budget = FilterBudget(wanted=lambda: wire is None or wire.is_open)
+        caller = request.scope.get("extensions", {}).get(CALLER)
+        budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
         call = Call(frozenset(request.query_params), budget)
         try:
             body = await read_body(request) if operation.has_body else None

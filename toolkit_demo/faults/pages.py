@@ -1,4 +1,4 @@
-"""Pages gone wrong: rows that come twice, in odd order or beside made-up ones, cursors that lead nowhere."""
+"""Pages with faults: rows that come twice, in odd order or beside made-up ones, cursors that lead nowhere."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode
 
-from toolkit.local.faults.script import PageFault
+from toolkit_demo.faults.script import PageFault
 
 _ROWS: Final = ("messages", "runs", "events", "vectors")
 _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
@@ -17,20 +17,20 @@ _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
 
 @dataclass
 class Listings:
-    """What has to be remembered of the listings of a service to let their pages go wrong.
+    """What is remembered of the listings of a service to put faults into their pages.
 
-    Cursors made up here stand for the cursor of the request that they repeat.
+    A cursor made up here means the cursor of the request that it repeats.
     """
 
     previous: dict[str, list[Any]] = field(default_factory=dict)
     first_cursors: dict[str, str] = field(default_factory=dict)
     invented: dict[str, str] = field(default_factory=dict)
 
-    def asked(self, query: bytes, body: bytes) -> tuple[str, bytes, bytes]:
+    def translated(self, query: bytes, body: bytes) -> tuple[str, bytes, bytes]:
         """The cursor a request asks for, and its query string and body with made-up cursors translated.
 
         >>> listings = Listings(invented={"made-up-1": "c7"})
-        >>> listings.asked(b"count=5&cursor=made-up-1", b"")
+        >>> listings.translated(b"count=5&cursor=made-up-1", b"")
         ('c7', b'count=5&cursor=c7', b'')
         """
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
@@ -47,10 +47,10 @@ class Listings:
         kept = [(name, meant if name == "cursor" else value) for name, value in pairs]
         return meant, urlencode(kept).encode(), body
 
-    def answered(self, path: str, cursor: str, body: bytes, fault: PageFault | None) -> bytes:
-        """The page as it goes out; what is not a page stays as it is."""
-        answer = _object(body)
-        page = answer["result"] if isinstance(answer.get("result"), dict) else answer
+    def with_fault(self, path: str, cursor: str, body: bytes, fault: PageFault | None) -> bytes:
+        """The page as it is sent; what is not a page stays as it is."""
+        response = _object(body)
+        page = response["result"] if isinstance(response.get("result"), dict) else response
         rows_name = next((name for name in _ROWS if isinstance(page.get(name), list)), None)
         if rows_name is None:
             return body
@@ -77,7 +77,7 @@ class Listings:
             del page[cursor_name]
         elif not following and fault.end == "null":
             page[cursor_name] = None
-        return json.dumps(answer).encode()
+        return json.dumps(response).encode()
 
     def _made_up(self, cursor: str) -> str:
         name = f"made-up-{len(self.invented) + 1}"

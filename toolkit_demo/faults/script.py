@@ -1,4 +1,4 @@
-"""`FaultScript`: which requests are struck, and by what; read strictly, counted as requests come."""
+"""`FaultScript`: which requests meet which faults; read strictly, counted as requests come."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 Base64: TypeAlias = Annotated[str, Meta(max_length=64 * 1024 * 1024)]
 
 
-class Place(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """A place in an answer: a byte counted from its start, or a share of its body."""
+class CutPoint(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
+    """A position in a response: a byte counted from its start, or a share of its body."""
 
     byte: Annotated[int, Meta(ge=0)] | None = None
     share: Annotated[float, Meta(ge=0, le=1)] | None = None
@@ -33,7 +33,7 @@ class Place(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
 
 class Replacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
-    """Text in a body, and what stands there instead."""
+    """Text in a body, and what replaces it."""
 
     text: Annotated[str, Meta(min_length=1)]
     by: str = ""
@@ -44,7 +44,7 @@ class Replacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults
 
     @property
     def instead(self) -> bytes:
-        """What stands there instead, as bytes."""
+        """What replaces it, as bytes."""
         return _decoded(self.by_base64, "by_base64") if self.by_base64 is not None else self.by.encode()
 
 
@@ -81,8 +81,8 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     gzip: Literal["whole", "corrupt", "wrong_crc", "no_trailer"] | None = None
     chunked: bool = False
     length_off: int = 0
-    cut: Place | None = None
-    reset: Place | None = None
+    cut: CutPoint | None = None
+    reset: CutPoint | None = None
 
     def __post_init__(self) -> None:
         bodies = (self.body is not None, self.body_base64 is not None, self.json is not UNSET)
@@ -96,8 +96,8 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         _decoded(self.body_base64, "body_base64")
 
     @property
-    def asks(self) -> bool:
-        """Whether the service itself is asked."""
+    def calls_service(self) -> bool:
+        """Whether the service itself is called."""
         return self.status is None and self.own_body is None
 
     @property
@@ -114,12 +114,12 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
         return fnmatchcase(path, self.route) and self.method in (None, method)
 
     def is_due(self, number: int) -> bool:
-        """Whether the matching request of this number, from 1, is struck."""
+        """Whether it is applied to the matching request of this number, from 1."""
         return self.first <= number and (self.times is None or number < self.first + self.times)
 
 
 class FaultScript:
-    """The faults of a service, and how many requests each has seen and struck.
+    """The faults of a service, and how many requests each has seen and was applied to.
 
     Examples
     --------
@@ -140,31 +140,23 @@ class FaultScript:
         self._struck: list[int] = []
 
     def put(self, values: Any) -> None:
-        """Replace the script; counting starts again.
+        """Replace the script by JSON values, ``{"faults": [{…}, …]}``; counting starts again.
 
-        Parameters
-        ----------
-        values : object
-            As JSON gives them: ``{"faults": [{…}, …]}``.
-
-        Raises
-        ------
-        InputError
-            When it is not understood; it says where. The script is then as it was.
+        An `InputError` says what is not understood; the script is then as it was.
         """
         if (
             not isinstance(values, dict)
             or set(values) != {"faults"}
             or not isinstance(values["faults"], list)
         ):
-            raise _refusal("another value", "an object with the one field 'faults', an array")
-        self._faults = tuple(_fault(value, place) for place, value in enumerate(values["faults"]))
+            raise _error("another value", "an object with the one field 'faults', an array")
+        self._faults = tuple(_fault(value, position) for position, value in enumerate(values["faults"]))
         self.given += 1
         self._seen = [0] * len(self._faults)
         self._struck = [0] * len(self._faults)
 
     def clear(self) -> None:
-        """Let nothing go wrong any more."""
+        """Remove all faults."""
         self.put({"faults": []})
 
     def shown(self) -> dict[str, Any]:
@@ -177,15 +169,15 @@ class FaultScript:
         }
 
     def strike(self, method: str, path: str) -> Fault | None:
-        """Count a request; gives the fault that it meets."""
+        """Count a request; returns the fault that it meets."""
         met: Fault | None = None
-        for place, fault in enumerate(self._faults):
+        for position, fault in enumerate(self._faults):
             if not fault.matches(method, path):
                 continue
-            self._seen[place] += 1
-            if met is None and fault.is_due(self._seen[place]):
+            self._seen[position] += 1
+            if met is None and fault.is_due(self._seen[position]):
                 met = fault
-                self._struck[place] += 1
+                self._struck[position] += 1
         return met
 
     def has_pages(self, method: str, path: str) -> bool:
@@ -193,11 +185,11 @@ class FaultScript:
         return any(fault.page is not None and fault.matches(method, path) for fault in self._faults)
 
 
-def _fault(value: Any, place: int) -> Fault:
+def _fault(value: Any, position: int) -> Fault:
     try:
         return msgspec.convert(value, Fault)
     except (msgspec.ValidationError, RecursionError) as error:
-        raise _refusal(f"fault {place}: {str(error)[:300]}", "what toolkit.local.faults describes") from None
+        raise _error(f"fault {position}: {str(error)[:300]}", "what toolkit_demo.faults describes") from None
 
 
 def _decoded(text: str | None, name: str) -> bytes:
@@ -207,5 +199,5 @@ def _decoded(text: str | None, name: str) -> bytes:
         raise ValueError(f"{name} is not base64") from None
 
 
-def _refusal(got: str, expected: str) -> InputError:
+def _error(got: str, expected: str) -> InputError:
     return InputError("reading a fault script", got=got, expected=expected)

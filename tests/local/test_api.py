@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.answers import ApiError, parse_json, refusal_body
+from toolkit.local.api import ApiError, error_body, parse_json
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -51,8 +51,8 @@ def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
     assert "; expected " in refusal.value.message
 
 
-def test_refusals_have_the_form_of_their_half() -> None:
-    """The vector half repeats the status; the queue half does not."""
-    assert json.loads(refusal_body(404, "gone", "/v2/dlq")) == {"error": "gone"}
-    assert json.loads(refusal_body(404, "gone", "/vector/docs")) == {"error": "gone", "status": 404}
-    assert json.loads(refusal_body(404, "gone", "/vectors")) == {"error": "gone"}
+def test_errors_of_vectors_repeat_the_status() -> None:
+    """Those of the queue do not."""
+    assert json.loads(error_body(404, "gone", "/v2/dlq")) == {"error": "gone"}
+    assert json.loads(error_body(404, "gone", "/vector/docs")) == {"error": "gone", "status": 404}
+    assert json.loads(error_body(404, "gone", "/vectors")) == {"error": "gone"}

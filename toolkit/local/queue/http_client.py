@@ -1,7 +1,7 @@
-"""HTTP/1.1 to destinations: one exchange at a time over a connection, and the idle ones kept for the next.
+"""HTTP/1.1 to destinations: one exchange at a time over a connection, and a pool of idle connections.
 
-A plain client in the place of a general one: no redirects, no proxies, no cookies, no decoding of what comes
-back. That makes a delivery several times cheaper, and sends exactly what was published.
+Not a general client: no redirects, no proxies, no cookies, no decoding of responses. That makes a delivery
+several times cheaper, and sends exactly what was published.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import msgspec
 
 HeaderPairs: TypeAlias = list[tuple[bytes, bytes]]
 
-_MOST_HEAD: Final = 100 * 1024  # bytes of an answer's status line and headers
+_MOST_HEAD: Final = 100 * 1024  # bytes of the status line and headers of a response
 _LONGEST_IDLE: Final = 2.0  # seconds: less than after which servers commonly close
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
@@ -56,20 +56,20 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """An answer: its status, headers as they came, and at most as much of the body as was asked for."""
+    """A response: its status, headers as they came, and at most as much of the body as was asked for."""
 
     status: int
     headers: HeaderPairs
     body: bytes
 
 
-class Connection(asyncio.Protocol):
-    """One connection, made by `connect`: one exchange after the other."""
+class HttpConnection(asyncio.Protocol):
+    """One connection, opened by `connect`: one exchange after the other."""
 
     def __init__(self) -> None:
         self._http = h11.Connection(h11.CLIENT, max_incomplete_event_size=_MOST_HEAD)
         self._transport: asyncio.Transport
-        self._answered: asyncio.Future[None] | None = None
+        self._response: asyncio.Future[None] | None = None
         self._status, self._most = 0, 0
         self._headers: HeaderPairs = []
         self._body = bytearray()
@@ -78,13 +78,7 @@ class Connection(asyncio.Protocol):
 
     @classmethod
     async def connect(cls, address: str, target: Target, tls: ssl.SSLContext | None) -> Self:
-        """Connect to an address of the target's host.
-
-        Raises
-        ------
-        OSError
-            When nobody is there, or the certificate is not valid.
-        """
+        """Connect to an address of the target's host; an `OSError` when that fails."""
         loop = asyncio.get_running_loop()
         named = target.host if tls else None
         _, made = await loop.create_connection(cls, address, target.port, ssl=tls, server_hostname=named)
@@ -92,29 +86,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can take an exchange: open, nothing under way or unasked for, not idle for long."""
+        """Whether it can be used: open, no exchange or unexpected data on it, not idle for long."""
         idle = asyncio.get_running_loop().time() - self._idle_since
         return self._usable and idle <= _LONGEST_IDLE and not self._transport.is_closing()
 
     async def exchange(
         self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
     ) -> Received:
-        """Send a request and read its answer.
+        """Send a request and read at most `most` bytes of the body of its response.
 
-        Parameters
-        ----------
-        method : str
-        target : Target
-        headers : list of (bytes, bytes)
-            Without Host and Content-Length.
-        body : bytes
-        most : int
-            Bytes of the answer's body that are read.
-
-        Raises
-        ------
-        OSError, h11.ProtocolError
-            When no whole answer came.
+        The headers come without Host and Content-Length. An `OSError` or `h11.ProtocolError` means that no
+        whole response came.
         """
         self._usable = False
         self._status, self._headers, self._body, self._most = 0, [], bytearray(), most
@@ -122,11 +104,11 @@ class Connection(asyncio.Protocol):
         request = h11.Request(
             method=method, target=target.path, headers=[(b"Host", target.host_header), *headers, *length]
         )
-        pieces = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
-        self._answered = asyncio.get_running_loop().create_future()
-        # not waited for: an answer may come before the whole request has been taken
-        self._transport.write(b"".join(piece for piece in pieces if piece))
-        await self._answered
+        parts = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
+        self._response = asyncio.get_running_loop().create_future()
+        # not waited for: a response may come before the whole request has been sent
+        self._transport.write(b"".join(part for part in parts if part))
+        await self._response
         return Received(self._status, self._headers, bytes(self._body[:most]))
 
     def close(self) -> None:
@@ -139,23 +121,23 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
 
     def data_received(self, data: bytes) -> None:
-        """Read on; what comes unasked makes the connection unusable."""
-        if self._answered is None or self._answered.done():
+        """Read more of a response; unexpected data makes the connection unusable."""
+        if self._response is None or self._response.done():
             self._usable = False
         else:
-            self._read_on(self._answered, data)
+            self._read_more(self._response, data)
 
     def eof_received(self) -> None:
-        """Read the end: of an answer without a length, or too early."""
+        """Read the end: of a response without a length, or too early."""
         self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Tell who waits for an answer."""
+        """Fail the exchange, if there is one."""
         self._usable = False
-        if self._answered is not None and not self._answered.done():
-            self._answered.set_exception(exc or ConnectionResetError("closed before the answer's end"))
+        if self._response is not None and not self._response.done():
+            self._response.set_exception(exc or ConnectionResetError("closed before the end of the response"))
 
-    def _read_on(self, answered: asyncio.Future[None], data: bytes) -> None:
+    def _read_more(self, response: asyncio.Future[None], data: bytes) -> None:
         try:
             self._http.receive_data(data)
             while len(self._body) < self._most or not self._status:
@@ -170,12 +152,12 @@ class Connection(asyncio.Protocol):
                 elif event is h11.NEED_DATA:
                     return
         except h11.ProtocolError as error:
-            answered.set_exception(error)
+            response.set_exception(error)
         else:
-            answered.set_result(None)
+            response.set_result(None)
 
     def _end_exchange(self) -> None:
-        """Make ready for the next exchange, when both sides want one and all has been sent and read."""
+        """Prepare for the next exchange, when both sides allow one and all has been sent and read."""
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if done and not self._http.trailing_data[0] and not self._transport.get_write_buffer_size():
             self._http.start_next_cycle()
@@ -183,39 +165,25 @@ class Connection(asyncio.Protocol):
             self._usable = True
 
 
-class Connections:
-    """The idle connections, by where they lead.
-
-    Parameters
-    ----------
-    most : int
-        Most that are kept.
-    """
+class ConnectionPool:
+    """Idle connections by destination, at most `most` of them."""
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._idle: dict[tuple[object, ...], list[Connection]] = {}
+        self._idle: dict[tuple[object, ...], list[HttpConnection]] = {}
         self._count = 0
         self._sweeping: asyncio.TimerHandle | None = None
-        self._tls: ssl.SSLContext | None = None  # takes a while to make, and loopback seldom needs it
+        self._tls: ssl.SSLContext | None = None  # slow to create, and loopback seldom needs it
 
     async def exchange(
         self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
     ) -> Received:
-        """Send a request to an address of the target's host, over an idle connection or a new one.
-
-        Raises
-        ------
-        Unreachable
-            When no connection could be made.
-        OSError, h11.ProtocolError
-            When no whole answer came.
-        """
+        """`HttpConnection.exchange` over an idle or a new connection; `Unreachable` without one."""
         where = (address, target.port, target.secure, target.host)
         connection = self._take(where)
         if connection is None:
             try:
-                connection = await Connection.connect(address, target, self._context(target))
+                connection = await HttpConnection.connect(address, target, self._context(target))
             except OSError as error:
                 raise Unreachable from error
         try:
@@ -227,7 +195,7 @@ class Connections:
                 connection.close()
 
     def close(self) -> None:
-        """Close those that are idle."""
+        """Close the idle connections."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for kept in self._idle.values():
@@ -236,7 +204,7 @@ class Connections:
         self._idle.clear()
         self._count = 0
 
-    def _take(self, where: tuple[object, ...]) -> Connection | None:
+    def _take(self, where: tuple[object, ...]) -> HttpConnection | None:
         kept = self._idle.get(where, [])
         while kept:
             connection = kept.pop()
@@ -246,7 +214,7 @@ class Connections:
             connection.close()
         return None
 
-    def _keep(self, where: tuple[object, ...], connection: Connection) -> None:
+    def _keep(self, where: tuple[object, ...], connection: HttpConnection) -> None:
         if self._count >= self._most:
             self._drop_unusable()
         if self._count >= self._most:
@@ -258,7 +226,7 @@ class Connections:
             self._sweep_later()
 
     def _sweep_later(self) -> None:
-        """Idle connections are closed in time: a destination may be able to hold but one."""
+        """Close idle connections in time: a destination may accept only one."""
         self._sweeping = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._sweep)
 
     def _sweep(self) -> None:

@@ -15,9 +15,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from toolkit.local.app import build_app
-from toolkit.local.guard import Guard
-from toolkit.local.queue.service import Queue
+from toolkit.local.app import Guard, build_app
+from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -39,7 +38,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     async def broken(_: Request) -> Response:
         raise RuntimeError("a secret in a message")
 
-    app._app._app.router.routes.append(Route("/broken", broken))
+    app._app.router.routes.append(Route("/broken", broken))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=1))
     thread = threading.Thread(target=server.run)
     thread.start()

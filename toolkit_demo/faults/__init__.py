@@ -10,34 +10,34 @@ A script is a JSON object, in a file for ``toolkit serve --faults FILE`` or as t
     ]}
 
 Each fault counts the requests that its route and method match, from when the script was given. Where several
-faults are due for one request, the first in the script strikes.
+faults are due for one request, the first in the script is applied.
 
 Which requests:
 
 ==================  =====================================================================================
 ``route``           path with ``*`` and ``?`` as wildcards; required
 ``method``          such as ``GET``; default: every one
-``first``           number of the first request that is struck, from 1 (1)
-``times``           how many requests in a row are struck (1); null: all from there on
+``first``           number of the first request that it is applied to, from 1 (1)
+``times``           how many requests in a row it is applied to (1); null: all from there on
 ==================  =====================================================================================
 
-What is answered. With any of the first four the service itself is not asked; else it is, and its own answer
-is changed (so a reply can be lost after the work was done):
+The response. With any of the first four the service itself is not called; else it is, and its own response is
+changed (so a response can be lost after the work was done):
 
 ==================  =====================================================================================
-``status``          200 to 599; without a body of its own the answer is ``{"error": …}``
+``status``          200 to 599; without a body of its own the response is ``{"error": …}``
 ``body``            text
 ``body_base64``     bytes
 ``json``            any JSON value
-``headers``         object of text; null takes a header away. ``{now+5}`` stands for Unix seconds five seconds
+``headers``         object of text; null removes a header. ``{now+5}`` stands for Unix seconds five seconds
                     from now, ``{date-60}`` for an HTTP date a minute ago
-``drop``            names of fields to leave out of the answer's object
-``replace``         array of ``{"text", "by"}`` or ``{"text", "by_base64"}``: replaced wherever it stands
-``pad``             bytes of white space behind the body; with ``gzip`` a decompression bomb
+``drop``            names of fields to leave out of the response's object
+``replace``         array of ``{"text", "by"}`` or ``{"text", "by_base64"}``: replaced wherever it occurs
+``pad``             bytes of white space after the body; with ``gzip`` a decompression bomb
 ``page``            what is wrong with a page of a listing, below
 ==================  =====================================================================================
 
-How it goes over the wire; the connection is closed behind every answer that was struck:
+How it goes over the wire; the connection is closed after every response with a fault:
 
 ====================  ===================================================================================
 ``delay``             seconds before the first byte
@@ -45,19 +45,19 @@ How it goes over the wire; the connection is closed behind every answer that was
 ``gzip``              ``whole``, ``corrupt``, ``wrong_crc`` or ``no_trailer``
 ``chunked``           whether the body is sent in chunks instead of with a Content-Length
 ``length_off``        what is added to the true Content-Length
-``cut``               where the connection is closed: ``{"byte": n}`` of the answer, head included, or
+``cut``               where the connection is closed: ``{"byte": n}`` of the response, head included, or
                       ``{"share": x}`` of its body, 0 to 1
 ``reset``             the same, with a TCP reset
 ====================  ===================================================================================
 
-``page``, for answers with ``messages``, ``runs``, ``events`` or ``result.vectors``; no page of the listing
+``page``, for responses with ``messages``, ``runs``, ``events`` or ``result.vectors``; no page of the listing
 itself is withheld:
 
 ===========  ============================================================================================
 ``insert``   an extra page before the one that was asked for: ``empty``, or the ``previous`` one again
-``overlap``  so many rows of the previous page stand before this page's
+``overlap``  so many rows of the previous page come before this page's
 ``order``    ``reversed`` or ``shuffled``
-``twice``    whether every row comes two times
+``twice``    whether every row comes twice
 ``extra``    so many copies of the last row under made-up ids, more than was asked for
 ``cursor``   ``repeated``: the one of the request; ``first``: the first of the listing; ``endless``: a new one
              instead of the end, which leads to the same page again

@@ -1,10 +1,10 @@
-"""How the embedded service says no, and how it reads JSON: strictly, with the place of what is wrong."""
+"""What all routes of the embedded service share: error responses, and JSON that is read strictly."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
 
 from toolkit.own_tokens import masked
 
@@ -17,6 +17,9 @@ MAX_BODY: Final = 64 * 1024 * 1024
 REQUEST_TIMEOUT: Final = 30.0
 """Seconds within which a request, head and body, must have arrived."""
 
+TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
+"""Query parameters that may carry the token, beside the Authorization header."""
+
 _MAX_DIGITS: Final = 400
 _MAX_DEPTH: Final = 200
 _STRING: Final = r'"(?:[^"\\]|\\.)*+"'
@@ -24,15 +27,7 @@ _TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
 class ApiError(Exception):
-    """An answer that says no.
-
-    Parameters
-    ----------
-    status : int
-        HTTP status of the answer.
-    message : str
-        What is wrong; what was got; what was expected. Our token is masked in it.
-    """
+    """An error response: its HTTP status, and what is wrong, got and expected, with our token masked."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -40,23 +35,35 @@ class ApiError(Exception):
         super().__init__(self.message)
 
 
+class ErrorBody(TypedDict):
+    """What is wrong."""
+
+    error: str
+
+
+class VectorErrorBody(ErrorBody):
+    """What is wrong, and the status again."""
+
+    status: int
+
+
 async def read_json(request: Request) -> Any:
-    """The request's body as JSON values; anything that is not strict JSON is refused with its offset."""
+    """The request's body as JSON values; anything that is not strict JSON is an error with its offset."""
     return parse_json(await read_body(request))
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """The request's body as it came; more than `limit` bytes are refused with 413."""
+    """The request's body as it came; more than `limit` bytes are an error with 413."""
     body = bytearray()
-    async for piece in request.stream():
-        body += piece
+    async for chunk in request.stream():
+        body += chunk
         if len(body) > limit:
             raise ApiError(413, f"body too large; got more than {limit} bytes; expected at most that")
     return bytes(body)
 
 
-def refusal_body(status: int, message: str, path: str) -> bytes:
-    """The JSON of a refusal, without our token in it; on the vector half it repeats the status."""
+def error_body(status: int, message: str, path: str) -> bytes:
+    """The JSON of an error response, without our token; below ``/vector`` it repeats the status."""
     on_vectors = path == "/vector" or path.startswith("/vector/")
     return json.dumps({"error": masked(message)} | ({"status": status} if on_vectors else {})).encode()
 
@@ -71,11 +78,11 @@ def parse_json(body: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise ApiError(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
 
-    # offsets are looked for only once something is wrong: the parser's hooks are not told them
+    # the parser's hooks are not told offsets: they are searched for only once something is wrong
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            name, offset = _second_name(text)
+            name, offset = _duplicate_name(text)
             raise ApiError(
                 400,
                 f"body is ambiguous; got {name[:80]!r} a second time at offset {offset}; expected it once",
@@ -84,17 +91,19 @@ def parse_json(body: bytes) -> Any:
 
     def whole(digits: str) -> int:
         if len(digits) > _MAX_DIGITS:
-            raise _number(text, digits, f"{len(digits)} digits", f"whole numbers of at most {_MAX_DIGITS}")
+            raise _number_error(
+                text, digits, f"{len(digits)} digits", f"whole numbers of at most {_MAX_DIGITS}"
+            )
         return int(digits)
 
     def finite(digits: str) -> float:
         value = float(digits)
         if value in (float("inf"), float("-inf")):
-            raise _number(text, digits, digits[:40], "64-bit numbers")
+            raise _number_error(text, digits, digits[:40], "64-bit numbers")
         return value
 
     def no_constant(name: str) -> NoReturn:
-        raise _number(text, name, name, "numbers that JSON knows")
+        raise _number_error(text, name, name, "numbers that JSON knows")
 
     try:
         return json.loads(
@@ -106,14 +115,14 @@ def parse_json(body: bytes) -> Any:
             400, f"body is not JSON; got {got} at offset {error.pos}; expected JSON: {error.msg}"
         ) from None
     except RecursionError:
-        got = f"deeper nesting at offset {_too_deep(text)}"
+        got = f"deeper nesting at offset {_depth_offset(text)}"
         raise ApiError(
             400, f"body is nested too deep; got {got}; expected at most {_MAX_DEPTH} levels"
         ) from None
 
 
-def _too_deep(text: str) -> int:
-    """The offset at which nesting exceeds `_MAX_DEPTH`; only asked once the parser has given up."""
+def _depth_offset(text: str) -> int:
+    """The offset at which nesting exceeds `_MAX_DEPTH`."""
     depth = 0
     for found in _TOKENS.finditer(text):
         depth += 1 if found[0] in "[{" else -1 if found[0] in "]}" else 0
@@ -122,8 +131,8 @@ def _too_deep(text: str) -> int:
     return len(text)
 
 
-def _second_name(text: str) -> tuple[str, int]:
-    """The first name that comes twice in one object, and the offset of its second place."""
+def _duplicate_name(text: str) -> tuple[str, int]:
+    """The first name that occurs twice in one object, and the offset of its second occurrence."""
     names: list[set[str]] = []
     last: re.Match[str] | None = None
     for found in _TOKENS.finditer(text):
@@ -140,7 +149,7 @@ def _second_name(text: str) -> tuple[str, int]:
     return "", len(text)
 
 
-def _number(text: str, literal: str, got: str, expected: str) -> ApiError:
+def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     found = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offset = next((one.start() for one in found if not one[0].startswith('"')), len(text))
     return ApiError(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")

@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.queue import connections
-from toolkit.local.queue.connections import Connections, Received, Target, Unreachable
+from toolkit.local.queue import http_client
+from toolkit.local.queue.http_client import ConnectionPool, Received, Target, Unreachable
 
 Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 FINE = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nfine"
@@ -39,7 +39,7 @@ class Destination:
             writer.close()
 
     async def ask(
-        self, pool: Connections, body: bytes = b"", *, method: str = "POST", most: int = 1000
+        self, pool: ConnectionPool, body: bytes = b"", *, method: str = "POST", most: int = 1000
     ) -> Received:
         """Send it a request."""
         return await pool.exchange("127.0.0.1", method, self.target, [(b"X-A", b"1")], body, most=most)
@@ -48,7 +48,7 @@ class Destination:
 @asynccontextmanager
 async def listening(handler: Handler) -> Any:
     """A destination, and connections to it."""
-    destination, pool = Destination(handler), Connections(4)
+    destination, pool = Destination(handler), ConnectionPool(4)
     server = await asyncio.start_server(destination.accept, "127.0.0.1", 0)
     destination.target = Target.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/a?b=%2F")
     try:
@@ -147,7 +147,7 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
 
 def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """The other side may be closing it at this moment."""
-    monkeypatch.setattr(connections, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(http_client, "_LONGEST_IDLE", 0.01)
 
     async def run() -> int:
         async with listening(answering(FINE)) as (destination, pool):
@@ -161,7 +161,7 @@ def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch:
 
 def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """A destination that handles one connection at a time is free again for others."""
-    monkeypatch.setattr(connections, "_LONGEST_IDLE", 0.01)
+    monkeypatch.setattr(http_client, "_LONGEST_IDLE", 0.01)
 
     async def run() -> None:
         ended = asyncio.Event()
@@ -262,7 +262,7 @@ def test_nobody_there_is_said_so() -> None:
         async def handle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             writer.write(FINE)
 
-        pool = Connections(1)
+        pool = ConnectionPool(1)
         with pytest.raises(Unreachable):
             await pool.exchange("127.0.0.1", "GET", Target.of("http://127.0.0.1:9/"), [], b"", most=1)
         async with listening(handle) as (destination, pool):

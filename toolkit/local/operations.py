@@ -1,0 +1,144 @@
+"""The operations of the HTTP API: each is declared once, and routed, read and described from that."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import KW_ONLY, dataclass, field
+from functools import cache
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+
+import msgspec
+from msgspec import Meta, inspect
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from toolkit.local.api import TOKEN_PARAMETERS, ApiError
+
+_LOOKS_LIKE_SECONDS: Final = range(10**9, 10**10)
+_SHOWN: Final = 80
+
+Texts: TypeAlias = Annotated[tuple[str, ...], Meta(description="Any of these.")]
+"""A parameter that may be repeated, or hold several values separated by commas."""
+
+Timestamp: TypeAlias = Annotated[
+    int, Meta(ge=0, le=2**63 - 1, description="Unix milliseconds.", extra_json_schema={"format": "int64"})
+]
+
+
+class Query(msgspec.Struct, rename="camel", kw_only=True):
+    """The query parameters of an operation, one field each; a subclass adds fields."""
+
+
+Endpoint: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
+"""Responds to a request, given its query as the type that the operation declares."""
+
+
+@dataclass(frozen=True)
+class Operation:
+    """One method of one path.
+
+    `returns` and `body` are the types of the JSON: None means no body, `bytes` any content, `str` a page of
+    HTML. `query` is None where all parameters belong to somebody else: the destination of a publish. `errors`
+    are statuses beyond those that every operation has.
+    """
+
+    method: str
+    path: str
+    name: str
+    summary: str
+    endpoint: Endpoint
+    returns: Any = None
+    _: KW_ONLY
+    tag: Literal["service", "queue", "vectors"] = "queue"
+    query: type[Query] | None = Query
+    body: Any = None
+    body_required: bool = True
+    headers: Mapping[str, str] = field(default_factory=dict)
+    status: int = 200
+    errors: tuple[int, ...] = ()
+    without_token: bool = False
+
+    def route(self) -> Route:
+        """Its route, which refuses query parameters that the operation does not have."""
+
+        async def endpoint(request: Request) -> Response:
+            query = None if self.query is None else read_query(request, self.query)
+            return await self.endpoint(request, query)
+
+        return Route(self.path, endpoint, methods=[self.method], name=self.name)
+
+
+class Parameter(NamedTuple):
+    """A query parameter: its name, the attribute that holds it, and its type as msgspec sees it."""
+
+    name: str
+    attribute: str
+    type: inspect.Type
+    is_timestamp: bool
+
+
+@cache
+def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
+    """The parameters of a query type."""
+    info = inspect.type_info(query)
+    if not isinstance(info, inspect.StructType):
+        raise TypeError(f"{query} is no struct")
+    return tuple(_parameter(one) for one in info.fields)
+
+
+def _parameter(one: inspect.Field) -> Parameter:
+    kind = one.type
+    if isinstance(kind, inspect.UnionType):  # with None, which says that it was not given
+        kind = kind.types[0]
+    schema: dict[str, Any] = {}
+    if isinstance(kind, inspect.Metadata):
+        schema, kind = kind.extra_json_schema or {}, kind.type
+    return Parameter(one.encode_name, one.name, kind, is_timestamp=schema.get("format") == "int64")
+
+
+def read_query(request: Request, query: type[Query]) -> Any:
+    """The query of a request, as this type.
+
+    A parameter that the type does not have is an error: a misspelt filter would otherwise be ignored, and the
+    request would be about everything.
+    """
+    parameters = parameters_of(query)
+    allowed = [*sorted(one.name for one in parameters), *TOKEN_PARAMETERS]
+    for name in request.query_params:
+        if name not in allowed:
+            expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
+            raise ApiError(400, f"unknown query parameter; got {name[:_SHOWN]!r}; expected {expected}")
+    read = {one.attribute: _read(request, one) for one in parameters}
+    return query(**{name: value for name, value in read.items() if value is not None})
+
+
+def _read(request: Request, wanted: Parameter) -> Any:
+    """The value of a parameter; None when it is absent or empty."""
+    given = request.query_params.getlist(wanted.name)
+    if isinstance(wanted.type, inspect.VarTupleType):
+        parts = (part.strip() for text in given for part in text.split(","))
+        return tuple(dict.fromkeys(part for part in parts if part))
+    if len(given) > 1:
+        raise ApiError(400, f"{wanted.name} is not clear; got it {len(given)} times; expected it once")
+    text = given[0] if given else ""
+    if not text:
+        return None
+    if isinstance(wanted.type, inspect.IntType):
+        return _read_whole(text, wanted, wanted.type)
+    if isinstance(wanted.type, inspect.LiteralType) and text not in wanted.type.values:
+        choices = " or ".join(sorted(map(str, wanted.type.values), reverse=True))
+        raise ApiError(400, f"{wanted.name} is not understood; got {text[:_SHOWN]!r}; expected {choices}")
+    return text
+
+
+def _read_whole(text: str, wanted: Parameter, bounds: inspect.IntType) -> int:
+    low, high = bounds.ge or 0, bounds.le or 0
+    if not re.fullmatch(r"-?[0-9]{1,30}", text) or not low <= int(text) <= high:
+        expected = f"a whole number from {low} to {high}"
+        raise ApiError(400, f"{wanted.name} is out of range; got {text[:_SHOWN]!r}; expected {expected}")
+    if wanted.is_timestamp and int(text) in _LOOKS_LIKE_SECONDS:
+        expected = f"Unix milliseconds, such as {int(text)}000"
+        raise ApiError(400, f"{wanted.name} looks like seconds; got {int(text)}; expected {expected}")
+    return int(text)

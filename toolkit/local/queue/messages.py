@@ -1,0 +1,333 @@
+"""Messages, attempts to deliver them, and how DLQ entries and callbacks show them, field by field."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import secrets
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
+
+import msgspec
+
+Kind: TypeAlias = Literal["message", "step", "call", "wait", "callback", "failure_callback"]
+"""What a message is for.
+
+``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a
+workflow's message to a third party. ``wait``: becomes a step when its event comes or it times out.
+``callback`` and ``failure_callback``: report on another message.
+"""
+
+FunctionState: TypeAlias = Literal[
+    "CALLBACK_INPROGRESS", "CALLBACK_SUCCESS", "CALLBACK_FAIL", "CALLBACK_CANCELED"
+]
+
+DEFAULT_RETRIES: Final = 3
+DEFAULT_TIMEOUT_MS: Final = 15 * 60 * 1000
+
+
+class FlowLimits(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Flow control of a key: how many deliveries at once, and how many a period. None means no limit."""
+
+    parallelism: int | None = None
+    rate: int | None = None
+    period_ms: int = 1000
+
+
+class WorkflowHeaders(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The workflow run that a message belongs to."""
+
+    run_id: str
+    url: str = ""
+    init: bool = False
+    invoke: bool = False
+    call_type: str = ""
+    features: tuple[str, ...] = ()
+
+
+class Settings(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How a message, its callback or its failure callback is delivered. None means not given."""
+
+    url: str
+    method: str | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    timeout_ms: int | None = None
+    retries: int | None = None
+    retry_delay: str | None = None
+    delay_ms: int | None = None
+    not_before: int | None = None
+    labels: tuple[str, ...] = ()
+    flow_key: str | None = None
+    flow: FlowLimits | None = None
+    workflow: WorkflowHeaders | None = None
+
+
+class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The event that a run waits for; the fields about the timeout are only shown."""
+
+    event_id: str
+    timeout_url: str = ""
+    timeout_body: str = ""
+    timeout_headers: dict[str, list[str]] = {}
+
+
+class Message(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One message, as stored.
+
+    `about` is the DLQ entry that a failure callback reports on, `step` the position in its run's history.
+    """
+
+    id: str
+    kind: Kind
+    prefix: str
+    settings: Settings
+    created_at: int
+    not_before: int
+    body: bytes = b""
+    caller_ip: str = ""
+    callback: Settings | None = None
+    failure_callback: Settings | None = None
+    redact: tuple[str, ...] = ()
+    step: int | None = None
+    about: str | None = None
+    waiting: Waiting | None = None
+
+    @property
+    def method(self) -> str:
+        """HTTP method of the delivery."""
+        return self.settings.method or "POST"
+
+    @property
+    def max_retries(self) -> int:
+        """How often a failed delivery is retried."""
+        return DEFAULT_RETRIES if self.settings.retries is None else self.settings.retries
+
+    @property
+    def run_id(self) -> str | None:
+        """The workflow run that it belongs to."""
+        return self.settings.workflow.run_id if self.settings.workflow else None
+
+    def encode(self) -> bytes:
+        """The stored form."""
+        return msgspec.msgpack.encode(self)
+
+
+def decode_message(stored: bytes) -> Message:
+    """The message of its stored form."""
+    return msgspec.msgpack.decode(stored, type=Message)
+
+
+def new_id(kind: str) -> str:
+    """A new id: ``msg_…``, ``wfr_…``."""
+    return f"{kind}_{secrets.token_hex(11)}"
+
+
+class Sent(msgspec.Struct, frozen=True):
+    """What was sent to a destination: headers without the signature, and the body."""
+
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+
+class DestinationResponse(msgspec.Struct, frozen=True):
+    """The response of a destination, or where none came one of our own, as gateways make it."""
+
+    status: int
+    headers: tuple[tuple[str, str], ...]
+    body: bytes
+
+    @property
+    def ok(self) -> bool:
+        """Whether the message counts as delivered."""
+        return 200 <= self.status < 300  # noqa: PLR2004 - the 2xx class
+
+    def header(self, name: str) -> str | None:
+        """The first value of a header, by its name in lower case."""
+        return next((value for key, value in self.headers if key.lower() == name), None)
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """One delivery that has ended.
+
+    `retried` counts the retries before it, `now_ms` is when the response came, and `factor` is the time
+    factor, which divides delays.
+    """
+
+    message: Message
+    sent: Sent
+    response: DestinationResponse
+    retried: int
+    now_ms: int
+    factor: float
+
+
+HeaderLists: TypeAlias = dict[str, list[str]]
+
+
+class DlqEntry(TypedDict, total=False):
+    """Fields that do not apply are left out. Entries that were filled in may have others, too."""
+
+    dlqId: Required[str]
+    messageId: str
+    workflowUrl: str
+    workflowRunId: str
+    workflowCreatedAt: int | None
+    url: str
+    method: str
+    header: HeaderLists
+    body: str
+    bodyBase64: str
+    maxRetries: int
+    createdAt: int
+    failureCallback: str
+    callerIP: str
+    label: str
+    labels: list[str]
+    flowControlKey: str
+    failureFunctionState: FunctionState | Literal[""]
+    responseStatus: int
+    responseHeader: HeaderLists
+    responseBody: str
+    responseBodyBase64: str
+
+
+class PendingMessage(TypedDict, total=False):
+    """A message that still has to be delivered."""
+
+    messageId: Required[str]
+    url: Required[str]
+    method: Required[str]
+    maxRetries: Required[int]
+    retried: Required[int]
+    createdAt: Required[int]
+    notBefore: int
+    nextDeliveryTime: int
+    callerIP: str
+    labels: list[str]
+
+
+def header_lists(headers: Iterable[tuple[str, str]]) -> HeaderLists:
+    """Header names and all values of each, in order."""
+    found: HeaderLists = defaultdict(list)
+    for name, value in headers:
+        found[name].append(value)
+    return dict(found)
+
+
+def body_fields(name: str, body: bytes) -> dict[str, str]:
+    """A body in two fields: as text when it is UTF-8, else in base64; the other one is empty."""
+    try:
+        return {name: body.decode(), f"{name}Base64": ""}
+    except UnicodeDecodeError:
+        return {name: "", f"{name}Base64": base64.b64encode(body).decode()}
+
+
+def dlq_entry(attempt: Attempt, *, dlq_id: str, run_created_at: int | None) -> dict[str, Any]:
+    """The `DlqEntry` of a message whose delivery failed for good, without its failure-function state."""
+    message, response = attempt.message, attempt.response
+    workflow = message.settings.workflow
+    run = workflow and {
+        "workflowUrl": workflow.url,
+        "workflowRunId": workflow.run_id,
+        "workflowCreatedAt": run_created_at,
+    }
+    return {
+        "dlqId": dlq_id,
+        **_shown(message, attempt.sent),
+        **(run or _only_messages(message)),
+        "responseStatus": response.status,
+        "responseHeader": header_lists(response.headers),
+        **body_fields("responseBody", response.body),
+    }
+
+
+def message_entry(message: Message) -> dict[str, Any]:
+    """A message that still has to be delivered, as it may be shown."""
+    return _shown(message, Sent(message.settings.headers, message.body)) | _only_messages(message)
+
+
+def _shown(message: Message, sent: Sent) -> dict[str, Any]:
+    settings = message.settings
+    headers, body = _redacted(message, sent)
+    optional = {
+        "label": settings.labels[0] if settings.labels else None,
+        "flowControlKey": settings.flow_key,
+        "failureCallback": message.failure_callback and message.failure_callback.url,
+    }
+    return {
+        "messageId": message.id,
+        "url": settings.url,
+        "method": message.method,
+        "header": header_lists(headers),
+        **body_fields("body", body),
+        "maxRetries": message.max_retries,
+        "createdAt": message.created_at,
+        "callerIP": message.caller_ip,
+        **{name: value for name, value in optional.items() if value},
+        "labels": list(settings.labels),
+    }
+
+
+def _only_messages(message: Message) -> dict[str, Any]:
+    """What is shown of plain messages, and not of those of runs."""
+    flow = message.settings.flow
+    optional = {
+        "callback": message.callback and message.callback.url,
+        "retryDelayExpression": message.settings.retry_delay,
+        "parallelism": flow and flow.parallelism,
+        "rate": flow and flow.rate,
+        "period": flow and flow.period_ms // 1000,
+    }
+    return {"notBefore": message.not_before} | {
+        name: value for name, value in optional.items() if value is not None
+    }
+
+
+def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
+    """The JSON body of a callback, or with `dlq_id` of a failure callback.
+
+    Topics, endpoint names and schedules do not exist here: their fields are there, empty.
+    """
+    message, sent, response = attempt.message, attempt.sent, attempt.response
+    headers, body = _redacted(message, sent if source_body is None else Sent(sent.headers, source_body))
+    content: dict[str, Any] = {
+        "status": response.status,
+        "header": header_lists(response.headers),
+        "body": base64.b64encode(response.body).decode(),
+        "retried": attempt.retried,
+        "maxRetries": message.max_retries,
+        "sourceMessageId": message.id,
+        "topicName": "",
+        "endpointName": "",
+        "url": message.settings.url,
+        "method": message.method,
+        "sourceHeader": {name: ", ".join(values) for name, values in header_lists(headers).items()},
+        "sourceBody": base64.b64encode(body).decode(),
+        "notBefore": str(message.not_before),
+        "createdAt": str(message.created_at),
+        "scheduleId": "",
+        "callerIP": message.caller_ip,
+    }
+    if dlq_id is not None:
+        content["dlqId"] = dlq_id
+    if message.run_id:
+        content["workflowRunId"] = message.run_id
+    return json.dumps(content).encode()
+
+
+def _redacted(message: Message, sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
+    """What was sent as it may be shown: fields that the publish wanted redacted are ``REDACTED:<SHA256>``."""
+    fields = {name.lower() for name in message.redact}
+    every = not fields.isdisjoint({"headers", "header"})
+    names = {name[len("header[") : -1] for name in fields if name.startswith("header[")}
+    headers = [
+        (name, _digest(value.encode("latin-1", "replace")) if every or name.lower() in names else value)
+        for name, value in sent.headers
+    ]
+    return headers, _digest(sent.body).encode() if "body" in fields else sent.body
+
+
+def _digest(value: bytes) -> str:
+    return f"REDACTED:{hashlib.sha256(value).hexdigest()}"

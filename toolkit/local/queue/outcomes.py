@@ -1,0 +1,189 @@
+"""What follows from a delivery attempt: delivered, retried, or failed; callbacks, the DLQ, the run's state.
+
+All that follows from one response is written in one transaction together with the message's row, so that a
+crash leaves either all of it or none of it, and then the message is delivered again.
+
+States of a DLQ entry's failure function (`failureFunctionState`)::
+
+    (no failure callback set: no state)
+    the message has failed ──> CALLBACK_INPROGRESS ──2xx──────────────────> CALLBACK_SUCCESS
+                                 ^   │   │
+                                 │   │   └──failed, after its retries─────> CALLBACK_FAIL
+                                 │   └──its message deleted, run canceled─> CALLBACK_CANCELED
+                                 └──asked to run again, from any of the three
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from typing import Any, Final
+
+import msgspec
+
+from toolkit.errors import InputError
+from toolkit.local.api import ApiError
+from toolkit.local.queue import dlq, runs
+from toolkit.local.queue.expressions import RetryDelay
+from toolkit.local.queue.intake import enqueue, first_delay, record
+from toolkit.local.queue.messages import (
+    Attempt,
+    DestinationResponse,
+    Message,
+    Sent,
+    Settings,
+    callback_body,
+    new_id,
+)
+from toolkit.times import DAY_MS, delay_ms
+
+NON_RETRYABLE: Final = 489
+_RESET_HEADERS: Final = (
+    "retry-after",
+    "x-ratelimit-reset",
+    "x-ratelimit-reset-requests",
+    "x-ratelimit-reset-tokens",
+)
+_NON_RETRYABLE_HEADERS: Final = (
+    "nonretryable-error", "service-nonretryable-error", "upstash-nonretryable-error",
+)  # fmt: skip
+
+
+def record_outcome(connection: sqlite3.Connection, attempt: Attempt) -> None:
+    """Record an attempt and everything that follows from it; within a transaction."""
+    message, response, now = attempt.message, attempt.response, attempt.now_ms
+    if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone() is None:
+        return  # canceled during the delivery
+    _report_response(connection, attempt)
+    told: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
+    if not response.ok:
+        told["error"] = response.body[:1000].decode(errors="replace")
+    if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
+        due_at = now + round(retry_delay(attempt) / attempt.factor)
+        connection.execute(
+            "UPDATE messages SET due_at = ?, retried = ? WHERE id = ?",
+            (due_at, attempt.retried + 1, message.id),
+        )
+        record(connection, message, "RETRY", now, nextDeliveryTime=due_at, **told)
+        return
+    connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
+    record(connection, message, "DELIVERED" if response.ok else "FAILED", now, **told)
+    if message.kind == "failure_callback" and message.about:
+        dlq.set_state(connection, message.about, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL")
+        if message.run_id:
+            return  # a run's failure function has no DLQ entry of its own
+    if response.ok or (message.kind == "call" and message.callback):
+        return  # the callback of a call took the response to the run, which decides what it means
+    run_created_at = runs.fail(connection, message, now_ms=now)
+    dlq_id = dlq.add(connection, attempt, run_created_at=run_created_at)
+    _report_failure(connection, attempt, dlq_id)
+
+
+def retry_delay(attempt: Attempt) -> int:
+    """Milliseconds before the next retry, before the time factor.
+
+    What the destination asks for comes first, unless that is more than a day or not understood; then the
+    message's own Retry-Delay; then min(86400, e^(2.5 n)) seconds before retry n.
+    """
+    for name in _RESET_HEADERS:
+        text = attempt.response.header(name)
+        delay = None if text is None else delay_ms(text, attempt.now_ms)
+        if delay is not None and delay <= DAY_MS:
+            return delay
+    expression = attempt.message.settings.retry_delay
+    if expression:
+        try:
+            return min(DAY_MS, RetryDelay(expression)(attempt.retried))
+        except InputError:  # it was checked for the retries with which it was published alone
+            return DAY_MS
+    exponent = 2.5 * (attempt.retried + 1)
+    return DAY_MS if exponent > math.log(86_400) else round(1000 * math.exp(exponent))
+
+
+def _is_final(response: DestinationResponse) -> bool:
+    return response.status == NON_RETRYABLE and any(
+        (response.header(name) or "").lower() == "true" for name in _NON_RETRYABLE_HEADERS
+    )
+
+
+def _report_response(connection: sqlite3.Connection, attempt: Attempt) -> None:
+    """Enqueue a callback about the response, when the message has one."""
+    message = attempt.message
+    if message.callback is None:
+        return
+    callback = _callback(connection, attempt, message.callback)
+    if message.run_id:
+        # a run that fails on its call's response has failed, and its failure function is to know
+        first = runs.first_message(connection, message.run_id)
+        failure_callback = message.failure_callback or (first.failure_callback if first else None)
+        callback = msgspec.structs.replace(callback, failure_callback=failure_callback)
+    enqueue(connection, callback, now_ms=attempt.now_ms)
+
+
+def _report_failure(connection: sqlite3.Connection, attempt: Attempt, dlq_id: str) -> None:
+    """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
+    if attempt.message.failure_callback is None:
+        return
+    callback = _callback(connection, attempt, attempt.message.failure_callback, dlq_id)
+    callback = msgspec.structs.replace(callback, kind="failure_callback", about=dlq_id)
+    enqueue(connection, callback, now_ms=attempt.now_ms)
+    dlq.set_state(connection, dlq_id, "CALLBACK_INPROGRESS")
+
+
+def report_failure_again(
+    connection: sqlite3.Connection, failed: Message, row: sqlite3.Row, *, now_ms: int, factor: float
+) -> dict[str, Any]:
+    """Run the failure function of a DLQ entry again.
+
+    Raises
+    ------
+    ApiError
+        400 when the entry has no failure function, or it is running.
+    """
+    if failed.failure_callback is None:
+        raise ApiError(
+            400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
+        )
+    if row["state"] == "CALLBACK_INPROGRESS":
+        raise ApiError(400, f"the failure function of {row['id']!r} is under way; expected it to have ended")
+    entry = json.loads(row["entry"])
+    attempt = Attempt(
+        # shown as it was shown then: what was redacted is not stored
+        message=msgspec.structs.replace(failed, redact=()),
+        sent=Sent(dlq.header_pairs(entry.get("header")), dlq.body_of_entry(entry, "body")),
+        response=DestinationResponse(
+            int(entry.get("responseStatus") or 0),
+            dlq.header_pairs(entry.get("responseHeader")),
+            dlq.body_of_entry(entry, "responseBody"),
+        ),
+        retried=failed.max_retries,
+        now_ms=now_ms,
+        factor=factor,
+    )
+    _report_failure(connection, attempt, row["id"])
+    return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
+
+
+def _callback(
+    connection: sqlite3.Connection, attempt: Attempt, settings: Settings, dlq_id: str | None = None
+) -> Message:
+    """A callback message: with the retry settings of the message it reports on unless it has its own."""
+    source, now = attempt.message, attempt.now_ms
+    settings = msgspec.structs.replace(
+        settings,
+        retries=source.settings.retries if settings.retries is None else settings.retries,
+        retry_delay=settings.retry_delay or source.settings.retry_delay,
+        headers=(("Content-Type", "application/json"), *settings.headers),
+        workflow=settings.workflow or source.settings.workflow,
+    )
+    return Message(
+        id=new_id("msg"),
+        kind="callback",
+        prefix=source.prefix,
+        settings=settings,
+        created_at=now,
+        not_before=now + first_delay(settings, now_ms=now, factor=attempt.factor),
+        body=callback_body(attempt, source_body=runs.source_body(connection, source), dlq_id=dlq_id),
+        caller_ip=source.caller_ip,
+    )
