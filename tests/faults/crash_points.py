@@ -47,9 +47,9 @@ from toolkit.errors import SnapshotError, ToolkitError
 from toolkit.loading.failures import open_failures
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.vectors import open_vectors
-from toolkit.snapshots.resumable import EVERY
 from toolkit.snapshots.store import SnapshotStore, no_step
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.transaction import WriteOptions
 from toolkit.snapshots.writing import export_load
 
 TRACED = ("toolkit/snapshots/", "toolkit/loading/load.py")
@@ -79,7 +79,7 @@ class Scenario:
     table: str
     before: tuple[str, ...]
     token: str = "second"
-    every: float = EVERY
+    every: float = WriteOptions.every
 
 
 SCENARIOS = (
@@ -250,7 +250,7 @@ class Crashes:
         if source.exists():
             shutil.copytree(source, target)
 
-    def _call(self, table: str, token: str, path: Path, every: float = EVERY) -> int:
+    def _call(self, table: str, token: str, path: Path, every: float = WriteOptions.every) -> int:
         """The call whose writer is killed."""
         self._made += 1
         url = f"http://127.0.0.1:{self._port}"

@@ -25,9 +25,10 @@ from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.merging import RowComparison
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.resumable import EVERY, DelayedSignals, WaitingBatches, delayed_signals
+from toolkit.snapshots.resumable import DelayedSignals, WaitingBatches, delayed_signals
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
+from toolkit.snapshots.transaction import WriteOptions
 from toolkit.snapshots.writing import export_load
 from toolkit.tables.schemas import vectors
 
@@ -153,7 +154,7 @@ def test_a_long_load_writes_one_now_and_then(
 
     load = made.load()
     load.read = tables
-    sync_load(load, folder, clock=clock, monotonic=Seconds(EVERY / 2))
+    sync_load(load, folder, clock=clock, monotonic=Seconds(WriteOptions.every / 2))
     found = [state.get("position", {}).get("pages", 0) for state in left]
     assert found == sorted(found)
     assert len(set(found)) > 3
@@ -435,7 +436,7 @@ def test_an_interrupt_waits_for_the_end_of_a_piece(
             made.load(*pages),
             SnapshotStore(folder.path, step=interrupt),
             clock=clock,
-            monotonic=Seconds(EVERY),
+            monotonic=Seconds(WriteOptions.every),
         )
     # the first file is the first manifest's: the load had not begun
     assert ids
@@ -446,7 +447,7 @@ def test_an_interrupt_waits_for_the_end_of_a_piece(
             made.load(*pages),
             SnapshotStore(folder.path, step=interrupt),
             clock=clock,
-            monotonic=Seconds(EVERY),
+            monotonic=Seconds(WriteOptions.every),
         )
     changes = sync_load(made.load(*pages), folder, clock=clock)
     assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (1, ["a", "b", "c"])

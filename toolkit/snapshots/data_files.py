@@ -45,22 +45,15 @@ beginning of the last complete load that still saw it, and the end of the first 
 _METADATA: Final = "toolkit"  # key of our JSON in a file's metadata
 
 TABLES: Final = (
-    schemas.FAILURES,
-    STORED_FAILURES,
-    schemas.HEADERS_EXPLODED,
-    schemas.LABELS_EXPLODED,
-    schemas.RUNS,
+    schemas.FAILURES, STORED_FAILURES, schemas.HEADERS_EXPLODED, schemas.LABELS_EXPLODED, schemas.RUNS,
     schemas.CALLBACKS,
-)
+)  # fmt: skip
 
 RESTORE: Final = (
     "Restore the file from a backup. Failures: sync_failures(..., repair=True) keeps the rows that can still "
     "be read and adds again what is still in the queue. Other snapshots: write them again."
 )
 """What a user does about a file that is lost."""
-
-GROUP_BYTES: Final = 64 << 20
-"""A row group is written when this many bytes of Arrow data are waiting."""
 
 PART_BYTES: Final = 128 << 20
 """Bytes of a data file, about: what the change of one row makes a sync write again, at most."""
@@ -72,14 +65,8 @@ _FEW_BATCHES: Final = 64
 """A row group of at most so many batches is read without finding the longest text of each column."""
 
 _WIDTHS: Final = {
-    "BOOLEAN": 0.125,
-    "INT32": 4,
-    "INT64": 8,
-    "INT96": 8,
-    "FLOAT": 4,
-    "DOUBLE": 8,
-    "BYTE_ARRAY": 4,
-}
+    "BOOLEAN": 0.125, "INT32": 4, "INT64": 8, "INT96": 8, "FLOAT": 4, "DOUBLE": 8, "BYTE_ARRAY": 4,
+}  # fmt: skip
 """Bytes of a value in memory; of a text, its offset."""
 _NESTED_TEXT: Final = 1 << 20
 """Bytes that a text within a list has at most, which cannot be looked at: those of a page."""

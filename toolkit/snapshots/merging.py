@@ -8,7 +8,7 @@ or as several large ones, and a sync writes at most one new file for each day it
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +33,7 @@ from toolkit.snapshots.data_files import (
 )
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.repair import Repair
-from toolkit.snapshots.resumable import SPOOL_BYTES, Spool
+from toolkit.snapshots.resumable import Spool
 from toolkit.snapshots.row_index import (
     KEY,
     Entries,
@@ -95,7 +95,6 @@ class RowComparison:
         now: datetime,
         *,
         checkpoint: StoredCheckpoint | None = None,
-        spool_bytes: int = SPOOL_BYTES,
         repair: Repair | None = None,
     ) -> None:
         self._transaction = transaction
@@ -104,10 +103,8 @@ class RowComparison:
         self._now = _milliseconds(now)
         self._seen: Mask = np.zeros(len(index), dtype=bool)
         files = (checkpoint.files, checkpoint.later) if checkpoint else ((), ())
-        self._first, self._later = (
-            _SpooledRows(Spool(transaction, FAILURES, files=some, most_bytes=spool_bytes)) for some in files
-        )
-        self._known: dict[bytes, bytes] = {}
+        self._first, self._later = (_SpooledRows(Spool(transaction, FAILURES, some)) for some in files)
+        self._versions: dict[bytes, bytes] | None = None
         self.rows = 0
         if checkpoint is not None:
             for rows in (self._first, self._later):
@@ -137,7 +134,7 @@ class RowComparison:
         different = ~known
         different[known] = self._differs(entries[known], positions[known])
         if different.any():
-            self._first.add(table.filter(pa.array(different)), entries[different], positions[different])
+            self._keep(self._first, table, entries, positions, different)
         self._index.learn(positions[~different], entries["wire"][~different])
         self._seen[seen] = True
         self.rows += batch.rows
@@ -145,17 +142,29 @@ class RowComparison:
     def add_later(self, table: pa.Table) -> None:
         """Keep the later versions of rows that were added before, if they are different."""
         entries, positions = self._compared(table)
-        known = self._versions()
+        if self._versions is None:  # not before it is needed: a first load has millions of rows
+            both = joined([self._first.entries, self._later.entries])
+            self._versions = dict(zip(both["id"].tolist(), both["content"].tolist(), strict=True))
         different = np.zeros(len(entries), dtype=bool)
         rows = zip(entries["id"].tolist(), entries["content"].tolist(), positions.tolist(), strict=True)
         for row, (found, content, position) in enumerate(rows):
-            before = known.get(found)
+            before = self._versions.get(found)
             if before is None and position >= 0:
                 before = self._index.entries["content"][position].item()
             if before != content:
-                different[row], known[found] = True, content
+                different[row], self._versions[found] = True, content
         if different.any():
-            self._later.add(table.filter(pa.array(different)), entries[different], positions[different])
+            self._keep(self._later, table, entries, positions, different)
+
+    def _keep(
+        self, rows: _SpooledRows, table: pa.Table, entries: Entries, positions: Positions, chosen: Mask
+    ) -> None:
+        rows.spool.add(table.filter(pa.array(chosen)))
+        rows.remember(entries[chosen], positions[chosen])
+        if self._versions is not None:
+            self._versions.update(
+                zip(entries["id"][chosen].tolist(), entries["content"][chosen].tolist(), strict=True)
+            )
 
     def save(self) -> dict[str, Any]:
         """Bring the rows kept, and which stored rows were seen, to the disk."""
@@ -186,13 +195,6 @@ class RowComparison:
         new = _NewRows(entries, chosen, ~known, (self._first.spool, self._later.spool))
         return _DayWriter(self._transaction, self._index, replaced, gone, new, receipt).commit(self._now)
 
-    def _versions(self) -> dict[bytes, bytes]:
-        """Fingerprints of the latest version of each row kept, by those of the ids."""
-        for rows in (self._first, self._later):
-            for entries in rows.news():
-                self._known.update(zip(entries["id"].tolist(), entries["content"].tolist(), strict=True))
-        return self._known
-
     def _compared(self, table: pa.Table, batch: Batch | None = None) -> tuple[Entries, Positions]:
         """The index entry of each row, and the position where it is stored; -1 for new ones."""
         ids = as_ids(b"".join(batch.identities if batch else identities(table, KEY)))
@@ -210,12 +212,12 @@ class RowComparison:
         """Keep the rows of a stopped load that this load did not yield: they may be nowhere else any more."""
         there = np.concatenate([self._first.entries["id"], self._later.entries["id"]])
         for file in reversed((*checkpoint.files, *checkpoint.later)):  # the latest version of a row first
-            for _, table in reversed(list(Spool(self._transaction, FAILURES, files=(file,)).tables())):
+            for _, table in reversed(list(Spool(self._transaction, FAILURES, (file,)).tables())):
                 entries, positions = self._compared(table)
                 wanted = _last_of_each(entries["id"]) & ~np.isin(entries["id"], there)
                 wanted[positions >= 0] &= ~self._seen[positions[positions >= 0]]
                 if wanted.any():
-                    self._first.add(table.filter(pa.array(wanted)), entries[wanted], positions[wanted])
+                    self._keep(self._first, table, entries, positions, wanted)
                     self._seen[positions[wanted & (positions >= 0)]] = True
                     there = np.concatenate([there, entries["id"][wanted]])
 
@@ -240,23 +242,12 @@ class _SpooledRows:
     def __init__(self, spool: Spool) -> None:
         self.spool = spool
         self._entries: list[Entries] = []
-        self._reported = 0
         self._positions: list[Positions] = []
 
-    def add(self, table: pa.Table, entries: Entries, positions: Positions) -> None:
-        """Add rows."""
-        self.spool.add(table)
-        self.remember(entries, positions)
-
     def remember(self, entries: Entries, positions: Positions) -> None:
-        """Add what is known of rows that are in the spool already."""
+        """Add what is known of rows that are in the spool."""
         self._entries.append(entries)
         self._positions.append(positions)
-
-    def news(self) -> list[Entries]:
-        """The entries added since the last call."""
-        since, self._reported = self._reported, len(self._entries)
-        return self._entries[since:]
 
     @property
     def entries(self) -> Entries:
@@ -316,63 +307,58 @@ class _NewFile:
             yield FileRows(self.part.path, len(found), None if len(found) == self.part.rows else found)
 
 
+@dataclass
 class _DayWriter:
     """Writes a sync, day by day: `replaced` and `gone` are masks of the stored rows."""
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        index: RowIndex,
-        replaced: Mask,
-        gone: Mask,
-        new: _NewRows,
-        receipt: Receipt,
-    ) -> None:
-        self._transaction = transaction
-        self._before = transaction.previous
-        self._index = index
-        self._replaced = replaced
-        self._gone = gone
-        self._new = new
-        self._receipt = receipt
+    transaction: Transaction
+    index: RowIndex
+    replaced: Mask
+    gone: Mask
+    new: _NewRows
+    receipt: Receipt
+    kept: list[_StoredFile] = field(default_factory=list)
+    written: list[_NewFile] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.before = self.transaction.previous
         # files of an older version are all written again: a snapshot has one set of columns
-        self._older = self._before is not None and self._before.is_older
-        self._kept: list[_StoredFile] = []
-        self._written: list[_NewFile] = []
+        self.older = self.before is not None and self.before.is_older
 
     def commit(self, now: int) -> MergeResult:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
         today = day_of(now)
         files = self._files()
-        days = self._new.entries["first_seen"] // _DAY
-        new = {day_of(int(day) * _DAY): int(day) for day in np.unique(days[self._new.chosen])}
+        days = self.new.entries["first_seen"] // _DAY
+        new = {day_of(int(day) * _DAY): int(day) for day in np.unique(days[self.new.chosen])}
         for day in sorted({*files, *new}):
-            chosen = self._new.chosen & (days == new[day]) if day in new else None
+            chosen = self.new.chosen & (days == new[day]) if day in new else None
             self._write_day(day, files.get(day, []), chosen, most=MOST_FILES if day == today else 1)
-        if not self._written and not self._kept:
+        if not self.written and not self.kept:
             self._keep_columns(today)
         rows = self._commit()
         kinds = (_ADDED, _CHANGED, _GONE)
-        found = (tuple(rows for file in self._written for rows in file.rows_of(kind)) for kind in kinds)
-        return MergeResult(self._receipt, rows, *found)
+        found = (tuple(rows for file in self.written for rows in file.rows_of(kind)) for kind in kinds)
+        return MergeResult(self.receipt, rows, *found)
 
     def _keep_columns(self, today: str) -> None:
         """Have a file without rows, so that any reader can open the folder."""
-        if self._before and not self._older:
-            self._kept += [_StoredFile(listed, slice(0, 0)) for listed in self._before.files[:1]]
-        if not self._kept:
+        if self.before and not self.older:
+            self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
+        if not self.kept:
             self._new_part(today)
 
     def _commit(self) -> int:
-        before, receipt = self._before, self._receipt
-        files = tuple(file.listed for file in self._kept)
-        same = before is not None and files == before.files and not (self._written or self._index.has_learnt)
-        kept = [self._index.entries[file.rows] for file in self._kept]
-        written = [entries for one in self._written for entries in one.entries]
-        manifest = self._transaction.commit(
+        before, receipt = self.before, self.receipt
+        files = tuple(file.listed for file in self.kept)
+        same = before is not None and files == before.files and not (self.written or self.index.has_learnt)
+        kept = [self.index.entries[file.rows] for file in self.kept]
+        written = [entries for one in self.written for entries in one.entries]
+        manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,
             receipt=receipt.to_dict(),
+            parts=[file.part for file in self.written],
             kept=files,
             index=before.index
             if before is not None and same
@@ -385,60 +371,58 @@ class _DayWriter:
         """The stored files by day, without those that hold no rows."""
         found: dict[str, list[_StoredFile]] = {}
         start = 0
-        for listed in self._before.files if self._before else ():
+        for listed in self.before.files if self.before else ():
             rows = slice(start, start := start + listed.rows)
             if listed.rows:
                 found.setdefault(listed.day, []).append(_StoredFile(listed, rows))
         return found
 
     def _write_day(self, day: str, files: list[_StoredFile], chosen: Mask | None, *, most: int) -> None:
-        touched = [file for file in files if self._is_touched(file)]
+        changed = self.replaced | self.gone
+        touched = [file for file in files if self.older or changed[file.rows].any()]
         writes = bool(touched) or chosen is not None
         small = [file for file in files if file.listed.bytes < SMALL_BYTES and file not in touched]
         if touched or len(small) + writes > most:
             touched += small
         merged = [file for file in files if file in touched]
-        self._kept += [file for file in files if file not in merged]
+        self.kept += [file for file in files if file not in merged]
         if not writes and not merged:
             return
-        first = len(self._written)
+        first = len(self.written)
         for file in merged:
             self._write_again(day, first, file)
-        for table, entries, added in self._new.tables(chosen) if chosen is not None else ():
+        for table, entries, added in self.new.tables(chosen) if chosen is not None else ():
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
             columns = [*table.columns, first_seen, *[pa.nulls(len(entries), TIME)] * 2]
             rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
             self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
-        for written in self._written[first:]:
-            self._transaction.finish(written.part, self._receipt.to_dict())
-
-    def _is_touched(self, file: _StoredFile) -> bool:
-        return self._older or bool((self._replaced[file.rows] | self._gone[file.rows]).any())
+        for written in self.written[first:]:
+            self.transaction.finish(written.part, self.receipt.to_dict())
 
     def _write_again(self, day: str, first: int, file: _StoredFile) -> None:
-        if self._before is None:
+        if self.before is None:
             return
         start = file.rows.start
-        for table in stored_failures(self._transaction.store, self._before, file.listed):
+        for table in stored_failures(self.transaction.store, self.before, file.listed):
             rows = slice(start, start := start + table.num_rows)
-            stays, gone = ~self._replaced[rows], self._gone[rows]
+            stays, gone = ~self.replaced[rows], self.gone[rows]
             if stays.any():
-                marked = _mark(table, gone, self._before.complete_at, self._receipt.ended_at)
-                entries = self._index.entries[rows][stays].copy()
+                marked = _mark(table, gone, self.before.complete_at, self.receipt.ended_at)
+                entries = self.index.entries[rows][stays].copy()
                 entries["gone"] |= gone[stays]
                 kinds = np.where(gone[stays], _GONE, _STAYS)
                 self._write(day, first, marked.filter(pa.array(stays)), entries, kinds)
 
     def _write(self, day: str, first: int, rows: pa.Table, entries: Entries, kinds: npt.NDArray[Any]) -> None:
         """Add rows to the last file of this day: one of those from the number `first` on."""
-        if len(self._written) == first or self._written[-1].part.bytes >= PART_BYTES:
+        if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
             self._new_part(day)
-        self._written[-1].part.write(rows)
-        self._written[-1].entries.append(entries)
-        self._written[-1].kinds.append(kinds.astype(np.uint8))
+        self.written[-1].part.write(rows)
+        self.written[-1].entries.append(entries)
+        self.written[-1].kinds.append(kinds.astype(np.uint8))
 
     def _new_part(self, day: str) -> None:
-        self._written.append(_NewFile(self._transaction.new_part(STORED_FAILURES, day=day), [], []))
+        self.written.append(_NewFile(self.transaction.new_part(STORED_FAILURES, day=day), [], []))
 
 
 def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:

@@ -27,16 +27,7 @@ from toolkit.snapshots.data_files import are_whole, damaged, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
-from toolkit.snapshots.transaction import Clock, Transaction
-
-EVERY: Final = 30.0
-"""Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
-
-BATCH_BYTES: Final = 8 << 20
-"""Bytes of Arrow data added to the sink at a time: each call has a cost of its own."""
-
-SPOOL_BYTES: Final = 64 << 20
-"""Bytes of Arrow data that wait in memory at most."""
+from toolkit.snapshots.transaction import Transaction
 
 _MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
 _STORED_BYTES: Final = 64  # that the identity of a stored row takes while it waits
@@ -46,19 +37,13 @@ class Spool:
     """Tables in the order they came, numbered by their rows; `files` are those of an earlier run."""
 
     def __init__(
-        self,
-        transaction: Transaction,
-        schema: pa.Schema,
-        *,
-        most_bytes: int = SPOOL_BYTES,
-        files: tuple[PendingFile, ...] = (),
+        self, transaction: Transaction, schema: pa.Schema, files: tuple[PendingFile, ...] = ()
     ) -> None:
         self.files = files
         self._transaction = transaction
         self._schema = schema
         self._waiting: list[pa.Table] = []
         self._waiting_bytes = 0
-        self._most_bytes = most_bytes
 
     @property
     def rows(self) -> int:
@@ -69,7 +54,7 @@ class Spool:
         """Keep the rows of a table."""
         self._waiting.append(table)
         self._waiting_bytes += table.nbytes
-        if self._waiting_bytes >= self._most_bytes:
+        if self._waiting_bytes >= self._transaction.options.spool_bytes:
             self.save()
 
     def save(self) -> tuple[PendingFile, ...]:
@@ -168,31 +153,20 @@ class ResumableLoad:
     neither resumes nor writes `checkpoints`: the rows it has to read again are not those that one knows.
     """
 
-    def __init__(
-        self,
-        transaction: Transaction,
-        load: Load,
-        *,
-        clock: Clock,
-        every: float = EVERY,
-        batch_bytes: int = BATCH_BYTES,
-        monotonic: Callable[[], float] = time.monotonic,
-        checkpoints: bool = True,
-    ) -> None:
+    def __init__(self, transaction: Transaction, load: Load, *, checkpoints: bool = True) -> None:
         self._transaction = transaction
+        self._options = transaction.options
         self._load = load
-        self._clock = clock
-        self._every = every
-        self._batch_bytes = batch_bytes
-        self._monotonic = monotonic
-        self._saved_at = monotonic()
+        self._saved_at = self._options.monotonic()
         self._added = 0
         self._busy = False
         self._note = ""
         self._checkpoints = checkpoints
         self._waiting = WaitingBatches()
         self.checkpoint = self._fitting() if checkpoints else None
-        self.began = datetime.fromisoformat(self.checkpoint.began_at) if self.checkpoint else clock()
+        self.began = (
+            datetime.fromisoformat(self.checkpoint.began_at) if self.checkpoint else self._options.clock()
+        )
         self._identities = self.checkpoint.identities if self.checkpoint else ()
         self._resume: Checkpoint | None = None
         if self.checkpoint:
@@ -229,12 +203,12 @@ class ResumableLoad:
 
     @property
     def _due(self) -> bool:
-        return self._monotonic() - self._saved_at >= self._every
+        return self._options.monotonic() - self._saved_at >= self._options.every
 
     def _add(self, sink: RowSink, batch: Batch) -> None:
         self._waiting.add(batch)
         due = self._due
-        if due or self._waiting.bytes >= self._batch_bytes:
+        if due or self._waiting.bytes >= self._options.batch_bytes:
             self._flush(sink)
         if due:
             self._save(sink)
@@ -267,14 +241,14 @@ class ResumableLoad:
             **self._binding,
             generation=self._transaction.generation,
             began_at=self.began.isoformat(),
-            written_at=self._clock().isoformat(),
+            written_at=self._options.clock().isoformat(),
             position=found.position,
             counts=found.receipt,
             identities=self._identities,
             **sink.save(),
         )
         self._transaction.save_checkpoint(self.checkpoint)
-        self._saved_at = self._monotonic()
+        self._saved_at = self._options.monotonic()
         self._busy = False
 
     @property
@@ -291,7 +265,8 @@ class ResumableLoad:
         found = self._transaction.checkpoint
         if found is None:
             return None
-        problem = found if isinstance(found, str) else found.misfit(expected=self._binding, now=self._clock())
+        now = self._options.clock()
+        problem = found if isinstance(found, str) else found.misfit(expected=self._binding, now=now)
         if isinstance(found, StoredCheckpoint) and not problem:
             found = self._transaction.located(found)
             if are_whole(self._transaction.store, found.listed):

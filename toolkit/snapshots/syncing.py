@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import Any
 
 import pandas as pd
 import pyarrow as pa
@@ -23,16 +22,16 @@ from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
-from toolkit.snapshots.data_files import GROUP_BYTES, STORED_FAILURES
+from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.snapshots.merging import FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
 from toolkit.snapshots.reading import facts_html
 from toolkit.snapshots.repair import check_or_repair
-from toolkit.snapshots.resumable import BATCH_BYTES, EVERY, SPOOL_BYTES, ResumableLoad
+from toolkit.snapshots.resumable import ResumableLoad
 from toolkit.snapshots.row_index import read_index
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.snapshots.transaction import Clock, begin, utc_now
+from toolkit.snapshots.transaction import WriteOptions, begin
 from toolkit.tables.frames import to_frame
 
 
@@ -240,36 +239,17 @@ def sync_failures(
     return changes
 
 
-def sync_load(
-    load: Load,
-    store: SnapshotStore,
-    *,
-    clock: Clock = utc_now,
-    group_bytes: int = GROUP_BYTES,
-    batch_bytes: int = BATCH_BYTES,
-    spool_bytes: int = SPOOL_BYTES,
-    every: float = EVERY,
-    monotonic: Callable[[], float] = time.monotonic,
-    repair: bool = False,
-) -> Changes:
-    """Bring a failure snapshot up to date with a load (of the schema `FAILURES`) of everything retained.
-
-    Bytes are those of Arrow data: in a row group, compared at a time, and waiting in memory until the load
-    ends. `every` is the seconds between checkpoints.
-    """
-    with begin(store, "failures", clock=clock, group_bytes=group_bytes) as transaction:
+def sync_load(load: Load, store: SnapshotStore, *, repair: bool = False, **options: Any) -> Changes:
+    """Bring a failure snapshot up to date with a load of everything retained; `options` of `WriteOptions`."""
+    with begin(store, "failures", WriteOptions(**options)) as transaction:
         transaction.bind(load.plan.source, load.plan.scope)
         repaired = check_or_repair(transaction, repair=repair)
-        resumable = ResumableLoad(
-            transaction, load, clock=clock, every=every, batch_bytes=batch_bytes, monotonic=monotonic,
-            checkpoints=repaired is None,
-        )  # fmt: skip
+        resumable = ResumableLoad(transaction, load, checkpoints=repaired is None)
         comparison = RowComparison(
             transaction,
             read_index(store, transaction.previous) if repaired is None else repaired.index,
             resumable.began,
             checkpoint=resumable.checkpoint,
-            spool_bytes=spool_bytes,
             repair=repaired,
         )
         receipt = resumable.read(comparison, is_stored=comparison.is_stored)

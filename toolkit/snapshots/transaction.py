@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import re
 import secrets
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -21,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
-from toolkit.snapshots.data_files import GROUP_BYTES, Part, check_written, current_scope, missing
+from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing
 from toolkit.snapshots.manifest import (
     CHECKPOINT,
     DATA_NAME,
@@ -46,8 +47,6 @@ from toolkit.snapshots.manifest import (
 )
 from toolkit.snapshots.store import LOCK, HashingFile, SnapshotStore, digest
 
-Clock = Callable[[], datetime]
-
 _DATA: Final = re.compile(rf"\A(?:{DATA_NAME})\Z")
 _FINISHED: Final = re.compile(rf"\A(?:{DATA_NAME}|{INDEX_NAME})\Z")
 _DRAFT: Final = re.compile(
@@ -57,34 +56,71 @@ _PENDING: Final = re.compile(rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME})\Z")
 _NAMED: Final = 3  # damaged files that an error names
 
 
-def utc_now() -> datetime:
-    """The time, in UTC."""
+def _utc_now() -> datetime:
     return datetime.now(UTC)
 
 
+@dataclass(frozen=True, kw_only=True)
+class WriteOptions:
+    """How a snapshot is written, so that tests can do it with small numbers and another clock."""
+
+    clock: Callable[[], datetime] = _utc_now
+    monotonic: Callable[[], float] = time.monotonic
+    every: float = 30.0
+    """Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
+    batch_bytes: int = 8 << 20
+    """Bytes of Arrow data that are written at a time: each call has a cost of its own."""
+    spool_bytes: int = 64 << 20
+    """Bytes of Arrow data that wait in memory at most."""
+    group_bytes: int = 64 << 20
+    """A row group is written when this many bytes of Arrow data are waiting."""
+    part_bytes: int = PART_BYTES
+
+
 class Transaction:
-    """A writer's hold on a snapshot; see `begin`.
+    """A writer's hold on a snapshot of one kind; see `begin`.
 
     `previous` is the snapshot as it was, None for the first write, and `generation` its number, or 0.
     `checkpoint` is the one that an earlier load left, or what is wrong with it.
     """
 
-    def __init__(self, store: SnapshotStore, kind: Kind, clock: Clock, group_bytes: int) -> None:
+    def __init__(self, store: SnapshotStore, kind: Kind, options: WriteOptions) -> None:
         self.store = store
-        self._before, self._found = _previous(store, kind, clock)
+        self.kind = kind
+        self.options = options
+        self._before, self._found = self._begin()
         self.generation = self._before.generation
         self.previous = self._before if self.generation else None
         self.checkpoint = read_checkpoint(store)
         if isinstance(self.checkpoint, StoredCheckpoint) and self.checkpoint.generation != self.generation:
             self.checkpoint = None  # what it was for has been committed
-        self.kind = kind
-        self._clock = clock
-        self._group_bytes = group_bytes
         kept = self.checkpoint.names if isinstance(self.checkpoint, StoredCheckpoint) else frozenset[str]()
         self._spared = kept
-        self._parts: list[Part | PendingFile] = []
+        self._parts: list[Part] = []
         self._drafts: list[str] = []
         self._naming = False
+
+    def _begin(self) -> tuple[Manifest, bytes]:
+        """The manifest, and its bytes as they are stored; a first writer writes one of generation 0."""
+        found = manifest_bytes(self.store)
+        if found is None:
+            _refuse_others(self.store)
+            # generation 0: data files beside it are of an interrupted first write, not of a lost manifest
+            manifest = self._manifest(generation=0, source="", scope={})
+            return manifest, write_manifest(self.store, manifest)
+        manifest = decode_manifest(self.store, found)
+        if manifest.generation and manifest.kind != self.kind:
+            raise SnapshotBindingError(
+                f"writing the snapshot {self.store}",
+                got=f"rows for a snapshot of kind {self.kind!r}",
+                expected=f"rows for one of kind {manifest.kind!r}, which it is",
+                next_step="Use another folder: this one's history would be lost.",
+            )
+        return manifest, found
+
+    def _manifest(self, **facts: Any) -> Manifest:
+        now = self.options.clock().isoformat(timespec="milliseconds")
+        return Manifest(format=FORMAT, schema_version=SCHEMA_VERSION, kind=self.kind, written_at=now, **facts)
 
     def remove_leftovers(self) -> None:
         """Remove what a stopped writer left. Not before a repair: lost rows may be in it."""
@@ -100,33 +136,22 @@ class Transaction:
     def new_part(self, schema: pa.Schema, *, day: str | None = None) -> Part:
         """Begin a data file, in the folder of the day first seen where there is one."""
         name = self._name("part", "parquet", f"{DAYS}/{day}/" if day else "")
-        part = Part(self.store, name, schema, self._group_bytes)
+        part = Part(self.store, name, schema, self.options.group_bytes)
         self._drafts.append(part.draft)
         self._parts.append(part)
         return part
 
-    def adopt(self, file: PendingFile) -> None:
-        """Take over a data file that an earlier load finished."""
-        self._parts.append(file)
-
-    def substitute(self, old: Part | PendingFile, new: Part) -> None:
-        """Put a part that was written later in the position of an earlier one."""
-        self._parts.remove(new)
-        self._parts[self._parts.index(old)] = new
-
-    def finish(self, part: Part | PendingFile, receipt: dict[str, Any] | None) -> PendingFile:
+    def finish(self, part: Part | PendingFile, receipt: dict[str, Any] | None = None) -> PendingFile:
         """Bring a part to the disk as a whole; its metadata holds the receipt."""
         return part if isinstance(part, PendingFile) else part.finish(self.kind, receipt)
 
     def publish(self, part: Part) -> ListedFile:
         """Finish a part and give it its name before the commit, which may list it as one of those kept."""
-        finished = self.finish(part, None)
+        finished = self.finish(part)
         if finished.path != finished.name:
             self.store.rename(finished.path, finished.name)
             self.store.sync(finished.name)
             self._drafts.append(finished.name)
-        part.close()
-        self._parts.remove(part)
         return finished.as_listed
 
     def pending_file(self, ending: str, rows: int, write: Callable[[HashingFile], object]) -> PendingFile:
@@ -176,30 +201,27 @@ class Transaction:
         source: str,
         scope: dict[str, Any],
         receipt: dict[str, Any] | None,
+        parts: Iterable[Part | PendingFile],
         kept: tuple[ListedFile, ...] = (),
         index: ListedFile | bytes | None = None,
         complete_at: str | None = None,
     ) -> Manifest:
-        """Make the files kept and the parts written, in this order, the snapshot.
+        """Make the files kept and the parts, in this order, the snapshot.
 
         `index` is the previous one, or the content of a new one. Raises `SnapshotConflictError` when another
         writer has changed the snapshot meanwhile, and `SnapshotDamagedError` when a kept file was lost.
         """
         receipts = self.previous.receipts if self.previous else ()
-        finished = [self.finish(part, receipt) for part in self._parts]
+        finished = [self.finish(part, receipt) for part in parts]
         files = (*kept, *(file.as_listed for file in finished))
         named = [(file.path, file.name) for file in finished]
         if isinstance(index, bytes):
             draft, index = self._index(index, sum(file.rows for file in files))
             named.append((draft, index.path))
-        manifest = Manifest(
-            format=FORMAT,
-            schema_version=SCHEMA_VERSION,
-            kind=self.kind,
+        manifest = self._manifest(
             generation=self.generation + 1,
             source=source,
             scope=scope,
-            written_at=self._clock().isoformat(timespec="milliseconds"),
             complete_at=complete_at,
             files=files,
             index=index,
@@ -224,8 +246,7 @@ class Transaction:
     def close(self) -> None:
         """Close what is open, and remove the drafts unless they began to get their names."""
         for part in self._parts:
-            if isinstance(part, Part):
-                part.close()
+            part.close()
         if not self._naming:
             # what cannot be removed now, the next writer removes
             with suppress(OSError):
@@ -252,9 +273,7 @@ class Transaction:
 
 
 @contextmanager
-def begin(
-    store: SnapshotStore, kind: Kind, *, clock: Clock = utc_now, group_bytes: int = GROUP_BYTES
-) -> Iterator[Transaction]:
+def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[Transaction]:
     """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was.
 
     Raises
@@ -273,7 +292,7 @@ def begin(
     with store.os_errors_named("writing"):
         store.make()
         with store.locked():
-            transaction = Transaction(store, kind, clock, group_bytes)
+            transaction = Transaction(store, kind, options)
             try:
                 yield transaction
             except FileNotFoundError as error:
@@ -317,29 +336,6 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
         expected="one writer at a time",
         next_step="See that only one writes, verify the snapshot, and call again.",
     )
-
-
-def _previous(store: SnapshotStore, kind: Kind, clock: Clock) -> tuple[Manifest, bytes]:
-    """The snapshot as it was, and its manifest as it is stored; a first writer writes one of generation 0."""
-    found = manifest_bytes(store)
-    if found is None:
-        _refuse_others(store)
-        # generation 0: data files beside it are an interrupted first write's, not those of a lost manifest
-        manifest = Manifest(
-            format=FORMAT, schema_version=SCHEMA_VERSION, kind=kind, generation=0, source="", scope={},
-            written_at=clock().isoformat(timespec="milliseconds"),
-        )  # fmt: skip
-        found = write_manifest(store, manifest)
-    else:
-        manifest = decode_manifest(store, found)
-    if manifest.generation and manifest.kind != kind:
-        raise SnapshotBindingError(
-            f"writing the snapshot {store}",
-            got=f"rows for a snapshot of kind {kind!r}",
-            expected=f"rows for one of kind {manifest.kind!r}, which it is",
-            next_step="Use another folder: this one's history would be lost.",
-        )
-    return manifest, found
 
 
 def _refuse_others(store: SnapshotStore) -> None:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, Final
@@ -24,20 +23,13 @@ from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import Namespaces, Prefixes, open_vectors
 from toolkit.receipt import Receipt
 from toolkit.settings.service import Service
-from toolkit.snapshots.data_files import (
-    GROUP_BYTES,
-    PART_BYTES,
-    TABLES,
-    DataFile,
-    Part,
-    extension_column,
-)
+from toolkit.snapshots.data_files import TABLES, DataFile, Part, extension_column
 from toolkit.snapshots.manifest import PendingFile, StoredCheckpoint
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.resumable import EVERY, ResumableLoad, Spool
-from toolkit.snapshots.row_index import Positions, fingerprints
+from toolkit.snapshots.resumable import ResumableLoad, Spool
+from toolkit.snapshots.row_index import Mask, fingerprints
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.snapshots.transaction import Clock, Transaction, begin, utc_now
+from toolkit.snapshots.transaction import Transaction, WriteOptions, begin
 from toolkit.tables import schemas
 from toolkit.tables.frames import checked_frame, to_table
 from toolkit.tables.vector_dtype import VectorDtype, missing
@@ -115,13 +107,14 @@ def write_snapshot(
     source = receipt.source if receipt else ""
     # frames of different columns may come from one load: explode_headers makes one
     scope = {"columns": schema.names, "load": receipt.scope if receipt else None}
-    with begin(open_store(path, filesystem), "frame") as transaction:
+    with begin(open_store(path, filesystem), "frame", WriteOptions()) as transaction:
         transaction.bind(source, scope)
         transaction.remove_leftovers()
         part = transaction.new_part(schema)
         for start in range(0, table.num_rows, _ROWS):
             part.write(table.slice(start, _ROWS))
-        transaction.commit(source=source, scope=scope, receipt=receipt.to_dict() if receipt else None)
+        done = receipt.to_dict() if receipt else None
+        transaction.commit(source=source, scope=scope, receipt=done, parts=[part])
 
 
 def export_vectors(
@@ -223,37 +216,23 @@ def export_vectors(
     return receipt
 
 
-def export_load(
-    load: Load,
-    store: SnapshotStore,
-    *,
-    all_namespaces: bool = False,
-    clock: Clock = utc_now,
-    group_bytes: int = GROUP_BYTES,
-    part_bytes: int = PART_BYTES,
-    every: float = EVERY,
-    monotonic: Callable[[], float] = time.monotonic,
-) -> Receipt:
-    """Write a load of vectors as the whole of a snapshot, a row group at a time.
+def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = False, **options: Any) -> Receipt:
+    """Write a load of vectors as the whole of a snapshot, a row group at a time; `options` of `WriteOptions`.
 
     With `all_namespaces`, the snapshot is bound to every namespace there is, not to those there are now.
     """
     plan = load.plan
     scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
-    with begin(store, "vectors", clock=clock, group_bytes=group_bytes) as transaction:
+    with begin(store, "vectors", WriteOptions(batch_bytes=0, **options)) as transaction:
         transaction.bind(plan.source, scope)
         transaction.remove_leftovers()
-        resumable = ResumableLoad(
-            transaction, load, clock=clock, every=every, batch_bytes=0, monotonic=monotonic
-        )
-        writer = ExportWriter(
-            transaction, plan.schema, plan.key, checkpoint=resumable.checkpoint, part_bytes=part_bytes
-        )
+        resumable = ResumableLoad(transaction, load)
+        writer = ExportWriter(transaction, plan.schema, plan.key, resumable.checkpoint)
         return writer.commit(source=plan.source, scope=scope, receipt=resumable.read(writer))
 
 
 class ExportWriter:
-    """The sink of an export: rows in data files of about `part_bytes`, in the order they come.
+    """The sink of an export: rows in data files of bounded size, in the order they come.
 
     `key` are the columns that identify rows. Later versions of rows are kept until the commit.
     """
@@ -263,18 +242,13 @@ class ExportWriter:
         transaction: Transaction,
         schema: pa.Schema,
         key: tuple[str, ...],
-        *,
-        checkpoint: StoredCheckpoint | None = None,
-        part_bytes: int = PART_BYTES,
+        checkpoint: StoredCheckpoint | None,
     ) -> None:
         self._transaction = transaction
         self._schema = schema
         self._key = key
-        self._part_bytes = part_bytes
         self._parts: list[Part | PendingFile] = list(checkpoint.files if checkpoint else ())
-        self._later = Spool(transaction, schema, files=checkpoint.later if checkpoint else ())
-        for file in checkpoint.files if checkpoint else ():
-            transaction.adopt(file)
+        self._later = Spool(transaction, schema, checkpoint.later if checkpoint else ())
         self.rows = sum(part.rows for part in self._parts)
 
     def add(self, batch: Batch) -> None:
@@ -285,9 +259,9 @@ class ExportWriter:
                 "writing a snapshot", got=f"a table of the schema {table.schema}", expected=f"{self._schema}"
             )
         last = self._parts[-1] if self._parts else None
-        if not isinstance(last, Part) or last.finished or last.bytes >= self._part_bytes:
+        if not isinstance(last, Part) or last.finished or last.bytes >= self._transaction.options.part_bytes:
             if last is not None:
-                self._transaction.finish(last, None)
+                self._transaction.finish(last)
             last = self._transaction.new_part(self._schema)
             self._parts.append(last)
         last.write(table)
@@ -299,7 +273,7 @@ class ExportWriter:
 
     def save(self) -> dict[str, Any]:
         """Finish the file that is being written."""
-        files = tuple(self._transaction.finish(part, None) for part in self._parts)
+        files = tuple(self._transaction.finish(part) for part in self._parts)
         return {"files": files, "later": self._later.save()}
 
     def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
@@ -309,39 +283,37 @@ class ExportWriter:
         if self._later.rows:
             changed = self._replace_rows()
             receipt = replace(receipt, changed=changed, duplicates=max(0, receipt.duplicates - changed))
-        self._transaction.commit(source=source, scope=scope, receipt=receipt.to_dict())
+        self._transaction.commit(source=source, scope=scope, receipt=receipt.to_dict(), parts=self._parts)
         return receipt
 
     def _replace_rows(self) -> int:
         """Write the files again that hold an earlier version of a row; how many such rows there are."""
         latest = self._latest()
-        wanted = np.zeros(self._later.rows, dtype=bool)
-        outdated: list[int] = []
+        changed = 0
         for number, part in enumerate(self._parts):
+            wanted = np.zeros(self._later.rows, dtype=bool)
             with self._opened(part) as parquet:
-                later = [row for table in parquet.tables() for _, row in self._outdated(table, latest)]
-            if later:
-                wanted[later] = True
-                outdated.append(number)
-        if outdated:
-            rows = [
-                table.filter(pa.array(wanted[start : start + table.num_rows]))
-                for start, table in self._later.tables(wanted)
-            ]
-            self._write_again(outdated, pa.concat_tables(rows), np.cumsum(wanted) - 1, latest)
-        return int(wanted.sum())
-
-    def _write_again(self, outdated: list[int], later: pa.Table, numbers: Positions, latest: _Latest) -> None:
-        for number in outdated:
-            before = self._parts[number]
-            self._parts[number] = written = self._transaction.new_part(self._schema)
-            with self._opened(before) as parquet:
                 for table in parquet.tables():
-                    rows = np.arange(table.num_rows)
-                    for row, later_row in self._outdated(table, latest):
-                        rows[row] = table.num_rows + numbers[later_row]
-                    written.write(pa.concat_tables([table, later]).take(pa.array(rows)))
-            self._transaction.substitute(before, written)
+                    wanted[[later for _, later in self._outdated(table, latest)]] = True
+            if wanted.any():
+                self._parts[number] = self._written_again(part, wanted, latest)
+                changed += int(wanted.sum())
+        return changed
+
+    def _written_again(self, part: Part | PendingFile, wanted: Mask, latest: _Latest) -> Part:
+        found = self._later.tables(wanted)
+        later = pa.concat_tables(
+            table.filter(pa.array(wanted[start : start + table.num_rows])) for start, table in found
+        )
+        numbers = np.cumsum(wanted) - 1  # of the later rows among those that are wanted
+        written = self._transaction.new_part(self._schema)
+        with self._opened(part) as parquet:
+            for table in parquet.tables():
+                rows = np.arange(table.num_rows)
+                for row, later_row in self._outdated(table, latest):
+                    rows[row] = table.num_rows + numbers[later_row]
+                written.write(pa.concat_tables([table, later]).take(pa.array(rows)))
+        return written
 
     def _latest(self) -> _Latest:
         """By id, the number of the latest version among the later rows, and its fingerprint."""
@@ -362,7 +334,7 @@ class ExportWriter:
 
     @contextmanager
     def _opened(self, part: Part | PendingFile) -> Iterator[DataFile]:
-        finished = self._transaction.finish(part, None)
+        finished = self._transaction.finish(part)
         with self._transaction.store.open(finished.path) as file:
             yield DataFile(file)
 
