@@ -1,4 +1,4 @@
-"""What every public function asks of its arguments, and the words of the errors: ``reading NAME: got …``."""
+"""Checks of the arguments of public functions, with errors of the form ``reading NAME: got …``."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def wrong(name: str, value: object, expected: str, next_step: str | None = None)
 
 
 def shown(value: object) -> str:
-    """A value as an error shows it: short, and never a whole frame or an unknown object's own words.
+    """A value as an error shows it: short, and never a whole frame or an unknown object's repr.
 
     >>> shown("x" * 100)[-4:], shown([1, 2]), shown(None)
     ("xxx'", 'list of 2', 'None')
@@ -40,7 +40,7 @@ def shown(value: object) -> str:
 
 
 def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
-    """What to try instead of a value that is not known, as the next step of an error or warning.
+    """Suggestions for an unknown value, as the next step of an error or warning.
 
     >>> nearest("runbook", ["incidents", "runbooks"])
     "Did you mean 'runbooks'? Known: 'incidents', 'runbooks'."
@@ -53,7 +53,7 @@ def nearest(value: object, known: Iterable[str], *, what: str = "Known") -> str:
 
 
 def whole(name: str, value: object, *, least: int = 1, most: int = (1 << 63) - 1, optional: str = "") -> Any:
-    """A whole number from `least` to `most`; with `optional`, which says what None means, None too.
+    """A whole number from `least` to `most`, or None with `optional`, which says what None means.
 
     >>> whole("limit", 5), whole("limit", None, optional="for all")
     (5, None)
@@ -84,7 +84,7 @@ def positive(name: str, value: object, *, optional: str = "", finite: bool = Tru
 
 
 def flag(name: str, value: object) -> bool:
-    """True or False, and nothing that only counts as one of them."""
+    """True or False, not a value that is only truthy or falsy."""
     if not isinstance(value, bool):
         raise wrong(name, value, "True or False")
     return value
@@ -119,21 +119,10 @@ def text(name: str, value: object, *, empty: bool = True) -> str:
 
 
 def texts(name: str, value: object, *, column: str | None = None, empty: bool = False) -> list[str]:
-    """Texts from one text, from any iterable of them (list, Series, Index), or from a frame's column.
+    """Texts from one text, from any iterable of them, or from a frame's column.
 
-    Parameters
-    ----------
-    name : str
-    value : object
-    column : str, optional
-        Which column of a frame. Without it, frames are refused: iterating over one gives column names.
-    empty : bool
-        Whether a text may be empty.
-
-    Returns
-    -------
-    list of str
-        In the order given, repeated ones too; those of a set are sorted.
+    Their order is kept, duplicates too; those of a set are sorted. Without `column`, a frame is an error:
+    iterating over one gives the names of its columns.
     """
     expected = "text, or several texts" + f", or a frame with a column {column!r}" * bool(column)
     if isinstance(value, str):
@@ -158,7 +147,7 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
 
 
 def unmasked(name: str, value: str) -> str:
-    """Text that names something: a masked one names nothing, or worse, something else.
+    """Text that names something: a masked name is an error, as it may be the name of something else.
 
     >>> unmasked("namespace", "docs")
     'docs'

@@ -1,7 +1,7 @@
 """Files of this user alone, in folders that others may write to.
 
-Somebody else may have put a link in the place of a file, a second name of another file, a pipe, or a file of
-their own. None of these is written to or trusted.
+Another user may have replaced a file by a link, a hard link, a pipe, or a file of their own: none of these is
+written to or trusted.
 """
 
 from __future__ import annotations
@@ -13,31 +13,17 @@ from pathlib import Path
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Open a file of this user alone: made with mode 0600 where it is missing and `flags` say so.
+    """Open a file of this user alone, with mode 0600; `flags` are those of `os.open`, without ``O_TRUNC``.
 
-    Parameters
-    ----------
-    path : Path
-    flags : int
-        As of `os.open`, without ``O_TRUNC``.
-
-    Returns
-    -------
-    int
-        A descriptor. A file that others could read is theirs no longer.
-
-    Raises
-    ------
-    OSError
-        Also when it is a link, has several names, is no regular file or another user's; ``strerror`` says so.
+    Raises `OSError` also when it is a link, has several names, is no regular file or another user's.
     """
     if path.is_symlink():  # where the system has no flag for it (Windows)
         raise OSError(errno.ELOOP, "a link", path.name)
-    # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
+    # without O_NONBLOCK, opening a pipe would block until it has a writer
     careful = (getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"))
     handle = os.open(path, flags | sum(careful), 0o600)
     try:
-        _take(handle, path.name)
+        _check(handle, path.name)
     except BaseException:
         os.close(handle)
         raise
@@ -45,19 +31,13 @@ def open_private(path: Path, flags: int) -> int:
 
 
 def check_private(*paths: Path) -> None:
-    """See that each of these files which is there is this user's alone, for a library that opens it itself.
-
-    Raises
-    ------
-    OSError
-        As `open_private`.
-    """
+    """Check those of these files that exist, for a library that opens them; raises as `open_private`."""
     for path in paths:
         if path.is_symlink() or path.exists():
             os.close(open_private(path, os.O_RDONLY))
 
 
-def _take(handle: int, name: str) -> None:
+def _check(handle: int, name: str) -> None:
     state = os.fstat(handle)
     if not stat.S_ISREG(state.st_mode):
         raise OSError(errno.EINVAL, "no regular file", name)

@@ -1,7 +1,7 @@
 """Times and durations as people and HTTP headers write them: the one parser for the whole package.
 
-What a header says may come from anybody. Whatever stands in it is read or ignored, within bounds, and never
-raises: the libraries' own readers of dates and durations do.
+Headers may come from anybody: their values are read or ignored, within bounds, and never raise, unlike with
+the readers of the libraries.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     import numpy as np
 
 Time: TypeAlias = "datetime | date | timedelta | str | int | np.datetime64 | np.timedelta64"
-"""What `parse_time` takes."""
+"""Accepted by `parse_time`."""
 Duration: TypeAlias = "timedelta | str | np.timedelta64"
-"""What `parse_duration` takes."""
+"""Accepted by `parse_duration`."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -63,45 +63,17 @@ _DURATION_EXPECTED: Final = (
 def parse_time(
     value: Time, *, now: datetime | None = None, end: bool = False, exact: bool = False, name: str = "a time"
 ) -> datetime:
-    """A point in time from any of the forms that people write it in.
+    """A UTC timestamp in whole milliseconds from any of the forms that people write it in.
 
-    Parameters
-    ----------
-    value : datetime, date, timedelta, str, int or numpy.datetime64
-        - a datetime or pandas Timestamp; one without a time zone is taken as UTC;
-        - ISO 8601 text such as ``"2026-01-31T12:00:00Z"``; without an offset it is taken as UTC;
-        - a date, as ``datetime.date`` or ``"2026-01-31"``: the first moment of that day in UTC, or the last
-          one with `end`;
-        - an age, counted back from `now`: a timedelta, or text such as ``"7d"``, ``"24 hours"``,
-          ``"30 min"``, ``"1d12h"``, ``"2 days ago"``;
-        - a whole number: Unix milliseconds.
-    now : datetime, optional
-        What ages are counted back from. Default: the clock.
-    end : bool
-        Whether a date means its last millisecond rather than its first.
-    exact : bool
-        Whether only one moment will do: ages and dates are refused.
-    name : str
-        What the time is for, for the error.
+    These are a datetime, pandas Timestamp or numpy datetime64 (UTC without a time zone); ISO 8601 text; a
+    date, or its text: its first millisecond in UTC, or its last with `end`; an age (``"7d"``, ``"2 days
+    ago"``, a timedelta), counted back from `now`; or Unix milliseconds. With `exact`, ages and dates are
+    errors. `name` is the argument in errors; numbers that look like Unix seconds get a hint.
 
-    Returns
-    -------
-    datetime
-        In UTC, truncated to whole milliseconds, which is what the service compares.
-
-    Raises
-    ------
-    InputError
-        When it is none of these, or before 1970. Numbers that look like seconds are refused with a hint.
-
-    Examples
-    --------
     >>> parse_time("7d", now=datetime(2026, 1, 31, tzinfo=UTC)).isoformat()
     '2026-01-24T00:00:00+00:00'
     >>> parse_time("2026-01-31", end=True).isoformat()
     '2026-01-31T23:59:59.999000+00:00'
-    >>> parse_time("2026-01-31T12:00:00+02:00").isoformat()
-    '2026-01-31T10:00:00+00:00'
     """
     found = _plain(value)
     moment: datetime | date | None
@@ -136,36 +108,14 @@ def parse_time(
 
 
 def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = False) -> timedelta:
-    """A length of time from text or a timedelta.
+    """A duration of at most 36,500 days, from a timedelta or text.
 
-    Parameters
-    ----------
-    value : str, timedelta or numpy.timedelta64
-        Text: numbers with units, one after another (``"90min"``, ``"1d12h"``, ``"24 hours"``), or a unit
-        alone (``"D"``, ``"h"``, ``"W"``), as pandas writes frequencies. Units are seconds, minutes, hours,
-        days and weeks, by their names or first letters; ``m`` and ``min`` are minutes, a capital ``M`` is
-        refused, as it means months elsewhere.
-    name : str
-        What the duration is for, for the error.
-    zero : bool
-        Whether nothing is a duration, too.
+    Text is numbers with units (``"90min"``, ``"1d12h"``, ``"24 hours"``), or a unit alone (``"D"``, ``"h"``),
+    as pandas writes frequencies. Units are seconds, minutes, hours, days and weeks, by their names or first
+    letters; ``m`` and ``min`` are minutes, and a capital ``M``, which elsewhere means months, is an error.
 
-    Returns
-    -------
-    datetime.timedelta
-        At most 36,500 days.
-
-    Raises
-    ------
-    InputError
-        When it cannot be read, or is out of bounds.
-
-    Examples
-    --------
-    >>> parse_duration("1d12h")
-    datetime.timedelta(days=1, seconds=43200)
-    >>> parse_duration("D") == parse_duration("24 hours")
-    True
+    >>> parse_duration("1d12h") == timedelta(hours=36), parse_duration("D") == parse_duration("24 hours")
+    (True, True)
     """
     span = _plain(value)
     if isinstance(span, str):
@@ -226,30 +176,29 @@ def http_date_ms(text: str) -> int | None:
 
 
 def delay_ms(text: str, now_ms: int) -> int | None:
-    """How long a header such as Retry-After asks to wait: seconds, a duration or an HTTP date.
+    """The delay that a header such as Retry-After asks for: seconds, a duration or an HTTP date.
 
-    A date that has passed asks for no wait. None when the text is none of these, or asks for more than 36,500
-    days.
+    A date in the past is no delay. None for other text, and for more than 36,500 days.
 
     >>> delay_ms("Thu, 01 Jan 1970 00:00:10 GMT", 4000), delay_ms("2", 0), delay_ms("-1", 0)
     (6000, 2000, None)
     """
-    wait = duration_ms(text.lower())
-    if wait is None:
+    delay = duration_ms(text.lower())
+    if delay is None:
         moment = http_date_ms(text)
-        wait = None if moment is None else max(0, moment - now_ms)
-    return None if wait is None or wait > _LONGEST // _MILLISECOND else wait
+        delay = None if moment is None else max(0, moment - now_ms)
+    return None if delay is None or delay > _LONGEST // _MILLISECOND else delay
 
 
 def _plain(value: Any) -> Any:
-    """Scalars of numpy as Python's own; what is not a time (NaT) or a truth value as None."""
+    """Scalars of numpy as Python's own; NaT and booleans as None."""
     if isinstance(value, bool):
         return None
-    numpy = sys.modules.get("numpy")  # not imported for this: where it is missing, nothing is one of its own
+    numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
         kind = "datetime64" if isinstance(value, numpy.datetime64) else "timedelta64"
         found = value.item()
-        # nanoseconds come as a whole number, as Python's types do not hold them
+        # nanoseconds are returned as an integer, as Python's types do not hold them
         found = value.astype(f"{kind}[us]").item() if isinstance(found, int) else found
         return None if isinstance(found, int) else found
     if isinstance(value, date | timedelta):
@@ -261,7 +210,7 @@ def _plain(value: Any) -> Any:
 
 
 def _read_time(text: str) -> tuple[timedelta | int | None, datetime | date | None]:
-    """An age or a number, or else a date or datetime, or neither."""
+    """An age or a number, or a date or datetime, or neither."""
     digits = _DIGITS.fullmatch(text)
     if digits and len(text) != len("20260131"):
         return int(text), None

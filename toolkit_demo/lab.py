@@ -19,7 +19,7 @@ from typing import Final, NoReturn
 
 from toolkit.children import end, start_module
 from toolkit.errors import InputError, LocalServiceError, ToolkitError
-from toolkit.settings.child import start_local
+from toolkit.settings.connecting import start_local
 from toolkit_demo.run import environment_for
 
 DEFAULT_PORT: Final = 8888

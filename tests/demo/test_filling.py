@@ -10,7 +10,7 @@ import pytest
 
 import toolkit as tk
 from toolkit.settings import Service
-from toolkit.settings.child import start_local
+from toolkit.settings.connecting import start_local
 from toolkit_demo.documents import NAMESPACES, documents
 from toolkit_demo.history import wire_entries, wire_runs
 

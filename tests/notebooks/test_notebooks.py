@@ -16,7 +16,7 @@ import nbformat
 import pytest
 
 import toolkit as tk
-from toolkit.settings.child import start_local
+from toolkit.settings.connecting import start_local
 from toolkit_demo.run import environment_for
 
 from .conftest import plots_and_images

@@ -1,7 +1,7 @@
 r"""The one line of a response body that says what went wrong, and the same line with its particulars masked.
 
-Bodies are whatever applications answer: JSON, HTML pages, stack traces of several languages, plain text.
-This is a reading by simple rules, so that equal failures stand together; it does not understand the error.
+Bodies are what applications respond with: JSON, HTML pages, stack traces of several languages, plain text.
+The rules are simple, to group equal failures; they do not understand the error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PYTHON: Final = "Traceback (most recent call last)"
 _FRAME: Final = re.compile(r"\s+(?:at\s|\.\.\. \d+ (?:more|common))")
 _PYTHON_ERROR: Final = re.compile(r"[A-Za-z_][\w.]*(?::\s|$)")
 
-# In this order: what an earlier one masked, a later one does not see.
+# In this order: each is applied to the result of the ones before.
 _MASKS: Final = (
     (re.compile(r"\[masked len=\d+ tag=[0-9a-f]{8}\]"), "<secret>"),
     (re.compile(r'"[^"\n]{0,300}"|(?<!\w)\'[^\'\n]{0,300}\'(?!\w)|`[^`\n]{0,300}`'), "<str>"),
@@ -47,39 +47,20 @@ _MASKS: Final = (
 
 @dataclass(frozen=True)
 class ErrorText:
-    """What went wrong, as one line.
-
-    Attributes
-    ----------
-    kind : {"json", "html", "trace", "text", "empty", "binary"}
-        How the line was found.
-    text : str
-        The line, at most 2,000 characters. Not masked, and not escaped.
-    """
+    """What went wrong, as one line of at most 2,000 characters, neither masked nor escaped."""
 
     kind: Kind
     text: str
 
 
 def error_text(body: str | None) -> ErrorText:
-    r"""Find the line of a response body that says what went wrong.
+    r"""Find the line of a response body that says what went wrong, in its first 200,000 characters.
 
-    JSON: the value under ``error``, ``message``, ``detail`` or the like, however deep within four levels,
-    ``error`` and ``message`` together where both are text. HTML: title, else first heading. Stack traces:
-    the line with the error of Python, and of JavaScript and Java the line above the first frame, or the
-    last ``Caused by``. Else the first line that is not empty.
+    JSON: the value under ``error``, ``message``, ``detail`` or the like, within four levels, ``error`` and
+    ``message`` together where both are text. HTML: title, else first heading. Stack traces: the line with the
+    error of Python, and of JavaScript and Java the line above the first frame, or the last ``Caused by``.
+    Else the first line that is not empty.
 
-    Parameters
-    ----------
-    body : str or None
-        The body as text. Its first 200,000 characters are looked at.
-
-    Returns
-    -------
-    ErrorText
-
-    Examples
-    --------
     >>> error_text('{"error": {"message": "no such user 17"}}')
     ErrorText(kind='json', text='no such user 17')
     >>> error_text("<html><title>502 Bad Gateway</title><h1>502</h1></html>").text
@@ -103,7 +84,7 @@ def error_text(body: str | None) -> ErrorText:
 
 
 def binary_line(encoded: str) -> str:
-    """What stands for a body that is not UTF-8.
+    """Replaces a body that is not UTF-8.
 
     >>> binary_line("/w==")
     'binary, 1 bytes'
@@ -114,11 +95,6 @@ def binary_line(encoded: str) -> str:
 def mask_text(text: str) -> str:
     """The line without its particulars, so that equal failures are equal: their pattern.
 
-    Masked secrets become ``<secret>``; quoted strings ``<str>``; dates and times ``<time>``; UUIDs,
-    hexadecimal and other long ids ``<id>``; numbers ``<n>``. Spaces are squeezed.
-
-    Examples
-    --------
     >>> mask_text("user 17 not found in 'eu' after 0.25 s at 2026-01-01T10:00:00Z")
     'user <n> not found in <str> after <n> s at <time>'
     """
@@ -141,7 +117,7 @@ def _from_json(text: str) -> str | None:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
         try:
-            value = json.loads(text)  # which also takes NaN and lone surrogates
+            value = json.loads(text)  # which also reads NaN and lone surrogates
         except (ValueError, RecursionError):
             return None
     return _message(value, _DEPTH)
@@ -173,7 +149,7 @@ def _message(value: Any, depth: int) -> str | None:
 
 
 def _from_html(text: str) -> str | None:
-    # found by searching, not by one expression: many unclosed tags would make that take quadratic time
+    # by searching, not with one expression, which many unclosed tags would make quadratic
     lowered = text.lower()
     for tag in ("title", "h1", "h2"):
         start = lowered.find(f"<{tag}")

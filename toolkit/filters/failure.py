@@ -1,4 +1,4 @@
-"""Which failures to load: a frozen value that loaders take, widgets make and receipts record."""
+"""Which failures to load: a frozen value that loaders accept, widgets make and receipts record."""
 
 from __future__ import annotations
 
@@ -23,29 +23,22 @@ Comparison = Literal[">=", "<=", "=", "in", "contains"]
 
 @dataclass(frozen=True, kw_only=True)
 class FilterField:
-    """One field of a `FailureFilter`: what it is compared with, and how it is named everywhere.
+    """One field of a `FailureFilter`, and its names everywhere.
 
     Attributes
     ----------
-    name : str
-        Of the attribute of a `FailureFilter`.
     compare : {">=", "<=", "=", "in", "contains"}
         ``"in"`` and ``"contains"`` accept several values, of which one has to match.
-    kind : {"text", "time", "status"}
     parameter : str
         Of a request that lists the DLQ; empty where the service cannot filter by it.
     members : tuple of str
         Of an entry as the service sends it; empty where the specification does not say which.
     columns : tuple of str
         Of a frame of failures; any of them may hold the value. Default: the column named as the field.
-    title : str
-        In panels.
-    known : tuple of str
-        Values that the specification names.
-    typed : str
-        Pattern of the values that a panel accepts although no failure known to it has them.
-    option, metavar, help : str
-        On the command line; without `option` it is not there.
+    known, typed
+        Values that the specification names, and the pattern of those that a panel accepts beyond the known.
+    title, option, metavar, help : str
+        In panels, and on the command line; without `option` it is not there.
     """
 
     name: str
@@ -137,10 +130,10 @@ class FailureFilter:
     Parameters
     ----------
     since, until : datetime, date, timedelta, str or int, optional
-        First and last moment, both included. A datetime, pandas Timestamp or numpy datetime64 (taken as UTC
-        where it has no time zone); a date, or ISO 8601 text such as ``"2026-01-31"`` or
-        ``"2026-01-31T12:00+02:00"``: `since` a date means from its first moment in UTC, `until` a date up to
-        its last; an age such as ``"7d"``, ``"24 hours"``, ``"2 days ago"`` or a timedelta; or Unix
+        First and last timestamp, both included. A datetime, pandas Timestamp or numpy datetime64 (UTC where
+        it has no time zone); a date, or ISO 8601 text such as ``"2026-01-31"`` or
+        ``"2026-01-31T12:00+02:00"``: `since` a date means from its first millisecond in UTC, `until` a date
+        up to its last; an age such as ``"7d"``, ``"24 hours"``, ``"2 days ago"`` or a timedelta; or Unix
         milliseconds. An age is counted back from `now` once, here: the filter itself holds absolute times
         only.
     workflow_url, label, failure_function_state, caller_ip, flow_control_key : str or iterable of str
@@ -150,8 +143,7 @@ class FailureFilter:
     response_status : int or iterable of int
         HTTP statuses of the response, 100 to 999.
     error : str or iterable of str
-        Text in the line of the response that says what went wrong (see the column ``error``),
-        ignoring case.
+        Text in the error line of the response (see the column ``error``), ignoring case.
     workflow_run_id : str, optional
     workflow_created_at : datetime, str or int, optional
         Exact creation time of the run, in one of the forms above but an age or a date.
@@ -161,13 +153,12 @@ class FailureFilter:
     Raises
     ------
     InputError
-        For what is no time or before 1970, `since` after `until`, and values that are empty or no text.
+        For an invalid time or one before 1970, `since` after `until`, and values that are empty or not text.
 
     Notes
     -----
     The service does not document which of an entry's times `since` and `until` are compared with. It cannot
-    filter by `response_status` and `error`: everything else that is chosen is loaded, and these two are
-    compared here, which the receipt says.
+    filter by `response_status` and `error`: these are compared on this side, which the receipt says.
 
     Examples
     --------
@@ -220,21 +211,20 @@ class FailureFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is chosen, so that every failure matches."""
+        """Whether every failure matches."""
         return not self._chosen()
 
     @property
     def unsendable(self) -> tuple[str, ...]:
         """Names of the parts that the service cannot compare: to be left out of the request.
 
-        They are `response_status`, `error`, and parts with a comma in a value, since the service takes one
-        comma-separated value for several values, or with a mask in one, which only this side can compare.
-        Apply `matches` to what it returns.
+        They are `response_status`, `error`, and parts of which a value has a comma, since the service reads
+        it as several values, or a mask, which only this side can compare. Apply `matches` to its response.
         """
         return tuple(unsendable_reasons(self))
 
     def matches(self, row: Any) -> bool:
-        """Whether an entry matches in everything but `since` and `until`.
+        """Whether an entry matches, apart from `since` and `until`.
 
         Parameters
         ----------
@@ -251,7 +241,7 @@ class FailureFilter:
         Raises
         ------
         InputError
-            When it is no row, or a row of a frame without a column that the filter speaks of.
+            When it is no row, or a row of a frame without a column that the filter compares.
 
         Examples
         --------
@@ -300,13 +290,13 @@ class FailureFilter:
         return found
 
     def scope(self) -> dict[str, Any]:
-        """What is chosen, as JSON-able values: for receipts, which compare scopes."""
+        """The chosen values, JSON-able: for receipts, which compare scopes."""
         return {
             name: list(value) if isinstance(value, tuple) else value for name, value in self._chosen().items()
         }
 
     def to_code(self) -> str:
-        """Python that makes the same filter again, with the toolkit imported as ``tk``."""
+        """Python that makes the same filter, with the toolkit imported as ``tk``."""
         return f"tk.{self._call(self._chosen())}"
 
     def __repr__(self) -> str:
@@ -329,7 +319,7 @@ _SHOWN: Final = 3
 
 
 class _Rest(str):
-    """Text that stands for left-out values, shown without quotes."""
+    """Replaces values that are left out; its repr has no quotes."""
 
     __slots__ = ()
 
@@ -378,11 +368,7 @@ def _statuses(value: int | Iterable[int] | None) -> tuple[int, ...]:
 
 
 def names_error(line: str, wanted: tuple[str, ...]) -> bool:
-    """Whether a line that says what went wrong contains one of these texts, ignoring case.
-
-    >>> names_error("TimeoutError: no response within 30 s", ("timeout",))
-    True
-    """
+    """Whether an error line contains one of these texts, ignoring case."""
     folded = line.casefold()
     return any(text.casefold() in folded for text in wanted)
 
@@ -414,7 +400,7 @@ def _value(value: Any) -> Any:
     """A value of a frame, None where it is missing: NaN, NaT and NA are not equal to themselves."""
     try:
         return value if value == value else None  # noqa: PLR0124 - as said
-    except TypeError:  # of pandas' NA, which is neither
+    except TypeError:  # of pandas' NA
         return None
 
 

@@ -1,4 +1,4 @@
-"""What to ask a vector index: a frozen value that queries take, widgets make and receipts record."""
+"""A query of a vector index: a frozen value that queries accept, widgets make and receipts record."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
+from inspect import signature
 from numbers import Real
 from typing import Any, Final, Literal, NamedTuple, get_args
 
@@ -19,34 +20,9 @@ WeightingStrategy = Literal["IDF"]
 FusionAlgorithm = Literal["RRF", "DBSF"]
 QueryMode = Literal["HYBRID", "DENSE", "SPARSE"]
 
-_DEFAULTS: Final[dict[str, object]] = {
-    "vector": None,
-    "data": None,
-    "sparse": None,
-    "id": None,
-    "exclude_self": False,
-    "top_k": 10,
-    "include_metadata": False,
-    "include_vectors": False,
-    "include_data": False,
-    "filter": "",
-    "namespace": "",
-    "weighting_strategy": None,
-    "fusion_algorithm": None,
-    "query_mode": None,
-}
-
 
 class SparseVector(NamedTuple):
-    """The non-zero places of a sparse vector.
-
-    Attributes
-    ----------
-    indices : tuple of int
-        At least 0; the service adds up the values of repeated ones.
-    values : tuple of float
-        One for each index.
-    """
+    """The non-zero elements of a sparse vector; the service adds up the values of repeated indices."""
 
     indices: tuple[int, ...]
     values: tuple[float, ...]
@@ -54,7 +30,7 @@ class SparseVector(NamedTuple):
 
 @dataclass(frozen=True, init=False, repr=False)
 class VectorQuery:
-    """What to ask a vector index: by vector, text, sparse vector, dense and sparse together, or stored id.
+    """A query of a vector index: by vector, text, sparse vector, dense and sparse together, or stored id.
 
     Parameters
     ----------
@@ -73,7 +49,7 @@ class VectorQuery:
     top_k : int, default 10
         At most this many results, at least 1.
     include_metadata, include_vectors, include_data : bool, default False
-        What comes with each result beside id and score.
+        What is returned of each result beside id and score.
     filter : str or MetadataFilter, default ""
         Metadata filter, kept as its text. Text is not parsed here: the service decides what it understands.
     namespace : str, default ""
@@ -83,12 +59,12 @@ class VectorQuery:
     fusion_algorithm : {"RRF", "DBSF"}, optional
         How a hybrid index combines dense and sparse scores.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which halves of a hybrid index a text query uses; only with `data`.
+        Which vectors of a hybrid index a text query uses; only with `data`.
 
     Raises
     ------
     InputError
-        When it is not exactly one of these kinds of question, or a value cannot be used.
+        When it is not exactly one of these kinds of query, or a value cannot be used.
 
     Examples
     --------
@@ -155,17 +131,19 @@ class VectorQuery:
             object.__setattr__(self, name, value)
         given = [name for name in ("vector", "data", "sparse", "id") if values[name] is not None]
         if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"], ["id"]):
-            raise _refusal(
+            raise _wrong_query(
                 " and ".join(given) or "no question",
                 "one of vector, data, sparse, id, or vector and sparse",
             )
         if self.query_mode is not None and self.data is None:
-            raise _refusal(f"query_mode={self.query_mode!r} without data", "query_mode only for text queries")
+            raise _wrong_query(
+                f"query_mode={self.query_mode!r} without data", "query_mode only for text queries"
+            )
         if self.exclude_self and self.id is None:
-            raise _refusal("exclude_self=True without id", "exclude_self only for queries by id")
+            raise _wrong_query("exclude_self=True without id", "exclude_self only for queries by id")
 
     def scope(self) -> dict[str, Any]:
-        """What is asked, as JSON-able values: for receipts. A vector is named by its size and SHA-256."""
+        """The query as JSON-able values, for receipts. A vector is identified by its size and SHA-256."""
         chosen: dict[str, Any] = dict(self._chosen())
         if self.vector is not None:
             digest = hashlib.sha256(repr(self.vector).encode()).hexdigest()
@@ -176,7 +154,7 @@ class VectorQuery:
         return chosen
 
     def to_code(self) -> str:
-        """Python that makes the same query again, with whole vectors and the toolkit imported as ``tk``."""
+        """Python that makes the same query, with complete vectors and the toolkit imported as ``tk``."""
         chosen = self._chosen()
         if self.vector is not None:
             chosen["vector"] = list(self.vector)
@@ -194,7 +172,10 @@ class VectorQuery:
 
     def _chosen(self) -> dict[str, object]:
         found = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in found if value != _DEFAULTS[name]}
+        return {name: value for name, value in found if value != _DEFAULTS[name].default}
+
+
+_DEFAULTS: Final = signature(VectorQuery).parameters
 
 
 def numbers(name: str, values: object) -> list[float]:
@@ -216,28 +197,28 @@ def numbers(name: str, values: object) -> list[float]:
         shape = f"shape {found.shape}" if found.size else "nothing"
         raise InputError(f"reading {name}", got=shape, expected=f"{expected} with one axis, at least one")
     if found.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
-        # truth values, texts, fractions, whatever: one by one, as only some of them are numbers
-        return [_number(name, place, value) for place, value in enumerate(given)]
+        # booleans, texts, fractions: one by one, as only some of them are numbers
+        return [_number(name, index, value) for index, value in enumerate(given)]
     finite = np.isfinite(found)
     if not finite.all():
-        place = int(finite.argmin())
+        index = int(finite.argmin())
         raise InputError(
-            f"reading {name}", got=f"{found[place]} at position {place}", expected="finite numbers"
+            f"reading {name}", got=f"{found[index]} at position {index}", expected="finite numbers"
         )
     return [float(value) for value in found.tolist()]
 
 
-def _number(name: str, place: int, value: object) -> float:
+def _number(name: str, index: int, value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, Real):
         raise InputError(
-            f"reading {name}", got=f"{shown(value)} at position {place}", expected="finite numbers"
+            f"reading {name}", got=f"{shown(value)} at position {index}", expected="finite numbers"
         )
     try:
         number = float(value)
     except OverflowError:
         number = math.inf
     if not math.isfinite(number):
-        raise InputError(f"reading {name}", got=f"{number} at position {place}", expected="finite numbers")
+        raise InputError(f"reading {name}", got=f"{number} at position {index}", expected="finite numbers")
     return number
 
 
@@ -257,7 +238,7 @@ def sparse_vector(name: str, given: object) -> SparseVector:
     if not isinstance(given, tuple | list) or len(given) != 2:  # noqa: PLR2004 - a pair
         raise wrong(name, given, expected)
     indices, values = numbers(f"{name} indices", given[0]), numbers(f"{name} values", given[1])
-    whole_ones = tuple(int(index) for index in indices)
+    whole_ones = tuple(map(int, indices))
     if list(whole_ones) != indices or min(whole_ones) < 0:
         raise InputError(
             f"reading {name}", got="indices that are negative or fractional", expected="whole numbers from 0"
@@ -271,5 +252,5 @@ def sparse_vector(name: str, given: object) -> SparseVector:
     return SparseVector(whole_ones, tuple(values))
 
 
-def _refusal(got: str, expected: str) -> InputError:
+def _wrong_query(got: str, expected: str) -> InputError:
     return InputError("making a vector query", got=got, expected=expected)

@@ -1,8 +1,7 @@
-"""Where the service is and who asks: base addresses, region, tokens, dialect.
+"""`connect`: where the service is and who asks, from arguments and variables; or the embedded service.
 
-The two endpoints, queue and vector index, have addresses and tokens of their own. Each endpoint takes its
-address, its token and its dialect from one source only, so that one family's token can never be sent to
-another family's address:
+The two endpoints, queue and vector index, have addresses and tokens of their own. Address, token and dialect
+of an endpoint come from one source only, so that one family's token is never sent to another's address:
 
 1. the arguments of `connect`;
 2. ``TOOLKIT_QUEUE_URL`` and ``TOOLKIT_QUEUE_TOKEN`` (``TOOLKIT_VECTOR_URL``, ``TOOLKIT_VECTOR_TOKEN``),
@@ -12,26 +11,29 @@ another family's address:
    ``QSTASH_NEXT_SIGNING_KEY``, ``UPSTASH_VECTOR_REST_URL``, ``UPSTASH_VECTOR_REST_TOKEN``.
 
 The public service's queue has one address, token and pair of signing keys a region. With ``QSTASH_REGION``
-set (``US_EAST_1`` or ``EU_CENTRAL_1``), ``US_EAST_1_QSTASH_URL`` (optional), ``US_EAST_1_QSTASH_TOKEN``,
-``US_EAST_1_QSTASH_CURRENT_SIGNING_KEY`` and ``US_EAST_1_QSTASH_NEXT_SIGNING_KEY`` (or those of
-``EU_CENTRAL_1``) replace the variables without a region. ``region=`` and ``TOOLKIT_REGION`` take these, too,
-where they are set, and otherwise ask the region's address with ``QSTASH_TOKEN``.
+set (``US_EAST_1`` or ``EU_CENTRAL_1``), the variables with the region's name before them, such as
+``US_EAST_1_QSTASH_TOKEN``, replace those without. ``region=`` and ``TOOLKIT_REGION`` read these, too, where
+they are set, and otherwise use the region's address with ``QSTASH_TOKEN``.
 """
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
+import secrets
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from secrets import token_bytes
+from pathlib import Path
 from typing import Final, Literal, NamedTuple, cast
 from urllib.parse import urlsplit
 
+from toolkit.children import end, first_line, python_variables, start_module
 from toolkit.errors import SettingsError
 from toolkit.redaction import Redactor, Secret
-from toolkit.settings.child import start_local
 from toolkit.settings.service import (
     DEFAULT_REGION,
     DIALECTS,
@@ -47,8 +49,11 @@ from toolkit.settings.service import (
     Service,
     TokenPlace,
     is_loopback,
+    local_service,
     make_service,
 )
+
+DEFAULT_INDEX: Final = "docs"
 
 
 def connect(
@@ -307,7 +312,7 @@ def _finished(endpoint: Endpoint, *, region: str, dialect: DialectName) -> Endpo
         raise SettingsError(
             doing,
             # not shown when it is no address at all: it may be the token in the wrong place
-            got=repr(Redactor(key=token_bytes(32)).url(url)) if "://" in url else "something else",
+            got=repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "something else",
             expected="an http(s) address of host, port and path only",
         )
     if parts.username or parts.password:
@@ -344,3 +349,41 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
     if value not in allowed:
         raise SettingsError("connecting", got=f"{name}={value!r}", expected=f"one of {', '.join(allowed)}")
     return value
+
+
+def start_local(*options: str) -> Service:
+    """Start ``toolkit serve`` as a child process, by default with ``--sample``, and connect to it.
+
+    The child reads its token and signing keys from the environment, not from its command line, and ends when
+    its standard input closes: also when this process is killed. Its state is in a temporary folder, removed
+    at the end. It gets no other token of this process, and imports nothing from the current folder.
+    """
+    token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
+    folder = Path(tempfile.mkdtemp(prefix="toolkit-local-"))
+    log = folder / "serve.log"
+    child = start_module(
+        "toolkit",
+        "serve",
+        *(options or ("--sample",)),
+        *("--with-parent", "--port", "0", "--data-dir", str(folder)),
+        variables=python_variables()
+        | {
+            "TOOLKIT_SERVE_TOKEN": token,
+            "TOOLKIT_SERVE_CURRENT_SIGNING_KEY": keys[0],
+            "TOOLKIT_SERVE_NEXT_SIGNING_KEY": keys[1],
+        },
+        log=log,
+    )
+
+    def close() -> None:
+        atexit.unregister(close)
+        end(child)
+        shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(close)
+    try:
+        address = str(first_line(child, what="the embedded service", log=log)["queue_url"])
+    except BaseException:
+        close()
+        raise
+    return local_service(address, token, DEFAULT_INDEX, keys, close)

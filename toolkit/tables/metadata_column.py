@@ -13,7 +13,7 @@ import pandas as pd
 from toolkit.arguments import nearest, wrong
 from toolkit.errors import InputError, UnexpectedResultWarning
 from toolkit.filters.metadata import And, Comparison, Contains, Membership, MetadataFilter, Or, parse
-from toolkit.filters.metadata.paths import is_path, parse_path, resolve
+from toolkit.filters.metadata.tree import is_path, parse_path, resolve
 from toolkit.tables.frames import checked_frame
 from toolkit.tables.text import json_value
 

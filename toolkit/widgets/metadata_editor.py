@@ -15,8 +15,7 @@ import pandas as pd
 
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import And, MetadataFilter, Or, parse
-from toolkit.filters.metadata.paths import parse_path
-from toolkit.filters.metadata.tree import Condition
+from toolkit.filters.metadata.tree import Condition, parse_path
 from toolkit.redaction import Redactor, escape_html
 from toolkit.secret_patterns import is_secret_name
 from toolkit.tables.metadata_column import MetadataField, metadata_fields

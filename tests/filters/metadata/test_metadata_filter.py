@@ -257,7 +257,7 @@ def test_the_language_by_example(text: str, document: Any, expected: object) -> 
         ("a = ", 4, "text in quotes, a number, true or false"),
         ("a == 1", 3, "single '='"),
         ("a <> 1", 3, "!="),
-        ("not a = 1", 4, "NOT stands after the field"),
+        ("not a = 1", 4, "NOT follows the field"),
         ("a = 1 AND", 9, "got the end"),
         ("(a = 1", 6, "')'"),
         ("a = 1)", 5, "got ')'"),

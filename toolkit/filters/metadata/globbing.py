@@ -1,9 +1,9 @@
 """GLOB patterns in bounded time: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[^a-z]``; case sensitive.
 
-A pattern is cut at its stars. Each piece then has a fixed length and is searched for once, the leftmost place
-being as good as any later one, so nothing is ever tried again. Where a text and a piece are both long, all
-places of the text are tried at once: one bit for each, and one AND for each character of the piece. So the
-longest pattern takes milliseconds for 48 KB of text, whatever stands in them.
+A pattern is split at its stars. Each segment has a fixed length and is searched for once, as its leftmost
+match is as good as any later one: there is no backtracking. Where text and segment are both long, all
+positions are tried at once with bit masks, one bit a position and one AND a character of the segment. So the
+longest pattern takes milliseconds for 48 KB of any text.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ MAX_PATTERN: Final = 1000
 """Longest pattern, in characters."""
 
 # a set may begin with a "]" that belongs to it, as in []a] and [^]]
-_PIECE: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
-_FEW_STEPS: Final = 16_384  # characters of a text times characters of a piece up to which `re` is fast enough
+_TOKEN: Final = re.compile(r"\[(\^?)(\]?[^\]]*)\]|(.)", re.DOTALL)
+_FEW_STEPS: Final = 16_384  # characters of a text times those of a segment, up to which `re` is fast enough
 
 
 class _Characters(NamedTuple):
-    """What one place of a piece matches: characters in, or not in, some ranges (both ends included)."""
+    """The characters that one position matches: in, or not in, some ranges (both ends included)."""
 
     ranges: tuple[tuple[str, str], ...]
     negated: bool = False
 
     @property
     def expression(self) -> str:
-        """The same as a regular expression."""
+        """As a regular expression."""
         parts = (
             re.escape(low) if low == high else f"{re.escape(low)}-{re.escape(high)}"
             for low, high in self.ranges
@@ -46,20 +46,8 @@ _ANY: Final = _Characters((), negated=True)
 
 
 class GlobPattern:
-    """A compiled pattern.
+    """A compiled pattern of at most `MAX_PATTERN` characters; a literal ``*`` is written ``[*]``.
 
-    Parameters
-    ----------
-    pattern : str
-        At most `MAX_PATTERN` characters. A ``[`` needs its ``]``; a literal ``*``, ``?`` or ``[`` is
-        written as a set of its own: ``[*]``.
-
-    Raises
-    ------
-    InputError
-
-    Examples
-    --------
     >>> GlobPattern("run-[0-9]*.log").matches("run-7-final.log")
     True
     """
@@ -67,7 +55,7 @@ class GlobPattern:
     def __init__(self, pattern: str) -> None:
         if len(pattern) > MAX_PATTERN:
             raise _refusal(f"{len(pattern)} characters", f"at most {MAX_PATTERN}")
-        self._first, *others = [_Piece(characters) for characters in _cut(pattern)]
+        self._first, *others = [_Segment(characters) for characters in _segments(pattern)]
         self._between, self._last = others[:-1], others[-1] if others else None
 
     def matches(self, text: str) -> bool:
@@ -79,45 +67,45 @@ class GlobPattern:
             return len(text) == first.length
         position, end = first.length, len(text) - last.length
         if self._between:
-            places = _Places(text)
-            for piece in self._between:
-                found = piece.find(places, position, end)
+            positions = _Positions(text)
+            for segment in self._between:
+                found = segment.find(positions, position, end)
                 if found < 0:
                     return False
-                position = found + piece.length
+                position = found + segment.length
         return position <= end and last.compiled.match(text, end) is not None
 
 
-class _Piece:
-    """What stands between two stars: as many characters as it is long."""
+class _Segment:
+    """The part of a pattern between two stars."""
 
     def __init__(self, characters: Sequence[_Characters]) -> None:
         self._characters = characters
         self.length = len(characters)
         self.compiled = re.compile("".join(one.expression for one in characters), re.DOTALL)
 
-    def find(self, places: _Places, start: int, end: int) -> int:
-        """The first place from `start` on where it matches, ending before `end`; -1 where there is none."""
+    def find(self, positions: _Positions, start: int, end: int) -> int:
+        """The first match from `start` on that ends before `end`; -1 where there is none."""
         if (end - start) * self.length <= _FEW_STEPS:
-            found = self.compiled.search(places.text, start, max(start, end))
+            found = self.compiled.search(positions.text, start, max(start, end))
             return found.start() if found else -1
         possible = (1 << max(0, end - start - self.length + 1)) - 1
         for offset, characters in enumerate(self._characters):
-            possible &= places.bits(characters) >> (start + offset)
+            possible &= positions.bits(characters) >> (start + offset)
             if not possible:
                 return -1
         return start + (possible & -possible).bit_length() - 1
 
 
-class _Places:
-    """A text, and for characters the places where it has one of them, as the bits of a whole number."""
+class _Positions:
+    """A text, and the positions of characters in it as the bits of an integer."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._known: dict[_Characters, int] = {}
 
     def bits(self, characters: _Characters) -> int:
-        """A number whose bit n says whether one of the characters stands at place n."""
+        """An integer whose bit n says whether one of the characters is at position n."""
         found = self._known.get(characters)
         if found is None:
             inside = np.zeros(len(self.text), dtype=np.bool_)
@@ -132,40 +120,40 @@ class _Places:
         return np.frombuffer(self.text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
 
 
-def _cut(pattern: str) -> list[list[_Characters]]:
-    """The pieces between the stars; each is a list of what its places match."""
-    pieces: list[list[_Characters]] = [[]]
-    for found in _PIECE.finditer(pattern):
+def _segments(pattern: str) -> list[list[_Characters]]:
+    """The segments between the stars, as the characters that each position matches."""
+    segments: list[list[_Characters]] = [[]]
+    for found in _TOKEN.finditer(pattern):
         negated, members, single = found[1], found[2], found[3]
         if single is None:
-            pieces[-1].append(_set(negated, members))
+            segments[-1].append(_set(negated, members))
         elif single == "*":
-            pieces.append([])
+            segments.append([])
         elif single == "[":
             raise _refusal(
                 f"a '[' that is not closed at character {found.start()}",
                 "']' after the characters of the set",
             )
         else:
-            pieces[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
-    # stars in a row leave empty pieces, which match anywhere
-    return [pieces[0], *(piece for piece in pieces[1:-1] if piece), *pieces[1:][-1:]]
+            segments[-1].append(_ANY if single == "?" else _Characters(((single, single),)))
+    # repeated stars leave empty segments, which match anywhere
+    return [segments[0], *(segment for segment in segments[1:-1] if segment), *segments[1:][-1:]]
 
 
 def _set(negated: str, members: str) -> _Characters:
     if not members:
         raise _refusal("an empty set", "characters between '[' and ']'")
     ranges: list[tuple[str, str]] = []
-    place = 0
-    while place < len(members):
-        low = high = members[place]
-        if members[place + 1 : place + 2] == "-" and place + 2 < len(members):
-            high = members[place + 2]
-            place += 2
+    index = 0
+    while index < len(members):
+        low = high = members[index]
+        if members[index + 1 : index + 2] == "-" and index + 2 < len(members):
+            high = members[index + 2]
+            index += 2
         if low > high:
             raise _refusal(f"the range {low}-{high}", "its lower end first")
         ranges.append((low, high))
-        place += 1
+        index += 1
     return _Characters(tuple(ranges), negated=bool(negated))
 
 

@@ -1,6 +1,6 @@
-"""From text to tree: the grammar of the metadata filter language, and errors that say where and what.
+"""The grammar of the metadata filter language, and errors with position and expectation.
 
-Text stands in single or double quotes; the same quote inside is written twice, as in SQL (``'it''s'``), and a
+Text is in single or double quotes; the same quote inside is written twice, as in SQL (``'it''s'``), and a
 backslash is an ordinary character. Operators and booleans may be in any case. The service does not say how
 quotes are escaped: this is an assumption.
 """
@@ -32,8 +32,8 @@ MAX_TEXT: Final = 65_536
 
 _MAX_DIGITS: Final = 400
 
-# A word ends where no character of a field follows; what is a word of the language in one place is a field's
-# name in another, so that metadata may have a field called "in".
+# A keyword ends where no character of a field follows. Where the grammar allows only a field, a keyword is
+# one, so that metadata may have a field called "in".
 _GRAMMAR: Final = r"""
 ?start: any
 ?any: all (_OR all)*
@@ -106,7 +106,7 @@ def parse(text: str) -> MetadataFilter:
     Raises
     ------
     FilterSyntaxError
-        With the position where reading stopped, what stands there and what was expected.
+        With the position where reading stopped, the text there and what was expected.
 
     Examples
     --------
@@ -268,7 +268,7 @@ def _hint(text: str, position: int) -> str | None:
             return hint
     words = text[:position].split()
     if (words and words[-1].upper() == "NOT") or text[position:].upper().startswith("NOT "):
-        return "NOT stands after the field: 'city NOT IN (…)'; there is no NOT before a condition."
+        return "NOT follows the field: 'city NOT IN (…)'; there is no NOT before a condition."
     return None
 
 

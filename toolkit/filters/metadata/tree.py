@@ -1,34 +1,83 @@
-"""The metadata filter as a tree of frozen values: made by `parse`, or by hand, combined with ``&`` and ``|``.
+"""Metadata filters as trees of frozen values: made by `parse`, or by hand, combined with ``&`` and ``|``.
 
-What a condition means, where the service does not say (assumptions, kept in one place):
+Where the service does not say what a condition means, these are the assumptions:
 
-- A field that is missing, or null, matches no condition, not even ``!=`` and the NOT forms, as in SQL. The
-  only exceptions: ``HAS NOT FIELD`` is true where the field is missing, and ``HAS FIELD`` is true for null.
+- A field that is missing or null matches no condition, not even ``!=`` and the NOT forms, as in SQL. The only
+  exceptions: ``HAS NOT FIELD`` is true where the field is missing, and ``HAS FIELD`` is true for null.
 - Booleans are the numbers 1 and 0. Numbers compare exactly, whole or not.
 - Text is ordered by code point. Values of different kinds (text and number, or anything and an object or an
-  array) are never equal, and neither is smaller: ``=`` ``<`` ``<=`` ``>`` ``>=`` are false, ``!=`` is true.
-- The NOT forms are true exactly where the field is there, is not null, and the plain form is false.
-- ``GLOB`` looks at text only, ``CONTAINS`` at arrays only.
+  array) are never equal or ordered: ``=`` ``<`` ``<=`` ``>`` ``>=`` are false, ``!=`` is true.
+- The NOT forms are true exactly where the field has a value and the plain form is false.
+- ``GLOB`` applies to text only, ``CONTAINS`` to arrays only.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata.globbing import GlobPattern
-from toolkit.filters.metadata.paths import MISSING, parse_path, resolve
 
 Value = str | int | float | bool
 Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 
 MAX_DEPTH: Final = 100
 """How deep conditions may be nested."""
+
+
+MISSING: Final = object()
+"""Returned by `resolve` for a field that is missing."""
+
+_NAME: Final = r"[A-Za-z_][A-Za-z0-9_\-]*"
+_INDEX: Final = r"\[(?:#-)?[0-9]{1,9}\]"
+_PATH: Final = re.compile(rf"{_NAME}(?:{_INDEX})*(?:\.{_NAME}(?:{_INDEX})*)*", re.ASCII)
+_STEP: Final = re.compile(rf"({_NAME})|\[(#-)?([0-9]+)\]", re.ASCII)
+
+
+def parse_path(field: str) -> tuple[str | int, ...]:
+    """The steps of a field: names, and indexes that count from the end where negative.
+
+    >>> parse_path("events[#-1].code")
+    ('events', -1, 'code')
+    """
+    if not isinstance(field, str) or not _PATH.fullmatch(field):
+        raise InputError(
+            "reading a metadata field",
+            got=repr(field)[:80],
+            expected="names joined by dots, with indexes of arrays such as [0] or, from the end, [#-1]",
+        )
+    steps: list[str | int] = []
+    for name, from_end, index in _STEP.findall(field):
+        if from_end and not int(index):
+            raise InputError(
+                f"reading the metadata field {field!r}", got="[#-0]", expected="[#-1] for the last element"
+            )
+        steps.append(name or (-int(index) if from_end else int(index)))
+    return tuple(steps)
+
+
+def is_path(field: str) -> bool:
+    """Whether a text is a field of the language."""
+    return _PATH.fullmatch(field) is not None
+
+
+def resolve(metadata: Any, path: tuple[str | int, ...]) -> Any:
+    """The value at a path, or `MISSING`."""
+    value = metadata
+    for step in path:
+        if isinstance(step, str):
+            if not isinstance(value, Mapping) or step not in value:
+                return MISSING
+        elif not isinstance(value, list | tuple) or not -len(value) <= step < len(value):
+            return MISSING
+        value = value[step]
+    return value
 
 
 class MetadataFilter(ABC):
@@ -52,20 +101,20 @@ class MetadataFilter(ABC):
         return self._passes(metadata)
 
     def fields(self) -> tuple[str, ...]:
-        """The fields it looks at, each once, in the order of the text."""
+        """The fields it compares, each once, in the order of the text."""
         return tuple(dict.fromkeys(self._fields()))
 
     @abstractmethod
     def _text(self) -> str:
-        """What `text` gives."""
+        """See `text`."""
 
     @abstractmethod
     def _passes(self, metadata: Any) -> bool:
-        """What `matches` gives."""
+        """See `matches`."""
 
     @abstractmethod
     def _fields(self) -> Iterator[str]:
-        """The fields, with repetitions."""
+        """See `fields`; with repetitions."""
 
     @property
     def depth(self) -> int:
@@ -90,10 +139,7 @@ class Condition(MetadataFilter):
         object.__setattr__(self, "_path", parse_path(self.field))
 
     def accepts(self, found: Any) -> bool:
-        """Whether metadata passes that has this value in the field: a JSON value, or `MISSING`.
-
-        Nothing else of the metadata counts, so it need be asked once for each value that occurs.
-        """
+        """Whether metadata with this value in the field passes: a JSON value, or `MISSING`."""
         return found is not MISSING and found is not None and self._holds(found)
 
     def _passes(self, metadata: Any) -> bool:
@@ -101,7 +147,7 @@ class Condition(MetadataFilter):
 
     @abstractmethod
     def _holds(self, found: Any) -> bool:
-        """Whether a value that is there passes."""
+        """Whether a value that is not missing or null passes."""
 
     def _fields(self) -> Iterator[str]:
         yield self.field
@@ -109,15 +155,7 @@ class Condition(MetadataFilter):
 
 @dataclass(frozen=True)
 class Comparison(Condition):
-    """``field op value``.
-
-    Parameters
-    ----------
-    field : str
-        Such as ``address.city`` or ``tags[0]``.
-    op : {"=", "!=", "<", "<=", ">", ">="}
-    value : str, int, float or bool
-    """
+    """``field op value``, for a field such as ``address.city`` or ``tags[0]``."""
 
     op: Operator
     value: Value
@@ -167,7 +205,7 @@ class Membership(Condition):
 
 @dataclass(frozen=True)
 class Contains(Condition):
-    """``field CONTAINS value`` or ``field NOT CONTAINS value``: whether an array holds a value."""
+    """``field CONTAINS value`` or ``field NOT CONTAINS value``: whether an array contains a value."""
 
     value: Value
     negated: bool = False
@@ -215,7 +253,7 @@ class HasField(Condition):
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
     def accepts(self, found: Any) -> bool:
-        """Whether the field is there, whatever its value, or is not."""
+        """Whether the field exists, with any value, or does not."""
         return (found is MISSING) == self.negated
 
     def _holds(self, found: Any) -> bool:
@@ -223,8 +261,8 @@ class HasField(Condition):
 
 
 @dataclass(frozen=True)
-class _Group(MetadataFilter):
-    """Several filters combined. Groups of the same kind inside each other become one."""
+class _Combination(MetadataFilter):
+    """Several filters combined. Nested groups of the same kind become one."""
 
     parts: tuple[MetadataFilter, ...]
     _depth: int = dataclasses.field(init=False, repr=False, compare=False)
@@ -251,7 +289,7 @@ class _Group(MetadataFilter):
 
 
 @dataclass(frozen=True)
-class And(_Group):
+class And(_Combination):
     """All parts pass."""
 
     def _text(self) -> str:
@@ -264,7 +302,7 @@ class And(_Group):
 
 
 @dataclass(frozen=True)
-class Or(_Group):
+class Or(_Combination):
     """At least one part passes."""
 
     def _text(self) -> str:

@@ -15,8 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.filters.metadata import And, Comparison, Membership, MetadataFilter, Or
-from toolkit.filters.metadata.paths import parse_path, resolve
-from toolkit.filters.metadata.tree import Condition
+from toolkit.filters.metadata.tree import Condition, parse_path, resolve
 from toolkit.local.api import ApiError
 
 T = TypeVar("T")
