@@ -134,41 +134,31 @@ def _bodies(source: Source) -> Iterator[Body]:
 
 
 def _checked(bodies: Iterable[Any]) -> Iterator[Body]:
-    for place, body in enumerate(bodies):
+    for index, body in enumerate(bodies):
         if not isinstance(body, bytes | str | Mapping | ReceivedCallback):
-            raise InputError(
-                _DOING,
-                got=f"{type(body).__name__} as body {place}",
-                expected="JSON as bytes or text, or a dict",
-            )
+            got = f"{type(body).__name__} as body {index}"
+            raise InputError(_DOING, got=got, expected="JSON as bytes or text, or a dict")
         yield body
 
 
 def _from_path(path: Path) -> Iterator[Body]:
+    expected = "a file or a folder"
     try:
         is_folder = path.is_dir()
     except OSError as error:
-        raise InputError(
-            _DOING, got=f"a path that is {error.strerror}", expected="a file or a folder"
-        ) from None
-    if is_folder:
-        for item in sorted(path.iterdir()):
-            if item.suffix.lower() in _SUFFIXES:
-                if item.is_symlink() or not item.is_file():
-                    raise InputError(
-                        _DOING,
-                        got=f"{item.name!r}, which is no plain file",
-                        expected="a folder of plain files",
-                    )
-                yield from _from_file(item)
-    elif not path.is_file():
-        raise InputError(_DOING, got=f"{str(path)!r}, where nothing is", expected="a file or a folder")
-    elif path.suffix.lower() not in _SUFFIXES:
-        raise InputError(
-            _DOING, got=f"the file {path.name!r}", expected=f"one that ends in {' or '.join(_SUFFIXES)}"
-        )
-    else:
-        yield from _from_file(path)
+        raise InputError(_DOING, got=f"a path that is {error.strerror}", expected=expected) from None
+    if not is_folder and not path.is_file():
+        raise InputError(_DOING, got=f"{str(path)!r}, where nothing is", expected=expected)
+    if not is_folder and path.suffix.lower() not in _SUFFIXES:
+        expected = f"one that ends in {' or '.join(_SUFFIXES)}"
+        raise InputError(_DOING, got=f"the file {path.name!r}", expected=expected)
+    for item in sorted(path.iterdir()) if is_folder else [path]:
+        if is_folder and item.suffix.lower() not in _SUFFIXES:
+            continue
+        if is_folder and (item.is_symlink() or not item.is_file()):
+            got = f"{item.name!r}, which is no plain file"
+            raise InputError(_DOING, got=got, expected="a folder of plain files")
+        yield from _from_file(item)
 
 
 def _from_file(path: Path) -> Iterator[Body]:
@@ -187,13 +177,10 @@ def _from_file(path: Path) -> Iterator[Body]:
         items = elements(raw.decode("utf-8", "surrogateescape"))
     except ValueError as error:
         raise no_json(raw, error, repr(path.name)) from None
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         if not item.startswith("{"):
-            raise InputError(
-                _DOING,
-                got=f"{kind_of(read(item))} at {place} of {path.name!r}",
-                expected="an array of JSON objects",
-            )
+            got = f"{kind_of(read(item))} at {index} of {path.name!r}"
+            raise InputError(_DOING, got=got, expected="an array of JSON objects")
         yield item.encode("utf-8", "surrogateescape")
 
 

@@ -125,13 +125,7 @@ def load_failures(
     (250, True)
     """
     wanted = wanted_failures(filter, since, until)
-    options = LoadOptions(
-        limit=limit,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
-    )
+    options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     frame = open_failures(service, wanted, options, kind=kind, reveal=reveal).frame()
     if frame.empty:
         warn_of_nothing(service, wanted, kind, stacklevel=3)
@@ -175,13 +169,7 @@ def iter_failures(
     250
     """
     wanted = wanted_failures(filter, since, until)
-    options = LoadOptions(
-        limit=limit,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
-    )
+    options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     load = open_failures(service, wanted, options, kind=kind, reveal=reveal)
 
     # not a generator itself, so that a wrong argument is said when it is given

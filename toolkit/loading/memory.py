@@ -1,4 +1,4 @@
-"""How much memory there is, and whether a load would fit into it."""
+"""How much memory there is, and whether something would fit into it."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-_KIB: Final = 1024
 _HUNDRED_MB: Final = 100_000_000
 _NUMBER_BYTES: Final = 4
 _PLAIN_PAGE: Final = 16 << 20
 _PLAIN_DIMENSION: Final = 1 << 16
-"""The rows of a page of at most so many bytes and numbers a row fit, as they did when they were asked for."""
-_FILES: Final = (
+"""The rows of a page of at most so many bytes and numbers a row fit, as they did when they were requested."""
+_CGROUP_FILES: Final = (
     ("sys/fs/cgroup/memory.max", "sys/fs/cgroup/memory.current", "sys/fs/cgroup/memory.stat"),
     (
         "sys/fs/cgroup/memory/memory.limit_in_bytes",
@@ -34,42 +33,13 @@ _CACHED: Final = ("inactive_file", "total_inactive_file")
 def available_memory(root: Path = Path("/")) -> int | None:
     """Bytes of memory that this process may still take: of the machine, its container, or its own limit.
 
-    Parameters
-    ----------
-    root : path
-        Where ``proc`` and ``sys`` are.
-
-    Returns
-    -------
-    int or None
-        None when the system does not say.
-
-    Examples
-    --------
-    >>> available_memory(Path("/nowhere")) is None
-    True
+    None when the system does not say. `root` is where ``proc`` and ``sys`` are.
     """
     return min([*_of_the_machine(root), *_of_the_container(root), *_of_the_process(root)], default=None)
 
 
 def check_memory(what: str, *, needed: float, limit: float | None, next_step: str) -> None:
-    """Refuse to begin what would not fit.
-
-    Parameters
-    ----------
-    what : str
-        What is about to be done, for the error.
-    needed : float
-        Bytes it takes.
-    limit : float or None
-        Bytes it may take; None knows no limit.
-    next_step : str
-
-    Raises
-    ------
-    NotEnoughMemoryError
-        When it takes more than it may.
-    """
+    """Raise NotEnoughMemoryError when `what` needs more bytes than it may take; a limit of None is none."""
     if limit is not None and needed > limit:
         raise NotEnoughMemoryError(
             what,
@@ -79,25 +49,10 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
         )
 
 
-def _size(count: float) -> str:
-    return f"{count / 1e9:,.1f} GB" if count >= _HUNDRED_MB else f"{count / 1e6:,.1f} MB"
-
-
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
-    """Refuse a page of vectors that would not fit: each row takes its dimension, with a vector or without.
+    """Raise NotEnoughMemoryError when a page of vectors, as JSON with an id in each row, would not fit.
 
-    Parameters
-    ----------
-    page : bytes
-        JSON, in which each row has an id.
-    dimension : int or None
-        Of the index.
-    limit : float or None
-        Bytes it may take. Default: what there is.
-
-    Raises
-    ------
-    NotEnoughMemoryError
+    Each row takes its dimension, with a vector or without. Without a limit, there is as much as is available.
     """
     if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
         return
@@ -108,6 +63,10 @@ def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
         next_step="See that the dimension and the rows are those of the index. memory_limit=math.inf tries "
         "in any case.",
     )
+
+
+def _size(count: float) -> str:
+    return f"{count / 1e9:,.1f} GB" if count >= _HUNDRED_MB else f"{count / 1e6:,.1f} MB"
 
 
 def _of_the_process(root: Path) -> Iterator[int]:
@@ -127,7 +86,7 @@ def _of_the_machine(root: Path) -> Iterator[int]:
     try:
         for line in (root / "proc/meminfo").read_text("utf-8").splitlines():
             if line.startswith("MemAvailable:"):
-                yield int(line.split()[1]) * _KIB
+                yield int(line.split()[1]) * 1024
                 return
     except (OSError, ValueError):
         pass
@@ -137,7 +96,7 @@ def _of_the_machine(root: Path) -> Iterator[int]:
 
 
 def _of_the_container(root: Path) -> Iterator[int]:
-    for most, used, stat in _FILES:
+    for most, used, stat in _CGROUP_FILES:
         try:
             text = (root / most).read_text("utf-8").strip()
             if text == "max":

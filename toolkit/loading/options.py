@@ -21,7 +21,7 @@ ProgressOption = bool | Callable[[int, int | None], None] | None
 _BAR_DELAY: Final = 1.0  # seconds before a bar appears, so that quick loads stay quiet
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class LoadOptions:
     """How a load is done; the parameters are those of `load_failures`. Each error names the option."""
 

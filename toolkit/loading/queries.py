@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -18,7 +19,7 @@ from toolkit.client.vectors import fetch_bytes, list_page, query_bytes, read_inf
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
-from toolkit.loading.vectors import unknown_namespace
+from toolkit.loading.vectors import FETCH_BATCH, batched, unknown_namespace
 from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.frames import to_frame
@@ -26,7 +27,6 @@ from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.metadata_column import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
-_BATCH = 1000  # ids a fetch takes
 _LOOKED_AT = 100  # vectors whose metadata tells which fields there are
 
 
@@ -117,21 +117,19 @@ def query(
     (5, False)
     """
     endpoint_of(service, "vector")
-    options = {
-        "exclude_self": exclude_self,
-        "top_k": top_k,
-        "filter": filter,
-        "namespace": namespace,
-        "include_metadata": include_metadata,
-        "include_vectors": include_vectors,
-        "include_data": include_data,
-        "weighting_strategy": weighting_strategy,
-        "fusion_algorithm": fusion_algorithm,
-        "query_mode": query_mode,
-    }
-    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
-    asked = {"queries": queries, "vector": vector, "sparse": sparse, "id": id}
-    kinds = [name for name, value in asked.items() if value is not None]
+    options = _given(
+        exclude_self=exclude_self,
+        top_k=top_k,
+        filter=filter,
+        namespace=namespace,
+        include_metadata=include_metadata,
+        include_vectors=include_vectors,
+        include_data=include_data,
+        weighting_strategy=weighting_strategy,
+        fusion_algorithm=fusion_algorithm,
+        query_mode=query_mode,
+    )
+    kinds = list(_given(queries=queries, vector=vector, sparse=sparse, id=id))
     if kinds not in (["queries"], ["vector"], ["sparse"], ["vector", "sparse"], ["id"]):
         raise InputError(
             "reading what to query",
@@ -140,10 +138,10 @@ def query(
             next_step="To search by text, use query_text.",
         )
     if queries is not None:
-        return _hits(service, [replace(one, **given) for one in _ready(queries)])
+        return _hits(service, [replace(one, **options) for one in _ready(queries)])
     if id is not None:
-        return _hits(service, [VectorQuery(id=one, **given) for one in _some("id", id, column="id")])
-    return _hits(service, [VectorQuery(vector=one, sparse=sparse, **given) for one in _several(vector)])
+        return _hits(service, [VectorQuery(id=one, **options) for one in _some("id", id, column="id")])
+    return _hits(service, [VectorQuery(vector=one, sparse=sparse, **options) for one in _several(vector)])
 
 
 def query_text(
@@ -194,22 +192,22 @@ def query_text(
     (['query', 'rank', 'id', 'score'], 3)
     """
     endpoint_of(service, "vector")
-    asked = [
-        VectorQuery(
-            data=one,
-            top_k=top_k,
-            filter=filter,
-            namespace=namespace,
-            include_metadata=include_metadata,
-            include_vectors=include_vectors,
-            include_data=include_data,
-            weighting_strategy=weighting_strategy,
-            fusion_algorithm=fusion_algorithm,
-            query_mode=query_mode,
-        )
-        for one in _some("text", text)
-    ]
-    return _hits(service, asked)
+    options: dict[str, Any] = {
+        "top_k": top_k,
+        "filter": filter,
+        "namespace": namespace,
+        "include_metadata": include_metadata,
+        "include_vectors": include_vectors,
+        "include_data": include_data,
+        "weighting_strategy": weighting_strategy,
+        "fusion_algorithm": fusion_algorithm,
+        "query_mode": query_mode,
+    }
+    return _hits(service, [VectorQuery(data=one, **options) for one in _some("text", text)])
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
@@ -221,13 +219,12 @@ def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
 
 def ask(service: Service, asked: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
     """The hits of some queries; where there are none, which namespace or metadata field is not there."""
-    mistakes: list[str] = []
     with Transport.to(service, "vector") as transport:
-        answers = query_bytes(transport, _with_vectors(transport, asked))
-        if not any(answer.strip(b" []\n") for answer in answers):
-            mistakes = _mistakes(transport, asked)
+        responses = query_bytes(transport, _with_vectors(transport, asked))
+        empty = not any(response.strip(b" []\n") for response in responses)
+        mistakes = _mistakes(transport, asked) if empty else []
     table = decode_hits(
-        answers,
+        responses,
         vectors=any(one.include_vectors for one in asked),
         metadata=any(one.include_metadata for one in asked),
         data=any(one.include_data for one in asked),
@@ -266,22 +263,15 @@ def _mistakes(transport: Transport, asked: list[VectorQuery]) -> list[str]:
 
 def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[VectorQuery]:
     """The queries, those by id with the vectors of these ids instead."""
-    wanted: dict[str, list[str]] = {}
+    wanted: dict[str, dict[str, None]] = {}
     for one in asked:
         if one.id is not None:
-            wanted.setdefault(one.namespace, []).append(one.id)
-    if not wanted:
-        return asked
+            wanted.setdefault(one.namespace, {})[one.id] = None
     stored: dict[tuple[str, str], dict[str, Any]] = {}
     for namespace, ids in wanted.items():
-        unique = list(dict.fromkeys(ids))
-        for start in range(0, len(unique), _BATCH):
+        for some in batched(list(ids), FETCH_BATCH):
             raw = fetch_bytes(
-                transport,
-                namespace=namespace,
-                ids=unique[start : start + _BATCH],
-                include_metadata=False,
-                include_data=False,
+                transport, namespace=namespace, ids=some, include_metadata=False, include_data=False
             )
             for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
                 stored[namespace, row["id"]] = row
@@ -316,19 +306,15 @@ def _by_vector(one: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
 
 def _without_selves(table: pa.Table, asked: list[VectorQuery]) -> pa.Table:
     """The hits without those that a query by id has of itself, ranks counted anew, at most `top_k` each."""
-    queries, ids = table["query"].to_pylist(), table["id"].to_pylist()
+    counts = Counter[int]()
     ranks, keep = [], []
-    last, rank = -1, 0
-    for number, identity in zip(queries, ids, strict=True):
+    for number, found in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
         one = asked[number]
-        rank = rank if number == last else 0
-        last = number
-        kept = not (one.exclude_self and identity == one.id) and rank < one.top_k
-        rank += kept
-        keep.append(kept)
-        ranks.append(rank)
-    place = table.schema.get_field_index("rank")
-    table = table.set_column(place, table.schema.field("rank"), pa.array(ranks, pa.int64()))
+        keep.append(not (one.exclude_self and found == one.id) and counts[number] < one.top_k)
+        counts[number] += keep[-1]
+        ranks.append(counts[number])
+    column = table.schema.get_field_index("rank")
+    table = table.set_column(column, table.schema.field("rank"), pa.array(ranks, pa.int64()))
     return table.filter(pa.array(keep, pa.bool_()))
 
 
@@ -349,9 +335,9 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
     found = list(queries)
     if not found:
         raise wrong("queries", found, expected)
-    for place, one in enumerate(found):
+    for index, one in enumerate(found):
         if not isinstance(one, VectorQuery):
-            raise wrong(f"queries at position {place}", one, expected, hint)
+            raise wrong(f"queries at position {index}", one, expected, hint)
     return found
 
 
@@ -359,14 +345,11 @@ def _several(vector: npt.ArrayLike | None) -> list[Any]:
     """One vector or the rows of a matrix; None (a sparse query) as it is."""
     if vector is None:
         return [None]
+    expected = "finite numbers of shape (d,) or (m, d)"
     try:
         matrix = np.asarray(vector)
     except (ValueError, TypeError):
-        raise InputError(
-            "reading vector", got="rows of different lengths", expected="shape (d,) or (m, d)"
-        ) from None
+        raise InputError("reading vector", got="rows of different lengths", expected=expected) from None
     if matrix.ndim not in (1, 2) or matrix.size == 0:
-        raise InputError(
-            "reading vector", got=f"shape {matrix.shape}", expected="finite numbers of shape (d,) or (m, d)"
-        )
+        raise InputError("reading vector", got=f"shape {matrix.shape}", expected=expected)
     return [matrix] if matrix.ndim == 1 else list(matrix)

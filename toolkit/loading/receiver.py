@@ -1,7 +1,7 @@
 """A small HTTP server on this machine that callbacks can be sent to, for notebooks and tests.
 
-Whoever can reach the port, also through a tunnel, costs no more than `CallbackReceiver` says: a signature is
-verified before the body is read, as far as that is possible, and bodies that arrive share a bounded memory.
+Callers, also through a tunnel, cost no more than `CallbackReceiver` says: a signature is verified before the
+body is read, as far as that is possible, and bodies that arrive share a bounded memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from toolkit.client.signatures import (
     verify_signature,
 )
 from toolkit.errors import InputError, LocalServiceError, ProtocolError, SignatureError, ToolkitError
-from toolkit.redaction import Redactor
+from toolkit.redaction import Redactor, Secret
 from toolkit.settings.service import Service
 from toolkit.tables.callbacks import ReceivedCallback, callback_fields
 
@@ -45,6 +45,10 @@ _MOST_WAITING: Final = 64
 _MOST_ODD: Final = 1024 * 1024  # reading what is no strict JSON takes many times its size
 _MOST_CONNECTIONS: Final = 128
 _PATIENCE: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
+
+
+_Headers = list[tuple[str, str]]
+_Refusal = tuple[int, str, *tuple[str, ...]]
 
 
 class _Object(msgspec.Struct):
@@ -134,7 +138,7 @@ class CallbackReceiver:
         self.turned_away = 0
         self.last_refusal: str | None = None
         self._service = service
-        self._half = service.queue if service and service.queue and service.queue.secrets[1:] else None
+        self._endpoint = service.queue if service and service.queue and service.queue.secrets[1:] else None
         self._port = port
         self._keep = keep
         self._path = path
@@ -144,6 +148,7 @@ class CallbackReceiver:
         self._changed = Condition()
         self._kept: list[ReceivedCallback] = []
         self._size = 0  # of what is kept, and of what has room to arrive
+        self._arriving = self._waiting = 0  # bytes, and bodies, that are not small
         self._serving: Background | None = None
 
     def start(self) -> Self:
@@ -154,29 +159,34 @@ class CallbackReceiver:
         LocalServiceError
             When the port is taken.
         """
-        if self._serving is None:
-            try:
-                from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
-            except ImportError as error:
-                missing = error.name
-            else:
-                listening = listen(self._port)
-                self._port = listening.getsockname()[1]
-                self._serving = Background(
-                    _Application(self),
-                    listening,
-                    name="callback-receiver",
-                    connections=_MOST_CONNECTIONS,
-                    request_timeout=_PATIENCE,
-                )
-                return self
-            raise LocalServiceError(
-                "receiving callbacks",
-                got=f"no module {missing}",
-                expected="the HTTP server that receives them",
-                next_step="Install it: pip install uvicorn.",
+        if self._serving is not None:
+            return self
+        try:
+            from toolkit.serving import Background, listen  # noqa: PLC0415 - it needs an extra
+        except ImportError as error:
+            missing = error.name
+        else:
+
+            async def application(scope: Scope, receive: Receive, send: Send) -> None:
+                await self._serve(scope, receive, send)  # uvicorn takes a method for another kind
+
+            listening = listen(self._port)
+            self._port = listening.getsockname()[1]
+            self._arrived = asyncio.Condition()  # it belongs to one event loop
+            self._serving = Background(
+                application,
+                listening,
+                name="callback-receiver",
+                connections=_MOST_CONNECTIONS,
+                request_timeout=_PATIENCE,
             )
-        return self
+            return self
+        raise LocalServiceError(
+            "receiving callbacks",
+            got=f"no module {missing}",
+            expected="the HTTP server that receives them",
+            next_step="Install it: pip install uvicorn.",
+        )
 
     def close(self) -> None:
         """Stop listening, and end what has not arrived. What was received stays."""
@@ -232,31 +242,24 @@ class CallbackReceiver:
         return True  # also when nothing has come yet
 
     def __repr__(self) -> str:
-        if self._public_url is not None or self._port:
-            url = (self.redactor or Redactor()).url(self.url)
-        else:
-            url = "not started"
-        signatures = "signatures verified" if self._half else "signatures not verified: no keys known"
+        known = self._public_url is not None or self._port
+        url = (self.redactor or Redactor()).url(self.url) if known else "not started"
+        signatures = "signatures verified" if self._endpoint else "signatures not verified: no keys known"
         counts = [f"{len(self)} received"]
         counts += [f"{self.refused} refused"] if self.refused else []
         counts += [f"{self.turned_away} turned away"] if self.turned_away else []
         state = [] if self._serving else ["closed"] if self._port else []
         return f"CallbackReceiver({', '.join([repr(url), *counts, *state, signatures])})"
 
-    def _check_head(self, headers: list[tuple[str, str]], moment: float) -> None:
-        """Verify what a signature says, before the body is read.
+    def _signing_keys(self, headers: _Headers) -> tuple[Secret, ...]:
+        return self._endpoint.keys_of(region_in(headers)) if self._endpoint else ()
 
-        Raises
-        ------
-        SignatureError
-        """
-        if not self._half:
-            return
+    def _check_signature(self, headers: _Headers, now: float) -> None:
+        """Verify what can be verified of a signature before the body is read; raises SignatureError."""
         signature = signature_in(headers)
         if signature is None:
             raise SignatureError("verifying a signature", got="none", expected="one signature header")
-        keys = self._half.keys_of(region_in(headers))
-        claims = verify_claims(signature, url=self.url, keys=keys, now=moment)
+        claims = verify_claims(signature, url=self.url, keys=self._signing_keys(headers), now=now)
         token_id = claims.get("jti")
         if isinstance(token_id, str) and token_id in self._seen:
             raise SignatureError(
@@ -264,41 +267,36 @@ class CallbackReceiver:
             )
 
     def _reserve(self, length: int) -> bool:
-        """Whether there is room for a body of this length; then it is taken."""
+        """Whether there is room for a body of this length; then it is reserved."""
         with self._changed:
             fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
             self._size += length if fits else 0
             return fits
 
-    def _turn_away(self) -> tuple[int, str]:
-        """The response where there is no room."""
-        with self._changed:
-            self.turned_away += 1
-        return 503, "there is no more room"
-
-    def _release(self, length: int) -> None:
-        """Give back room that was taken for a body that is not kept."""
-        with self._changed:
-            self._size -= length
-
-    def _take(self, headers: list[tuple[str, str]], body: bytes, moment: float) -> tuple[int, str | None]:
-        """Judge one request, for whose body there is room: the status of the response, and what is wrong."""
+    def _accept(self, headers: _Headers, body: bytes, now: float) -> tuple[int, str | None]:
+        """Judge a request for whose body there is room: the response's status, and what is wrong."""
         try:
-            if self._half:
-                signature, keys = signature_in(headers) or "", self._half.keys_of(region_in(headers))
-                verify_signature(signature, body, url=self.url, keys=keys, now=moment, seen=self._seen)
+            if self._endpoint:
+                keys = self._signing_keys(headers)
+                verify_signature(
+                    signature_in(headers) or "", body, url=self.url, keys=keys, now=now, seen=self._seen
+                )
             _check_body(body)
         except ToolkitError as error:
             return self._refused(error)
-        whole_ms = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
+        received_at = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
+        verified = True if self._endpoint else None
         with self._changed:
             if len(self._kept) < self._keep:  # unless others came first
-                self._kept.append(
-                    ReceivedCallback(body=body, received_at=whole_ms, verified=True if self._half else None)
-                )
+                self._kept.append(ReceivedCallback(body=body, received_at=received_at, verified=verified))
                 self._changed.notify_all()
                 return 200, None
-        return self._turn_away()
+        return self._turned_away()
+
+    def _turned_away(self) -> tuple[int, str]:
+        with self._changed:
+            self.turned_away += 1
+        return 503, "there is no more room"
 
     def _refused(self, error: ToolkitError) -> tuple[int, str]:
         with self._changed:
@@ -306,54 +304,31 @@ class CallbackReceiver:
             self.last_refusal = str(error)
         return (401 if isinstance(error, SignatureError) else 400), str(error)
 
-
-class _Application:
-    """The ASGI application of a receiver: one callback a connection."""
-
-    def __init__(self, receiver: CallbackReceiver) -> None:
-        self._receiver = receiver
-        self._arriving = self._waiting = 0
-        self._changed = asyncio.Condition()
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take a callback, or say why not."""
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The ASGI application: accept one callback, or say why not."""
         caller: BoundedHttp = scope["extensions"]["toolkit.caller"]
-        receiver, moment = self._receiver, self._receiver._clock()  # noqa: SLF001 - its own
+        now = self._clock()
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"]]
-        if scope["method"] not in _METHODS:
-            caller.refuse(405, "callbacks are sent with POST", f"allow: {', '.join(_METHODS)}")
+        if refusal := self._head_refusal(scope, headers, now):
+            caller.refuse(*refusal)
             return
-        if scope["raw_path"].decode("ascii") != receiver._path:  # noqa: SLF001
-            caller.refuse(404, f"callbacks are expected at {receiver._path}")  # noqa: SLF001
-            return
-        stated = dict(headers)
-        if "content-length" not in stated or "transfer-encoding" in stated:
-            caller.refuse(411, "a body of a stated length is expected")
-            return
-        length = int(stated["content-length"])  # a number of few digits: h11 has seen to it
-        if length > _MOST_BYTES:
-            caller.refuse(413, f"a body has at most {_MOST_BYTES} bytes")
-            return
-        try:
-            receiver._check_head(headers, moment)  # noqa: SLF001
-        except ToolkitError as error:
-            caller.refuse(*receiver._refused(error))  # noqa: SLF001
-            return
-        if receiver._half:  # noqa: SLF001
+        length = int(dict(headers)["content-length"])
+        if self._endpoint:
             caller.admit()
         async with self._room(length) as granted:
-            if not granted or not receiver._reserve(length):  # noqa: SLF001
-                caller.refuse(*receiver._turn_away())  # noqa: SLF001
+            if not granted or not self._reserve(length):
+                caller.refuse(*self._turned_away())
                 return
             status, problem = 0, None
             try:
                 body = await _whole(receive)
                 if body is None:
                     return
-                status, problem = receiver._take(headers, body, moment)  # noqa: SLF001
+                status, problem = self._accept(headers, body, now)
             finally:
-                if status != 200:  # noqa: PLR2004 - kept
-                    receiver._release(length)  # noqa: SLF001
+                if status != 200:  # noqa: PLR2004 - not kept
+                    with self._changed:
+                        self._size -= length
         content = json.dumps({"error": problem} if problem else {}).encode()
         head = [
             (b"content-type", b"application/json"),
@@ -362,6 +337,25 @@ class _Application:
         ]
         await send({"type": "http.response.start", "status": status, "headers": head})
         await send({"type": "http.response.body", "body": content})
+
+    def _head_refusal(self, scope: Scope, headers: _Headers, now: float) -> _Refusal | None:
+        """Status, message and headers of the response to a request whose body need not be read."""
+        stated = dict(headers)
+        if scope["method"] not in _METHODS:
+            return 405, "callbacks are sent with POST", f"allow: {', '.join(_METHODS)}"
+        if scope["raw_path"].decode("ascii") != self._path:
+            return 404, f"callbacks are expected at {self._path}"
+        if "content-length" not in stated or "transfer-encoding" in stated:
+            return 411, "a body of a stated length is expected"
+        # a number of few digits: h11 has seen to it
+        if int(stated["content-length"]) > _MOST_BYTES:
+            return 413, f"a body has at most {_MOST_BYTES} bytes"
+        try:
+            if self._endpoint:
+                self._check_signature(headers, now)
+        except ToolkitError as error:
+            return self._refused(error)
+        return None
 
     @asynccontextmanager
     async def _room(self, length: int) -> AsyncIterator[bool]:
@@ -372,22 +366,22 @@ class _Application:
         if length <= _SMALL:
             yield True
             return
-        async with self._changed:
+        async with self._arrived:
             if self._waiting >= _MOST_WAITING:
                 yield False
                 return
             self._waiting += 1
             try:
-                await self._changed.wait_for(lambda: self._arriving + length <= _MOST_ARRIVING)
+                await self._arrived.wait_for(lambda: self._arriving + length <= _MOST_ARRIVING)
             finally:
                 self._waiting -= 1
             self._arriving += length
         try:
             yield True
         finally:
-            async with self._changed:
+            async with self._arrived:
                 self._arriving -= length
-                self._changed.notify_all()
+                self._arrived.notify_all()
 
 
 async def _whole(receive: Receive) -> bytes | None:

@@ -35,7 +35,9 @@ Prefixes = str | Sequence[str] | None
 """What ids start with: a prefix, several, or anything."""
 
 _NUMBER_BYTES: Final = 4
-_FETCH_BATCH: Final = 1000
+FETCH_BATCH: Final = 1000
+"""Ids that one request fetches at most."""
+
 ABSENT: Final = "no such id"
 """The `vector_problem` of an id that was fetched and is not there."""
 _ASSUMPTIONS: Final = ("a cursor keeps its place in the range while vectors come and go",)
@@ -124,13 +126,7 @@ def load_vectors(
     >>> tk.as_matrix(vectors).shape
     (20, 256)
     """
-    options = LoadOptions(
-        limit=limit,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
-    )
+    options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     if memory_limit is None:
         memory_limit = available_memory()
@@ -176,13 +172,7 @@ def iter_vectors(
     >>> sum(len(piece) for piece in iter_vectors(service, namespace="runbooks"))
     1000
     """
-    options = LoadOptions(
-        limit=limit,
-        progress=progress,
-        connections=connections,
-        requests_per_second=requests_per_second,
-        passes=passes,
-    )
+    options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts)
     # not a generator itself, so that a wrong argument is said when it is given
@@ -264,7 +254,7 @@ def fetch_vectors(
         warn_unknown_namespace(namespace, info, stacklevel=3)
         batches: list[list[str] | None] = [None]
         if asked is not None:
-            batches = [wanted[start : start + _FETCH_BATCH] for start in range(0, len(wanted), _FETCH_BATCH)]
+            batches = [*batched(wanted, FETCH_BATCH)]
         tables = [schemas.vectors(dimension).empty_table()]
         for some in batches:
             raw = fetch_bytes(
@@ -314,6 +304,11 @@ def fetch_vectors(
         complete=True,
     )
     return to_frame(ColumnMasker(service.redactor).table(table), receipt)
+
+
+def batched(ids: list[str], size: int) -> Iterator[list[str]]:
+    """The ids in lists of this size at most."""
+    return (ids[start : start + size] for start in range(0, len(ids), size))
 
 
 def warn_unknown_namespace(namespace: str, info: IndexInfo, *, stacklevel: int) -> None:
