@@ -19,13 +19,13 @@ from pathlib import Path
 import numpy as np
 from clusters import clustered
 
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
 DIMENSION = 384
 BATCH = 1000
-NOTHING = Include(metadata=False, vectors=False, data=False)
+NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 
 
 def main() -> None:
@@ -78,7 +78,7 @@ def one_round(folder: Path, vectors: np.ndarray) -> dict[str, float]:
     began = time.perf_counter()
     registry = IndexRegistry(folder / "index")
     figures = {"reopening": time.perf_counter() - began}
-    query = Query(vectors[7].astype(np.float64), 10, NOTHING)
+    query = IndexQuery(vectors[7].astype(np.float64), 10, NOTHING)
     for name in ("first query", "second query"):
         began = time.perf_counter()
         (hits,) = registry.get("bulk").query([query])

@@ -24,10 +24,9 @@ import numpy as np
 from clusters import clustered
 
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.filtering import FilterBudget
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import VectorIndex
 from toolkit.local.vectors.vector_routes import OPERATIONS, Call
@@ -43,7 +42,7 @@ FILTERS = {
     "filtered, one in a hundred": "n = 7",
     "filtered, three conditions": "kind != 'k1' AND (tags CONTAINS 't2' OR n < 60) AND name GLOB 'row-*'",
 }
-NOTHING = Include(metadata=False, vectors=False, data=False)
+NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 
 
 def main() -> None:
@@ -185,7 +184,7 @@ def pages(folder: Path, vectors: np.ndarray, rounds: int, clock: Callable[[], fl
     sizes, taken = {}, {"float64 alone": [], "page": []}
     ways: dict[str, Callable[[], Any]] = {
         "float64 alone": lambda: [vector.tolist() for vector in vectors[:1000]],
-        "page": lambda: run(index, "", body, Call(frozenset(), FilterBudget())),
+        "page": lambda: run(Call(index, body=body)),
     }
     for _ in range(rounds):
         for name, way in ways.items():
@@ -209,12 +208,12 @@ def ask(
     idf: bool = False,
 ) -> list[Any]:
     """The hits of one query, the filter parsed each time as it is for a request."""
-    query = Query(
+    query = IndexQuery(
         question=None if dense is None else dense.astype(np.float64),
         top_k=TOP_K,
         include=NOTHING,
         filter=parse(filtered) if filtered else None,
-        sparse=words and SparseVector(np.array(words["indices"]), np.array(words["values"])),
+        sparse=words and SparseArray(np.array(words["indices"]), np.array(words["values"])),
         idf=idf,
     )
     return index.query([query])[0]

@@ -12,14 +12,14 @@ import pytest
 from toolkit.errors import InputError
 from toolkit.filters.metadata import parse
 from toolkit.local.vectors.approximate import STEP, ApproximateSearch
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import nearest
 from toolkit.local.vectors.specs import IndexSpec
 
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
-NOTHING = Include(metadata=False, vectors=False, data=False)
+NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 
 
 def clustered(count: int, dimension: int, *, seed: int) -> np.ndarray:
@@ -144,11 +144,11 @@ def test_the_registry_hands_it_on(tmp_path: Path) -> None:
             for number, vector in enumerate(vectors)
         )
         for chosen in (None, parse("n < 20")):
-            (hits,) = index.query([Query(vectors[3].astype(np.float64), 3, NOTHING, chosen)])
+            (hits,) = index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, chosen)])
             assert hits[0].row.id == "v3"
         assert index._namespaces[""].search.__self__._is_complete(index._namespaces[""].rows)
         index.reset()
-        assert index.query([Query(vectors[3].astype(np.float64), 3, NOTHING, None)]) == [[]]
+        assert index.query([IndexQuery(vectors[3].astype(np.float64), 3, NOTHING, None)]) == [[]]
     registry.close()
 
 

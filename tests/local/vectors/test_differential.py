@@ -15,16 +15,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors import inverted
-from toolkit.local.vectors.fusion import DEPTH, fuse
-from toolkit.local.vectors.inverted import InvertedRows
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors import sparse as sparse_module
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
+from toolkit.local.vectors.ranking import DEPTH, fuse
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import InvertedRows, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import VectorIndex
 
-NOTHING = Include(metadata=False, vectors=False, data=False)
+NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 Sparse = dict[int, float]
 FLOAT32 = 2.0**-24
@@ -48,8 +47,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRegistry
     made.close()
 
 
-def vector_of(sparse: Sparse) -> SparseVector:
-    return SparseVector(np.array(list(sparse), dtype=np.int64), np.array(list(sparse.values()), dtype=float))
+def vector_of(sparse: Sparse) -> SparseArray:
+    return SparseArray(np.array(list(sparse), dtype=np.int64), np.array(list(sparse.values()), dtype=float))
 
 
 def wire_of(sparse: Sparse) -> dict[str, Any]:
@@ -124,7 +123,7 @@ def ordinals(names: list[str]) -> list[int]:
     return [ord(name) for name in names]
 
 
-def answers(index: VectorIndex, query: Query) -> list[tuple[str, float]]:
+def answers(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
     (hits,) = index.query([query])
     return [(hit.row.id, hit.score) for hit in hits]
 
@@ -146,7 +145,7 @@ def test_inner_products_while_rows_come_and_go(
     """
     rows, naive = InvertedRows(), {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(inverted, "_SMALL", small)
+        patch.setattr(sparse_module, "_SMALL", small)
         for number, sparse in [*taken, (-1, {0: 1.0, 3: -2.5, 2**31 - 1: 0.5})]:
             name = f"r{number}"
             if number == -1 and sparse is not None:  # a query in between
@@ -229,7 +228,7 @@ def test_dense_scores_of_an_index(
     index = emptied(registry.get(f"d{similarity}"))
     index.upsert([{"id": str(number), "vector": vector} for number, vector in enumerate(vectors)])
     naive = {str(number): naive_dense(vector, query, similarity) for number, vector in enumerate(vectors)}
-    agree(answers(index, Query(np.array(query), top_k, NOTHING)), naive, top_k)
+    agree(answers(index, IndexQuery(np.array(query), top_k, NOTHING)), naive, top_k)
 
 
 @slow
@@ -280,14 +279,14 @@ def test_hybrid_queries_of_an_index(
     }
     asked = {"include": NOTHING, **options}
     whole = asked | {"top_k": DEPTH}
-    one_side = answers(index, Query(np.array(dense), **whole))
+    one_side = answers(index, IndexQuery(np.array(dense), **whole))
     agree(one_side, of_dense, DEPTH)
-    other_side = answers(index, Query(None, sparse=vector_of(sparse), **whole))
+    other_side = answers(index, IndexQuery(None, sparse=vector_of(sparse), **whole))
     agree(other_side, of_sparse, DEPTH)
     # ranked by the index, for rounding decides among equals; that both are right is what was just checked
     sides = [one_side, other_side]
     fused = naive_rrf(sides, start) if options["fusion"] == "RRF" else naive_dbsf(sides)
-    both = answers(index, Query(np.array(dense), sparse=vector_of(sparse), **asked))
+    both = answers(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **asked))
     agree(both, fused, options["top_k"])
 
 
@@ -401,6 +400,6 @@ def test_filters_of_an_index(registry: IndexRegistry, chosen: Condition, rows: l
     dense, sparse = emptied(registry.get("dCOSINE")), emptied(registry.get("sparse"))
     dense.upsert({**row, "vector": [1, 2, 3]} for row in named)
     sparse.upsert({**row, "sparseVector": wire_of({5: 1.0})} for row in named)
-    of_dense = answers(dense, Query(np.ones(3), 99, NOTHING, parse(text)))
-    of_sparse = answers(sparse, Query(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0})))
+    of_dense = answers(dense, IndexQuery(np.ones(3), 99, NOTHING, parse(text)))
+    of_sparse = answers(sparse, IndexQuery(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0})))
     assert dict(of_dense).keys() == dict(of_sparse).keys() == passing

@@ -15,9 +15,8 @@ import pytest
 from toolkit.filters.metadata import parse
 from toolkit.local.api import ApiError
 from toolkit.local.service import LocalService
-from toolkit.local.vectors.bodies import Selection
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery, Selection
 from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget
-from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -82,7 +81,9 @@ def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
     index.upsert({"id": f"{n}", "vector": [1.0, n], "metadata": {"n": n}} for n in range(20))
     chosen = parse("n < 5")
-    query = Query(np.ones(2), 10, Include(metadata=False, vectors=False, data=False), filter=chosen)
+    query = IndexQuery(
+        np.ones(2), 10, IncludedFields(metadata=False, vectors=False, data=False), filter=chosen
+    )
     for ask in (
         lambda **more: index.query([query], **more),
         lambda **more: index.begin_query(query, max_idle=60, **more),

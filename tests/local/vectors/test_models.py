@@ -13,19 +13,16 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bm25 import Bm25Model
-from toolkit.local.vectors.filtering import FilterBudget
-from toolkit.local.vectors.models import STAND_INS, load_models
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
+from toolkit.local.vectors.models import STAND_INS, Bm25Model, load_models, words_of
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
+from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_routes import OPERATIONS, Call
-from toolkit.local.vectors.words import words_of
 
 PACKAGE = """
 import numpy as np
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import SparseArray
 
 class Lengths:
     name = "lengths"
@@ -35,7 +32,7 @@ class Lengths:
 class Letters:
     name = "letters"
     def documents(self, texts):
-        return [SparseVector(np.unique(list(map(ord, text))), np.ones(len(set(text)))) for text in texts]
+        return [SparseArray(np.unique(list(map(ord, text))), np.ones(len(set(text)))) for text in texts]
     queries = documents
 
 class Wrong(Letters, Lengths):
@@ -43,7 +40,7 @@ class Wrong(Letters, Lengths):
     def embed(self, texts, dimension):
         return np.full((len(texts), dimension), np.nan)
     def documents(self, texts):
-        return [SparseVector(np.array([1, 1]), np.ones(2)) for text in texts]
+        return [SparseArray(np.array([1, 1]), np.ones(2)) for text in texts]
 """
 ENTRY_POINTS = """
 [toolkit.local.models]
@@ -74,8 +71,8 @@ def test_models_of_other_packages_are_found(registry: IndexRegistry) -> None:
     """A model under an entry point embeds text, on either side, beside a built-in one on the other."""
     index = registry.create(IndexSpec.parse("own:hybrid:2:EUCLIDEAN:lengths+letters"))
     index.upsert_data([{"id": "a", "data": "xyz"}, {"id": "b", "data": "xxxx"}])
-    include = Include(metadata=False, vectors=True, data=False)
-    ((hit,),) = index.query([Query("z", 5, include, mode="SPARSE")])
+    include = IncludedFields(metadata=False, vectors=True, data=False)
+    ((hit,),) = index.query([IndexQuery("z", 5, include, mode="SPARSE")])
     assert hit.row.id == "a"
     assert hit.row.vector.tolist() == [3, 3]
     assert hit.row.sparse is not None
@@ -140,8 +137,8 @@ def test_bm25_takes_any_text(texts: list[str]) -> None:
 @given(st.dictionaries(st.integers(0, MAX_INDEX), st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_sparse_vectors_are_stored_exactly(vector: dict[int, float]) -> None:
     """What is written is read again, in its order, to the bit."""
-    given_vector = SparseVector(np.array(list(vector), dtype=np.int64), np.array(list(vector.values())))
-    read = SparseVector.from_bytes(given_vector.to_bytes())
+    given_vector = SparseArray(np.array(list(vector), dtype=np.int64), np.array(list(vector.values())))
+    read = SparseArray.from_bytes(given_vector.to_bytes())
     assert read.indices.tolist() == list(vector)
     assert list(map(repr, read.values.tolist())) == list(map(repr, vector.values()))
 
@@ -165,7 +162,7 @@ def test_text_without_models_is_refused(tmp_path: Path) -> None:
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("words:sparse"))
     with pytest.raises(ApiError, match="model"):
-        index.query([Query("text", 1, Include(metadata=False, vectors=False, data=False))])
+        index.query([IndexQuery("text", 1, IncludedFields(metadata=False, vectors=False, data=False))])
     registry.close()
 
 
@@ -175,10 +172,10 @@ def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
     for name in STAND_INS:
         index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))
         index.upsert_data([{"id": "a", "data": "disk full"}, {"id": "b", "data": "connection refused"}])
-        info = OPERATIONS["info"].run(index, "", None, Call(frozenset(), FilterBudget()))
+        info = OPERATIONS["info"].run(Call(index))
         assert info["denseIndex"]["embeddingModel"] == name
         assert info["sparseIndex"]["embeddingModel"] == "BM25"
-        hits = OPERATIONS["query-data"].run(index, "", {"data": "disks"}, Call(frozenset(), FilterBudget()))
+        hits = OPERATIONS["query-data"].run(Call(index, body={"data": "disks"}))
         assert hits[0]["id"] == "a"
     assert registry.create(IndexSpec.parse("words:sparse:BGE_M3")).need_models().sparse is not None
     registry.close()

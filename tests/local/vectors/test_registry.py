@@ -20,14 +20,13 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import Fetch, Range, Selection
+from toolkit.local.vectors.bodies import Fetch, IncludedFields, IndexQuery, RangeRequest, Selection
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_models
-from toolkit.local.vectors.queries import Include, Query
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 
-ALL = Include(metadata=True, vectors=True, data=True)
+ALL = IncludedFields(metadata=True, vectors=True, data=True)
 PLAIN = IndexSpec.parse("plain:dense:2:COSINE")
 
 
@@ -54,17 +53,17 @@ def test_reopening_keeps_everything(opened: Callable[[], IndexRegistry]) -> None
     index.upsert_data([{"id": "t", "data": "connection refused"}], namespace="texts")
     index.upsert_data([{"id": "u", "data": "disk full", "metadata": {"n": 2}}], namespace="texts")
     index.upsert_data([{"id": "t", "data": "connection reset"}], namespace="texts")
-    before = [index.range(Range(0, 9, "", ALL), namespace=name) for name in ("", "texts")]
+    before = [index.range(RangeRequest(0, 9, "", ALL), namespace=name) for name in ("", "texts")]
     again = opened().get("docs")
     assert again.spec == index.spec
     for (cursor, rows), name in zip(before, ("", "texts"), strict=True):
-        cursor_again, rows_again = again.range(Range(0, 9, "", ALL), namespace=name)
+        cursor_again, rows_again = again.range(RangeRequest(0, 9, "", ALL), namespace=name)
         assert cursor_again == cursor
         assert [row._replace(vector=None) for row in rows_again] == [
             row._replace(vector=None) for row in rows
         ]
         assert np.array_equal([row.vector for row in rows_again], [row.vector for row in rows])
-    (hits,) = again.query([Query("reset connection", 1, ALL, None)], namespace="texts")
+    (hits,) = again.query([IndexQuery("reset connection", 1, ALL, None)], namespace="texts")
     assert [(hit.row.id, hit.row.data) for hit in hits] == [("t", "connection reset")]
     assert again.namespaces() == {"": 1, "texts": 2}
 
@@ -189,7 +188,7 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
     index.upsert([{"id": name, "vector": [1, 2]} for name in names])
     always, seen, start = set(names), [], 0
     while True:
-        cursor, rows = index.range(Range(start, numbers.randint(1, 9), prefix, ALL))
+        cursor, rows = index.range(RangeRequest(start, numbers.randint(1, 9), prefix, ALL))
         seen += [row.id for row in rows]
         if cursor == "":
             break

@@ -14,15 +14,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import Selection
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery, Selection
 from toolkit.local.vectors.index_database import IndexDatabase
-from toolkit.local.vectors.queries import Include, Query
-from toolkit.local.vectors.resumable import MAX_OPEN
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_index import VectorIndex
+from toolkit.local.vectors.vector_index import MAX_OPEN, VectorIndex
 
-NOTHING = Include(metadata=False, vectors=False, data=False)
+NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 
 
 def result(answer: httpx.Response) -> Any:
@@ -74,25 +72,25 @@ def index(made: VectorIndex) -> VectorIndex:
     return made
 
 
-DENSE = Query(np.zeros(2), 4, NOTHING)
-ONLY_SPARSE = Query(None, 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.ones(2)))
-BOTH = Query(np.zeros(2), 4, NOTHING, sparse=SparseVector(np.array([1, 3]), np.ones(2)), fusion="DBSF")
+DENSE = IndexQuery(np.zeros(2), 4, NOTHING)
+ONLY_SPARSE = IndexQuery(None, 4, NOTHING, sparse=SparseArray(np.array([1, 3]), np.ones(2)))
+BOTH = IndexQuery(np.zeros(2), 4, NOTHING, sparse=SparseArray(np.array([1, 3]), np.ones(2)), fusion="DBSF")
 
 
-def whole(index: VectorIndex, query: Query) -> list[tuple[str, float]]:
-    (hits,) = index.query([Query(**{**vars(query), "top_k": 1000})])
+def whole(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
+    (hits,) = index.query([IndexQuery(**{**vars(query), "top_k": 1000})])
     return [(hit.row.id, hit.score) for hit in hits]
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([DENSE, ONLY_SPARSE, BOTH]), st.lists(st.integers(1, 9), min_size=8, max_size=8))
-def test_pieces_make_the_whole(index: VectorIndex, query: Query, sizes: list[int]) -> None:
+def test_pieces_make_the_whole(index: VectorIndex, query: IndexQuery, sizes: list[int]) -> None:
     """However it is cut, a resumable query gives what a query gives, in its order, nothing twice."""
     opened, hits = index.begin_query(query, max_idle=60)
     assert len(hits) == 4
     pieces = [(hit.row.id, hit.score) for hit in hits]
     for size in sizes:
-        more, _ = index.next_hits(opened, size)
+        more, _ = index.next_results(opened, size)
         assert len(more) <= size
         pieces += [(hit.row.id, hit.score) for hit in more]
     assert pieces == whole(index, query)[: 4 + sum(sizes)]
@@ -105,12 +103,12 @@ def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
     index.delete(Selection(ids=("4", "5", "7")))
     index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
     index.upsert([{"id": "8", "vector": [900, 0], "sparseVector": {"indices": [1], "values": [1]}}])
-    following, _ = index.next_hits(opened, 3)
+    following, _ = index.next_results(opened, 3)
     assert [hit.row.id for hit in [*hits, *following]] == ["0", "1", "2", "3", "6", "8", "9"]
     assert following[1].row.vector.tolist() == [900, 0]
     assert following[1].score == pytest.approx(1 / 65)
     index.reset()
-    assert index.next_hits(opened, 3)[0] == []
+    assert index.next_results(opened, 3)[0] == []
     index.end_query(opened)
 
 
@@ -119,10 +117,10 @@ def test_a_resumable_query_expires_when_idle(index: VectorIndex, clock: Clock) -
     opened, _ = index.begin_query(DENSE, max_idle=10)
     for _ in range(3):
         clock.now += 10
-        assert len(index.next_hits(opened, 1)[0]) == 1
+        assert len(index.next_results(opened, 1)[0]) == 1
     clock.now += 10.5
     with pytest.raises(ApiError) as caught:
-        index.next_hits(opened, 1)
+        index.next_results(opened, 1)
     assert caught.value.status == 404
 
 

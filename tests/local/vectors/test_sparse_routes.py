@@ -10,9 +10,9 @@ import httpx
 import numpy as np
 import pytest
 
-from toolkit.local.vectors.queries import Include, Query
+from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
 from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
 
@@ -278,9 +278,9 @@ def test_sparse_vectors_survive_reopening(tmp_path_factory: pytest.TempPathFacto
     """After reopening, sparse and hybrid indexes answer as before, to the bit."""
     folder = tmp_path_factory.mktemp("reopened")
     numbers = np.random.default_rng(4)
-    include = Include(metadata=False, vectors=True, data=False)
-    asked = SparseVector(np.arange(0, 50, 7), numbers.standard_normal(8))
-    query = Query(np.ones(3), 20, include, sparse=asked, fusion="DBSF", idf=True)
+    include = IncludedFields(metadata=False, vectors=True, data=False)
+    asked = SparseArray(np.arange(0, 50, 7), numbers.standard_normal(8))
+    query = IndexQuery(np.ones(3), 20, include, sparse=asked, fusion="DBSF", idf=True)
     registry = IndexRegistry(folder)
     index = registry.create(IndexSpec.parse("mixed:hybrid:3:EUCLIDEAN"))
     index.upsert(

@@ -10,35 +10,57 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
+from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 
+# those not publicly documented, and so assumed: all but those of metadata and text
 MAX_ID: Final = 1024
-"""Longest id, prefix and namespace, in characters. Not known of the hosted service: an assumption."""
+"""Longest id, prefix and namespace, in characters."""
 MAX_METADATA: Final = 48 * 1024
 """Most bytes of a vector's metadata."""
 MAX_NESTING: Final = 100
-"""Most levels of a vector's metadata: an assumption too."""
+"""Most levels of a vector's metadata."""
 MAX_DATA: Final = 1024 * 1024
 """Most bytes of a vector's text."""
-MAX_TOP_K: Final = 10_000
-"""Most results of a query. Not known of the hosted service: an assumption."""
-MAX_PAGE: Final = 10_000
-"""Most vectors in a range page, ids in a fetch, and rows in an upsert: an assumption too."""
-MAX_BATCH: Final = 1000
-"""Most queries in a batch: an assumption too."""
 
 _LARGEST: Final = float(np.finfo(np.float32).max)
 _SHOWN: Final = 80
 
 
 def refusal(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
-    """A refusal in the one form that all of this service's have."""
+    """An error in the one form that all of this service's have."""
     return ApiError(status, f"{what}; got {got}; expected {expected}")
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: containers by their size, text truncated when long."""
+    if isinstance(value, list | tuple | dict):
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+    text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def json_object(value: Any, what: str) -> Mapping[str, Any]:
+    """An object."""
+    if not isinstance(value, Mapping):
+        raise refusal(what, shown(value), "a JSON object")
+    return value
+
+
+def read_text(value: Any, what: str) -> str:
+    """Text that can be written as UTF-8."""
+    if not isinstance(value, str):
+        raise refusal(what, shown(value), "text")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        got = f"a lone surrogate in {shown(value)}"
+        raise refusal(what, got, "text that can be written as UTF-8") from None
+    return value
 
 
 def read_name(value: Any, what: str) -> str:
     """An id, a prefix or a namespace that must not be empty."""
-    name = text_value(value, what)
+    name = read_text(value, what)
     if not 1 <= len(name) <= MAX_ID:
         raise refusal(what, f"{len(name)} characters", f"1 to {MAX_ID}")
     if "\0" in name:
@@ -56,42 +78,42 @@ def read_namespace(value: Any, what: str) -> str:
 
 def read_data(value: Any, what: str) -> str:
     """Text that is not empty."""
-    text = text_value(value, what)
+    text = read_text(value, what)
     size = len(text.encode())
     if not 1 <= size <= MAX_DATA:
         raise refusal(what, f"{size} bytes", f"1 to {MAX_DATA}")
     return text
 
 
+def whole(value: Any) -> Any:
+    """An integer for a number without a fraction, such as 2.0; anything else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
+
+
 def read_vector(value: Any, dimension: int, what: str) -> NDArray[np.float32]:
     """A vector of finite numbers that fit single precision."""
-    numbers = _array(value, what, float)
+    numbers = _read_array(value, what, float)
     if len(numbers) != dimension:
         raise ApiError(422, f"Invalid vector dimension: {len(numbers)}, expected: {dimension}")
     return _single_precision(numbers, what)
 
 
-def read_sparse(value: Any, what: str) -> SparseVector:
+def read_sparse(value: Any, what: str) -> SparseArray:
     """A sparse vector: as many indices as values, at least one; no index is negative."""
     given = json_object(value, what)
-    indices = _array(given.get("indices"), f"{what}.indices", int)
-    values = _array(given.get("values"), f"{what}.values", float)
+    indices = _read_array(given.get("indices"), f"{what}.indices", int)
+    values = _read_array(given.get("values"), f"{what}.values", float)
     if not indices or len(indices) != len(values):
         expected = "as many of both, and at least one"
         raise refusal(what, f"{len(indices)} indices and {len(values)} values", expected, status=422)
-    for place, index in enumerate(indices):
+    for number, index in enumerate(indices):
         if not 0 <= index <= MAX_INDEX:
-            raise refusal(f"{what}.indices[{place}]", shown(index), f"0 to {MAX_INDEX}", status=422)
+            raise refusal(f"{what}.indices[{number}]", shown(index), f"0 to {MAX_INDEX}", status=422)
     singles = _single_precision(values, f"{what}.values")
-    return SparseVector(np.array(indices, dtype=np.int64), singles.astype(np.float64))
+    return SparseArray(np.array(indices, dtype=np.int64), singles.astype(np.float64))
 
 
-def unfit(what: str, kind: str, expected: str) -> ApiError:
-    """A refusal of what an index of this kind does not have."""
-    return refusal(what, f"one for a {kind} index", f"{expected} only", status=422)
-
-
-def _array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
+def _read_array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
     """An array of numbers; of whole numbers, such as 2 or 2.0, when the kind is int."""
     if isinstance(value, np.ndarray):
         value = value.tolist()
@@ -101,15 +123,10 @@ def _array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
         value = [whole(number) for number in value]
     allowed = {int, kind}
     if not allowed.issuperset(map(type, value)):
-        place = next(place for place, number in enumerate(value) if type(number) not in allowed)
+        index = next(index for index, number in enumerate(value) if type(number) not in allowed)
         wanted = "a whole number" if kind is int else "a number"
-        raise refusal(f"{what}[{place}]", shown(value[place]), wanted)
+        raise refusal(f"{what}[{index}]", shown(value[index]), wanted)
     return list(value)
-
-
-def whole(value: Any) -> Any:
-    """An integer for a number without a fraction, such as 2.0; anything else as it is."""
-    return int(value) if type(value) is float and value.is_integer() else value
 
 
 def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float32]:
@@ -119,8 +136,8 @@ def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float32]:
     except OverflowError:
         fits = False
     if not fits:
-        place = next(place for place, number in enumerate(numbers) if not abs(number) <= _LARGEST)
-        raise refusal(f"{what}[{place}]", shown(numbers[place]), "a finite number that fits single precision")
+        index = next(index for index, number in enumerate(numbers) if not abs(number) <= _LARGEST)
+        raise refusal(f"{what}[{index}]", shown(numbers[index]), "a finite number that fits single precision")
     with np.errstate(under="ignore"):
         return vector.astype(np.float32)
 
@@ -152,54 +169,3 @@ def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
     if size > MAX_METADATA:
         raise refusal(what, f"{size} bytes", f"at most {MAX_METADATA}")
     return text
-
-
-def json_object(body: Any, what: str) -> Mapping[str, Any]:
-    """An object."""
-    if not isinstance(body, Mapping):
-        raise refusal(what, shown(body), "a JSON object")
-    return body
-
-
-def optional_name(value: Any, what: str) -> str:
-    """A prefix that may be left out or empty."""
-    return "" if value is None or value == "" else read_name(value, what)
-
-
-def choice(values: Mapping[str, Any], name: str, allowed: tuple[str, ...], where: str) -> str | None:
-    """One of several words, or None."""
-    value = values.get(name)
-    if value is not None and value not in allowed:
-        raise refusal(f"{where}{name}", shown(value), f"one of {', '.join(allowed)}")
-    return value
-
-
-def whole_number(value: Any, what: str, most: int, *, default: int | None = None) -> int:
-    """A whole number from 1; 2.0 is one, too."""
-    if value is None and default is not None:
-        return default
-    number = whole(value)
-    if type(number) is not int or not 1 <= number <= most:
-        raise refusal(what, shown(value), f"a whole number from 1 to {most}")
-    return number
-
-
-def text_value(value: Any, what: str) -> str:
-    """Text that can be written as UTF-8."""
-    if not isinstance(value, str):
-        raise refusal(what, shown(value), "text")
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise refusal(
-            what, f"a lone surrogate in {shown(value)}", "text that can be written as UTF-8"
-        ) from None
-    return value
-
-
-def shown(value: Any) -> str:
-    """A value as a message shows it: containers by their size, text cut when long."""
-    if isinstance(value, list | tuple | dict):
-        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
-    text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
-    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"

@@ -27,9 +27,6 @@ def rounded(scores: Floats) -> Floats:
     """Scores as float32 has them, so that scores that are written alike are equal.
 
     Scores that are too large or too small for float32 keep the order they have in float64.
-
-    >>> rounded(np.array([0.9999999999, 1e300])).tolist()
-    [1.0, 1e+300]
     """
     with np.errstate(over="ignore", under="ignore"):
         single = scores.astype(np.float32).astype(np.float64)
@@ -50,15 +47,8 @@ def score_numbers(scores: Sequence[float]) -> list[float]:
 
 
 def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
-    """Each array as JSON, with the shortest digits that read back to the same float32.
+    """Each array, finite and not empty, as JSON. Many at once are faster than one by one.
 
-    Parameters
-    ----------
-    arrays : sequence of numpy.ndarray
-        One-dimensional, float32, finite, none of them empty. Many at once are faster than one by one.
-
-    Examples
-    --------
     >>> [bytes(one) for one in json_arrays([np.array([0.1, 1], dtype=np.float32)])]
     [b'[0.1,1.0]']
     """
@@ -72,7 +62,7 @@ def json_arrays(arrays: Sequence[NDArray[np.float32]]) -> list[msgspec.Raw]:
 def _digits(singles: NDArray[np.float32]) -> pa.StringArray:
     texts = pc.cast(pa.array(singles), pa.string())
     whole = (singles == np.rint(singles)) & (np.abs(singles) < _EXPONENT_FROM)
-    if whole.any():  # a reader that tells 1 from 1.0 is to see a float
+    if whole.any():  # a reader that distinguishes 1 from 1.0 is to see a float
         mask = pa.array(whole)
         texts = pc.replace_with_mask(texts, mask, pc.binary_join_element_wise(texts.filter(mask), ".0", ""))
     return texts

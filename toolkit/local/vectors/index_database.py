@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.vectors.sparse import SparseVector
+from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
 _LAYOUT: Final = 3  # goes up when the tables change
@@ -73,7 +73,7 @@ class IndexRow(NamedTuple):
     vector: NDArray[np.float32]
     metadata: str | None
     data: str | None
-    sparse: SparseVector | None = None
+    sparse: SparseArray | None = None
     sequence: int = 0
     """The number of its first insertion; 0 before it is written."""
 
@@ -188,10 +188,10 @@ class IndexDatabase:
         """The id and the metadata of each row of a namespace that has some."""
         return self._connection.execute(_METADATA, (key,))
 
-    def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseVector]]:
+    def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseArray]]:
         """Sequence number, id and sparse vector of each row of a namespace that has one."""
         for sequence, row_id, sparse in self._connection.execute(_SPARSE, (key,)):
-            yield sequence, row_id, SparseVector.from_bytes(sparse)
+            yield sequence, row_id, SparseArray.from_bytes(sparse)
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[IndexRow]:
         """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
@@ -263,7 +263,7 @@ def _row(stored: tuple[int, str, bytes | None, str | None, str | None, bytes | N
         np.frombuffer(vector or b"", dtype=_FLOAT),
         metadata,
         data,
-        None if sparse is None else SparseVector.from_bytes(sparse),
+        None if sparse is None else SparseArray.from_bytes(sparse),
         sequence,
     )
 

@@ -7,6 +7,8 @@ says, under the name that indexes use.
 
 from __future__ import annotations
 
+import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
@@ -17,10 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.vectors.bm25 import Bm25Model
-from toolkit.local.vectors.sparse import MAX_INDEX, SparseVector
+from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.words import words_of
 
 GROUP: Final = "toolkit.local.models"
 SPARSE_GROUP: Final = "toolkit.local.sparse_models"
@@ -33,6 +33,11 @@ Programs that check which model an index has find the name they know; similarity
 _LONGEST_WORD: Final = 64
 _GRAM: Final = 3
 _GRAM_WEIGHT: Final = 0.5
+_WORD: Final = re.compile(r"\w+")
+# as publicly documented: how soon repetitions stop to count, how much length matters, the average length
+_K1: Final = 1.2
+_B: Final = 0.75
+_AVERAGE_LENGTH: Final = 32
 
 
 class Model(Protocol):
@@ -45,31 +50,25 @@ class Model(Protocol):
 
 
 class SparseModel(Protocol):
-    """A model of sparse vectors: texts to store and questions may be seen differently."""
+    """A model of sparse vectors, which may differ for stored texts and for queries."""
 
     name: str
 
-    def documents(self, texts: Sequence[str]) -> list[SparseVector]:
+    def documents(self, texts: Sequence[str]) -> list[SparseArray]:
         """The vectors of texts to store: one each, finite, not empty, each dimension once."""
 
-    def queries(self, texts: Sequence[str]) -> list[SparseVector]:
-        """The vectors of questions, likewise."""
+    def queries(self, texts: Sequence[str]) -> list[SparseArray]:
+        """The vectors of queries, likewise."""
 
 
 class Models(NamedTuple):
-    """The models of an index; None where it has none. Both embed with their answers checked."""
+    """The models of an index; None where it has none. What they return is checked."""
 
     dense: Model | None
     sparse: SparseModel | None
 
     def embed_dense(self, texts: Sequence[str], dimension: int) -> list[NDArray[np.float32]] | list[None]:
-        """The dense vector of each text, None without a model.
-
-        Raises
-        ------
-        LocalServiceError
-            When the model gives something else.
-        """
+        """The dense vector of each text, None without a model; LocalServiceError when the model is faulty."""
         if self.dense is None:
             return [None] * len(texts)
         vectors = self.dense.embed(texts, dimension)
@@ -81,14 +80,8 @@ class Models(NamedTuple):
             )
         return list(vectors)
 
-    def embed_sparse(self, texts: Sequence[str], *, question: bool) -> list[SparseVector] | list[None]:
-        """The sparse vector of each text to store, or of each question; None without a model.
-
-        Raises
-        ------
-        LocalServiceError
-            When the model gives something else.
-        """
+    def embed_sparse(self, texts: Sequence[str], *, question: bool) -> list[SparseArray] | list[None]:
+        """The sparse vector of each stored text or query, likewise."""
         if self.sparse is None:
             return [None] * len(texts)
         vectors = self.sparse.queries(texts) if question else self.sparse.documents(texts)
@@ -102,15 +95,15 @@ class Models(NamedTuple):
 
 
 class HashingModel:
-    """Words and their three-letter pieces, hashed into places with a sign: similar texts, similar vectors.
+    """Words and their three-letter pieces, hashed into dimensions with a sign, to vectors of length 1.
 
-    Knows spelling, not meaning: "timeout" is near "timeouts" and far from "too slow". The same text gives
-    the same vector on every machine and in every version.
+    Knows spelling, not meaning: "timeout" is near "timeouts" and far from "too slow". The same text has the
+    same vector on every machine and in every version.
 
     Notes
     -----
     Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
-    2009. A word found n times weighs 1 + ln n, its pieces together half as much; vectors have length 1.
+    2009. A word found n times weighs 1 + ln n, its pieces together half as much.
 
     Examples
     --------
@@ -123,19 +116,7 @@ class HashingModel:
     name = "hashing"
 
     def embed(self, texts: Sequence[str], dimension: int) -> NDArray[np.float32]:
-        """The vectors of texts.
-
-        Parameters
-        ----------
-        texts : sequence of str
-        dimension : int
-            At least 1.
-
-        Returns
-        -------
-        numpy.ndarray
-            Shape (texts, dimension), float32, each of length 1.
-        """
+        """The vectors of texts."""
         known: dict[str, int] = {}
         vectors = np.zeros((len(texts), dimension), dtype=np.float32)
         for row, text in enumerate(texts):
@@ -146,8 +127,8 @@ class HashingModel:
             weights = np.repeat(_GRAM_WEIGHT / np.sqrt(np.maximum(1, sizes - 1)), sizes)
             weights[np.cumsum(sizes) - sizes] = 1.0  # a word itself comes first among its features
             weights *= np.repeat(1 + np.log(list(words.values())), sizes) * np.where(hashes & 1, 1.0, -1.0)
-            places = ((hashes >> 1) % dimension).astype(np.intp)
-            vector = np.bincount(places, weights, minlength=dimension)
+            indices = ((hashes >> 1) % dimension).astype(np.intp)
+            vector = np.bincount(indices, weights, minlength=dimension)
             length = float(np.linalg.norm(vector))
             if length == 0:  # every feature met its opposite: possible in very few dimensions only
                 vector[0] = length = 1.0
@@ -155,18 +136,34 @@ class HashingModel:
         return vectors
 
 
-def _features(word: str) -> list[str]:
-    """A word, and its pieces of three letters."""
-    framed = f"<{word[:_LONGEST_WORD]}>"
-    return [f"w{word}", *(f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))]
+class Bm25Model:
+    """BM25 with words hashed into dimensions: a repeated word weighs more, in a long text less.
 
+    The inverse document frequency is not part of the vectors: a query asks for it with
+    ``weightingStrategy: IDF``, and the index knows the counts.
 
-def _hash(feature: str, known: dict[str, int]) -> int:
-    number = known.get(feature)
-    if number is None:
-        digest = blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        number = known[feature] = int.from_bytes(digest, "little")
-    return number
+    Notes
+    -----
+    Robertson and Zaragoza, "The Probabilistic Relevance Framework: BM25 and Beyond", 2009: a word found f
+    times in a text of n words weighs f (k1 + 1) / (f + k1 (1 - b + b n / average)). There is no stemming and
+    no list of stop words. Words of one hash count as one: 31 bits make that rare.
+    """
+
+    name = "bm25"
+
+    def documents(self, texts: Sequence[str]) -> list[SparseArray]:
+        """The vectors of texts to store; dimensions ascend."""
+        vectors = []
+        for text in texts:
+            counts = _counted(text)
+            frequency = np.array(list(counts.values()), dtype=np.float64)
+            damping = _K1 * (1 - _B + _B * frequency.sum() / _AVERAGE_LENGTH)
+            vectors.append(SparseArray(_indices(counts), frequency * (_K1 + 1) / (frequency + damping)))
+        return vectors
+
+    def queries(self, texts: Sequence[str]) -> list[SparseArray]:
+        """The vectors of queries: 1 for each word that occurs; dimensions ascend."""
+        return [SparseArray(_indices(counts), np.ones(len(counts))) for counts in map(_counted, texts)]
 
 
 _BUILT_IN: Final[Mapping[str, Mapping[str, Any]]] = {
@@ -180,19 +177,7 @@ _STANDING_IN: Final[Mapping[str, Mapping[str, Any]]] = {
 
 
 def load_models(spec: IndexSpec) -> Models:
-    """The models of an index.
-
-    Raises
-    ------
-    InputError
-        When no installed package offers one.
-
-    Examples
-    --------
-    >>> models = load_models(IndexSpec.parse("docs:hybrid:256:COSINE:hashing+bm25"))
-    >>> models.dense.name, models.sparse.name
-    ('hashing', 'bm25')
-    """
+    """The models of an index; InputError when no installed package offers one."""
     names = spec.models
     return Models(
         None if names.dense is None else _load(GROUP, names.dense, "dense"),
@@ -200,24 +185,62 @@ def load_models(spec: IndexSpec) -> Models:
     )
 
 
+def words_of(text: str) -> list[str]:
+    """The words of a text, in order: letters, digits and ``_``, in compatibility form and without case.
+
+    A text that has none, of punctuation only, is one word as it is, so that every text has at least one.
+
+    >>> words_of("Disk FULL: disk0"), words_of(" !? ")
+    (['disk', 'full', 'disk0'], ['!?'])
+    """
+    return _WORD.findall(unicodedata.normalize("NFKC", text).casefold()) or [text.strip()]
+
+
 def _load(group: str, name: str, kind: str) -> Any:
-    built_in = _BUILT_IN[group]
+    built_in, standing_in = _BUILT_IN[group], _STANDING_IN[group]
     if name in built_in:
         return built_in[name]()
     offered = entry_points(group=group)
-    if name in _STANDING_IN[group] and name not in offered.names:
-        return _STANDING_IN[group][name]()
-    if name not in offered.names:
-        raise InputError(
-            f"loading the model {name!r} for {kind} vectors",
-            got="no such model",
-            expected=f"one of {', '.join(sorted({*built_in, *_STANDING_IN[group], *offered.names}))}",
-            next_step=f"Install a package that offers it under the entry point group {group!r}.",
-        )
-    return offered[name].load()()
+    if name in offered.names:
+        return offered[name].load()()
+    if name in standing_in:
+        return standing_in[name]()
+    raise InputError(
+        f"loading the model {name!r} for {kind} vectors",
+        got="no such model",
+        expected=f"one of {', '.join(sorted({*built_in, *standing_in, *offered.names}))}",
+        next_step=f"Install a package that offers it under the entry point group {group!r}.",
+    )
 
 
-def _usable(vector: SparseVector) -> bool:
+def _features(word: str) -> list[str]:
+    """A word, and its pieces of three letters."""
+    framed = f"<{word[:_LONGEST_WORD]}>"
+    return [f"w{word}", *(f"p{framed[start : start + _GRAM]}" for start in range(len(framed) - _GRAM + 1))]
+
+
+def _hash(feature: str, known: dict[str, int]) -> int:
+    number = known.get(feature)
+    if number is None:
+        number = known[feature] = _digest(feature, 8)
+    return number
+
+
+def _counted(text: str) -> dict[int, int]:
+    """How often each dimension occurs, in ascending order."""
+    return dict(sorted(Counter(_digest(word, 4) & MAX_INDEX for word in words_of(text)).items()))
+
+
+def _indices(counts: Mapping[int, int]) -> NDArray[np.int64]:
+    return np.array(list(counts), dtype=np.int64)
+
+
+def _digest(text: str, size: int) -> int:
+    digest = blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
+    return int.from_bytes(digest, "little")
+
+
+def _usable(vector: SparseArray) -> bool:
     indices, values = vector
     return bool(
         0 < len(indices) == len(values) == len(np.unique(indices))

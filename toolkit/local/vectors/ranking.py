@@ -1,49 +1,68 @@
-"""The answer to one query, as ids and scores: text embedded, each side ranked, two sides fused."""
+"""One query's ranking: text embedded, each side searched, and the two sides of a hybrid index fused.
+
+The formulas of fusion are publicly documented. Not documented, and assumed here: how many results of each
+side are fused (`DEPTH`), that the deviation is that of the whole list rather than of a sample, and that
+scores which are all the same are each in the middle, 0.5.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 
+from toolkit.local.vectors.bodies import Fusion, IndexQuery
 from toolkit.local.vectors.filtering import FilterBudget
-from toolkit.local.vectors.fusion import DEPTH, Ranking, fuse
-from toolkit.local.vectors.inverted import InvertedRows
+from toolkit.local.vectors.float32 import rounded
 from toolkit.local.vectors.models import Models
-from toolkit.local.vectors.queries import Query
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import Search, nearest
+from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec
 
+Ranking = list[tuple[str, float]]
+"""Ids and scores, best first."""
 
-def with_vectors(queries: Sequence[Query], spec: IndexSpec, models: Models) -> list[Query]:
+DEPTH: Final = 1000
+"""Results of each side that are fused, or as many as are asked for when that is more.
+
+So that the best of a query do not change with how many more are asked for.
+"""
+
+_RRF_CONSTANT: Final = 60
+_DEVIATIONS: Final = 3
+_ROUNDING: Final = 1e-12
+
+
+def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models) -> list[IndexQuery]:
     """The queries with vectors in place of text: on a hybrid index those that a query's mode asks for."""
-    unused = {"DENSE": "SPARSE", "SPARSE": "DENSE"} if spec.kind == "hybrid" else {}
+    hybrid = spec.kind == "hybrid"
     of_text = [(query, query.question) for query in queries if isinstance(query.question, str)]
-    for_dense = [text for query, text in of_text if unused.get(query.mode) != "DENSE"]
-    for_sparse = [text for query, text in of_text if unused.get(query.mode) != "SPARSE"]
+    for_dense = [text for query, text in of_text if not (hybrid and query.mode == "SPARSE")]
+    for_sparse = [text for query, text in of_text if not (hybrid and query.mode == "DENSE")]
+    # all texts at once: a model may take long for each call
     dense = iter(models.embed_dense(for_dense, spec.dimension) if for_dense else ())
     sparse = iter(models.embed_sparse(for_sparse, question=True) if for_sparse else ())
-    asked = []
+    found = []
     for query in queries:
-        if not isinstance(query.question, str):
-            asked.append(query)
-            continue
-        vector = None if unused.get(query.mode) == "DENSE" else next(dense)
-        question = None if vector is None else vector.astype(np.float64)
-        other = None if unused.get(query.mode) == "SPARSE" else next(sparse)
-        asked.append(replace(query, question=question, sparse=other))
-    return asked
+        if isinstance(query.question, str):
+            vector = None if hybrid and query.mode == "SPARSE" else next(dense)
+            other = None if hybrid and query.mode == "DENSE" else next(sparse)
+            question = None if vector is None else vector.astype(np.float64)
+            query = replace(query, question=question, sparse=other)  # noqa: PLW2901
+        found.append(query)
+    return found
 
 
-def asks_both(query: Query) -> bool:
+def asks_both(query: IndexQuery) -> bool:
     """Whether a query has both vectors, so that two rankings are fused."""
     return query.question is not None and query.sparse is not None
 
 
 def ranked(
-    query: Query,
+    query: IndexQuery,
     spec: IndexSpec,
     rows: NamespaceRows,
     inverted: Callable[[], InvertedRows],
@@ -51,25 +70,9 @@ def ranked(
     search: Search = nearest,
     budget: FilterBudget | None = None,
 ) -> Ranking:
-    """The best rows of a namespace: of one side where the query has one vector, fused where it has both.
+    """The ``query.top_k`` best rows of a namespace, or, where two rankings are fused, all that they name.
 
-    Parameters
-    ----------
-    query : Query
-        With vectors, not with text.
-    spec : IndexSpec
-    rows : NamespaceRows
-    inverted : callable
-        Gives the namespace's sparse vectors; only called when they are asked for.
-    search : callable
-        How dense vectors are searched: `nearest`, or something with the same arguments.
-    budget : FilterBudget, optional
-        For the query's filter.
-
-    Returns
-    -------
-    list of (id, score)
-        Best first: the ``query.top_k`` best, or, where two rankings are fused, all that they name.
+    The query has vectors, not text; `inverted` is called only when sparse vectors are asked for.
     """
     if not len(rows):
         return []
@@ -85,3 +88,46 @@ def ranked(
     if len(rankings) == 1:
         return rankings[0]
     return fuse(rankings, query.fusion, rank_start=spec.rank_start, inserted=rows.inserted)
+
+
+def fuse(
+    rankings: Iterable[Ranking],
+    algorithm: Fusion,
+    *,
+    rank_start: int,
+    inserted: Callable[[list[str]], Any],
+) -> Ranking:
+    """Each id once, with the sum of its parts in the rankings, best first.
+
+    RRF is reciprocal rank fusion, 1 / (rank + 60), ranks from `rank_start`; DBSF distribution-based score
+    fusion, (s - (mean - 3 deviations)) / (6 deviations). `inserted` returns the order of insertion of some
+    ids, in which equal float32 scores are.
+
+    >>> rankings = [[("a", 0.9), ("b", 0.8)], [("b", 7.5)]]
+    >>> fuse(rankings, "RRF", rank_start=1, inserted=lambda ids: [*map(ord, ids)])
+    [('b', 0.0325...), ('a', 0.0163...)]
+    """
+    fused: dict[str, float] = {}
+    for ranking in rankings:
+        parts = _reciprocal(ranking, rank_start) if algorithm == "RRF" else _normalised(ranking)
+        for (row_id, _), part in zip(ranking, parts, strict=True):
+            fused[row_id] = fused.get(row_id, 0.0) + part
+    ids, scores = [*fused], rounded(np.array([*fused.values()], dtype=np.float64))
+    order = np.lexsort((inserted(ids), -scores))
+    return [(ids[index], score) for index, score in zip(order.tolist(), scores[order].tolist(), strict=True)]
+
+
+def _reciprocal(ranking: Ranking, rank_start: int) -> list[float]:
+    return [1 / (rank + _RRF_CONSTANT) for rank in range(rank_start, rank_start + len(ranking))]
+
+
+def _normalised(ranking: Ranking) -> list[float]:
+    if not ranking:
+        return []
+    scores = np.array([score for _, score in ranking])
+    # scores that are all the same deviate by rounding errors at most, which would decide everything
+    if np.ptp(scores) <= _ROUNDING * np.abs(scores).max():
+        return [0.5] * len(ranking)
+    spread = _DEVIATIONS * float(scores.std())
+    normalised: list[float] = ((scores - (scores.mean() - spread)) / (2 * spread)).tolist()
+    return normalised

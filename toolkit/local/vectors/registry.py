@@ -15,17 +15,11 @@ from toolkit.local.vectors.vector_index import VectorIndex
 
 
 class IndexRegistry:
-    """The indexes of a folder, open. One process at a time.
+    """The indexes of a folder, all open, for one process at a time.
 
-    Parameters
-    ----------
-    folder : Path
-        Made when it is not there, for this user only. Every index in it is opened.
-    seed : int, optional
-        Seed for what the indexes choose at random.
-    approximate_above : int, optional
-        Namespaces with more rows than this are searched approximately (`toolkit.local.vectors.approximate`),
-        which needs the package usearch. Default: every search is exact.
+    The folder is made where it is missing, for this user only. `seed` is for what the indexes choose at
+    random; namespaces of more than `approximate_above` rows are searched approximately, which needs the
+    package usearch.
 
     Raises
     ------
@@ -76,10 +70,7 @@ class IndexRegistry:
     def create(self, spec: IndexSpec) -> VectorIndex:
         """The index of this spec, made when it is not there.
 
-        Raises
-        ------
-        InputError
-            When an index of this name is something else, or its model is not installed.
+        InputError when an index of this name is something else, or its model is not installed.
         """
         with self._lock:
             found = self._indexes.get(spec.name)
@@ -98,13 +89,7 @@ class IndexRegistry:
             return found
 
     def get(self, name: str) -> VectorIndex:
-        """The index of this name.
-
-        Raises
-        ------
-        ApiError
-            404 when there is none.
-        """
+        """The index of this name; ApiError 404 when there is none."""
         with self._lock:
             found = self._indexes.get(name)
             names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"

@@ -1,4 +1,4 @@
-"""One index: its namespaces in memory for searching, beside its file, which is written first."""
+"""One index: its namespaces in memory for searching, over its database, which is written first."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final, NamedTuple
 
@@ -18,7 +19,9 @@ from toolkit.local.api import ApiError
 from toolkit.local.vectors.approximate import ApproximateSearch
 from toolkit.local.vectors.bodies import (
     Fetch,
-    Range,
+    IncludedFields,
+    IndexQuery,
+    RangeRequest,
     Selection,
     Update,
     read_rows,
@@ -26,20 +29,18 @@ from toolkit.local.vectors.bodies import (
 )
 from toolkit.local.vectors.checks import metadata_text
 from toolkit.local.vectors.filtering import FilterBudget
-from toolkit.local.vectors.fusion import Ranking
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
-from toolkit.local.vectors.inverted import InvertedRows
 from toolkit.local.vectors.models import Models, load_models
-from toolkit.local.vectors.patching import merge
-from toolkit.local.vectors.queries import Include, Query
-from toolkit.local.vectors.ranking import asks_both, ranked, with_vectors
-from toolkit.local.vectors.resumable import ResumableQueries
+from toolkit.local.vectors.ranking import Ranking, asks_both, ranked, with_vectors
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.search import Search, nearest
+from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec
 
 MAX_PREFIX_FETCH: Final = 1000
-"""Most vectors that a fetch by prefix gives."""
+"""Most vectors that a fetch by prefix returns."""
+MAX_OPEN: Final = 100
+"""Most resumable queries of an index at a time: an assumption."""
 
 _NO_VECTOR: Final = np.empty(0, dtype=np.float32)
 
@@ -51,30 +52,30 @@ class ScoredRow(NamedTuple):
     score: float
 
 
-class _Namespace(NamedTuple):
+@dataclass
+class _Namespace:
     key: int
     rows: NamespaceRows
     search: Search
+    inverted: InvertedRows | None = None
+    """Its sparse vectors, read when they are first searched."""
+
+
+@dataclass
+class _ResumableQuery:
+    namespace: int
+    remaining: Iterator[tuple[str, float]]
+    include: IncludedFields
+    max_idle: int
+    used: float
 
 
 class VectorIndex:
     """One index, open. Its methods may be called from several threads; each holds the index's lock.
 
-    Parameters
-    ----------
-    database : IndexDatabase
-        Its file. The index closes it.
-    seed : int, optional
-        Seed of `random`.
-    clock : callable
-        Gives seconds that only grow, for resumable queries to expire by.
-    approximate_above : int, optional
-        Namespaces with more rows than this are searched approximately, see
-        `toolkit.local.vectors.approximate`. Default: every search is exact.
-
-    Notes
-    -----
-    Refusals are `ApiError`, as over HTTP.
+    The index closes its database. `clock` returns seconds that only grow, for resumable queries to expire by;
+    namespaces of more than `approximate_above` rows are searched approximately. Errors in requests are
+    `ApiError`, as over HTTP: 422 for text without a model and for filters that take longer than their budget.
     """
 
     def __init__(
@@ -90,11 +91,11 @@ class VectorIndex:
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
         self._models = load_models(self.spec)
-        self._inverted: dict[int, InvertedRows] = {}  # by the namespaces' keys, as they are first asked
-        self._resumable = ResumableQueries(clock=clock)
+        self._clock = clock
+        self._resumable: dict[str, _ResumableQuery] = {}
         self._namespaces: dict[str, _Namespace] = {}
         for name, key in database.namespaces().items():
-            opened = self._namespaces[name] = self._opened(key)
+            opened = self._namespaces[name] = self._empty_namespace(key)
             opened.rows.reserve(database.count(key))
             for ids, sequences, vectors in database.vectors(key):
                 opened.rows.put(ids, sequences, vectors)
@@ -110,40 +111,15 @@ class VectorIndex:
             self._database.close()
 
     def upsert(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
-        """Write rows with their vectors; all of them, or none when one is refused.
+        """Write rows with their vectors; all of them, or none when one is wrong.
 
-        Parameters
-        ----------
-        rows : iterable of mapping
-            Each with ``id``, the vectors that the index's kind has, and, where wanted, ``metadata`` (a dict)
-            and ``data`` (text), as in the service's requests: ``vector`` (a sequence or numpy array of
-            numbers), ``sparseVector`` (a dict of ``indices`` and ``values``). A row with a known id replaces
-            that row and keeps its place in `range`.
-        namespace : str
-            Made when it is not there.
-
-        Raises
-        ------
-        ApiError
-            With the place of what is wrong.
+        Rows are as in the service's requests, vectors also as numpy arrays. A row with a known id replaces
+        that row and keeps its position in `range`. A namespace that is not there is made.
         """
         self._put(namespace, read_rows(list(rows), self.spec))
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
-        """Write rows with text, which the index's model embeds.
-
-        Parameters
-        ----------
-        rows : iterable of mapping
-            Each with ``id``, ``data`` (text) and, where wanted, ``metadata``.
-        namespace : str
-            Made when it is not there.
-
-        Raises
-        ------
-        ApiError
-            422 when the index has no model.
-        """
+        """Write rows with text, which the index's models embed."""
         models = self.need_models()
         rows_of_text = read_texts(list(rows))
         texts = [text for _, text, _ in rows_of_text]
@@ -156,16 +132,10 @@ class VectorIndex:
         self._put(namespace, new)
 
     def query(
-        self, queries: Sequence[Query], *, namespace: str = "", budget: FilterBudget | None = None
+        self, queries: Sequence[IndexQuery], *, namespace: str = "", budget: FilterBudget | None = None
     ) -> list[list[ScoredRow]]:
-        """The results of each query, best first. A namespace that is not there has none.
-
-        Raises
-        ------
-        ApiError
-            422 when the filters take longer than the budget.
-        """
-        asked = self._asked(queries)
+        """The results of each query, best first. A namespace that is not there has none."""
+        asked = self._with_vectors(queries)
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
@@ -179,63 +149,57 @@ class VectorIndex:
             ]
 
     def begin_query(
-        self, query: Query, *, max_idle: int, namespace: str = "", budget: FilterBudget | None = None
+        self, query: IndexQuery, *, max_idle: int, namespace: str = "", budget: FilterBudget | None = None
     ) -> tuple[str, list[ScoredRow]]:
-        """Begin a resumable query: the id to go on with, and the first results.
+        """Begin a resumable query: its id, and the first results.
 
-        What it ranks is what is there now. Rows that go before they are handed out are left out; rows that
-        change come with their new values and the score they had. Where two rankings are fused, it ends with
-        what a query fuses: see `DEPTH`.
-
-        Raises
-        ------
-        ApiError
-            400 when too many are open; 422 when the filter takes longer than the budget.
+        It ranks the rows that are there now. Rows that are deleted before they are returned are left out;
+        rows that change come with their new values and the score they had. Where two rankings are fused, it
+        ends with what a query fuses: see `DEPTH`.
         """
-        (asked,) = self._asked([query])
+        (asked,) = self._with_vectors([query])
         with self._lock:
             found = self._namespaces.get(namespace)
             ranking: Ranking = []
             if found is not None and len(found.rows):
-                # two fused lists are whole as they are; one goes on to its last row
+                # two fused lists are whole as they are; one continues to its last row
                 whole = asked if asks_both(asked) else replace(asked, top_k=len(found.rows))
                 ranking = self._ranked(found, whole, budget)
-            key = found.key if found else 0
-            opened = self._resumable.begin(key, ranking, query.include, max_idle=max_idle)
-            return opened, self.next_hits(opened, query.top_k)[0]
+            self._expire_queries()
+            if len(self._resumable) >= MAX_OPEN:
+                got = f"{MAX_OPEN} open ones"
+                raise ApiError(400, f"resumable query; got {got}; expected fewer: end one, or let one expire")
+            query_id = str(uuid.uuid4())
+            self._resumable[query_id] = _ResumableQuery(
+                found.key if found else 0, iter(ranking), query.include, max_idle, self._clock()
+            )
+            return query_id, self.next_results(query_id, query.top_k)[0]
 
-    def next_hits(self, opened: str, count: int) -> tuple[list[ScoredRow], Include]:
+    def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], IncludedFields]:
         """At most so many further results of a resumable query, and what they are to come with.
 
-        Raises
-        ------
-        ApiError
-            404 when there is no such query, or not any more.
+        404 when there is no such query, or it has expired; its time to idle begins anew.
         """
         with self._lock:
-            query = self._resumable.get(opened)
-            hits: list[ScoredRow] = []
-            for row_id, score in query.rest:
+            query = self._open_query(query_id)
+            query.used = self._clock()
+            results: list[ScoredRow] = []
+            for row_id, score in query.remaining:
                 row = self._database.find(query.namespace, row_id)
                 if row is not None:
-                    hits.append(ScoredRow(row, score))
-                    if len(hits) == count:
+                    results.append(ScoredRow(row, score))
+                    if len(results) == count:
                         break
-            return hits, query.include
+            return results, query.include
 
-    def end_query(self, opened: str) -> None:
-        """Forget a resumable query.
-
-        Raises
-        ------
-        ApiError
-            404 when there is no such query, or not any more.
-        """
+    def end_query(self, query_id: str) -> None:
+        """Forget a resumable query; 404 when there is no such query, or it has expired."""
         with self._lock:
-            self._resumable.end(opened)
+            self._open_query(query_id)
+            del self._resumable[query_id]
 
-    def range(self, wanted: Range, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
-        """The next cursor ("" at the end) and one page, in the order in which the ids were first written."""
+    def range(self, wanted: RangeRequest, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
+        """The next cursor ("" at the end) and one page, in the order of first insertion."""
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
@@ -256,7 +220,7 @@ class VectorIndex:
             return [self._database.find(found.key, row_id) for row_id in wanted.ids]
 
     def update(self, wanted: Update, *, namespace: str = "") -> int:
-        """Change one row; gives how many were changed, 0 or 1.
+        """Change one row; returns how many were changed, 0 or 1.
 
         New text on an index with models is embedded, but for the vectors that come with it.
         """
@@ -273,28 +237,20 @@ class VectorIndex:
                 return 0
             metadata = row.metadata
             if wanted.metadata is not None:
-                patched = wanted.mode == "PATCH"
-                merged = merge(_parsed(metadata), wanted.metadata) if patched else wanted.metadata
+                before = None if metadata is None else json.loads(metadata)
+                merged = merge(before, wanted.metadata) if wanted.mode == "PATCH" else wanted.metadata
                 metadata = metadata_text(merged, "metadata")
-            data = row.data if wanted.data is None else wanted.data
-            changed = IndexRow(
-                row.id,
-                row.vector if vector is None else vector,
-                metadata,
-                data,
-                row.sparse if sparse is None else sparse,
+            changed = row._replace(
+                vector=row.vector if vector is None else vector,
+                metadata=metadata,
+                data=row.data if wanted.data is None else wanted.data,
+                sparse=row.sparse if sparse is None else sparse,
             )
             self._put(namespace, [changed])
             return 1
 
     def delete(self, wanted: Selection, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
-        """Take rows out; gives how many there were.
-
-        Raises
-        ------
-        ApiError
-            422 when a filter takes longer than the budget; then nothing is deleted.
-        """
+        """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
@@ -302,41 +258,37 @@ class VectorIndex:
             ids = _selected(found.rows, wanted, budget)
             with self._database.transaction():
                 self._database.remove(found.key, ids)
-            inverted = self._inverted.get(found.key)
             for row_id in ids:
                 found.rows.remove(row_id)
-                if inverted is not None:
-                    inverted.remove(row_id)
+                if found.inverted is not None:
+                    found.inverted.remove(row_id)
             return len(ids)
 
     def reset(self, *, namespace: str | None = "") -> None:
-        """Take all rows out of a namespace; None: out of every namespace. The namespaces stay."""
+        """Delete all rows of a namespace; None: of every namespace. The namespaces stay."""
         with self._lock:
             names = list(self._namespaces) if namespace is None else [namespace]
-            chosen = {name: self._namespaces[name].key for name in names if name in self._namespaces}
+            keys = {name: self._namespaces[name].key for name in names if name in self._namespaces}
             with self._database.transaction():
-                for key in chosen.values():
+                for key in keys.values():
                     self._database.clear(key)
-            for name, key in chosen.items():
-                self._namespaces[name] = self._opened(key)
-                self._inverted.pop(key, None)
+            self._namespaces |= {name: self._empty_namespace(key) for name, key in keys.items()}
 
     def namespaces(self) -> dict[str, int]:
-        """The namespaces and how many rows each holds. The default one, "", is always there."""
+        """The namespaces and how many rows each has. The default one, "", is always there."""
         with self._lock:
             return {name: len(found.rows) for name, found in self._namespaces.items()}
 
     def delete_namespace(self, name: str) -> None:
-        """Take a namespace out, with its rows; the default one cannot go."""
+        """Delete a namespace with its rows; 404 for the default one."""
         with self._lock:
             found = self._existing(name)
             with self._database.transaction():
                 self._database.drop_namespace(found.key)
             del self._namespaces[name]
-            self._inverted.pop(found.key, None)
 
     def rename_namespace(self, name: str, new_name: str, *, delete_existing: bool = False) -> None:
-        """Give a namespace another name; with `delete_existing`, whatever has that name is removed."""
+        """Give a namespace another name; with `delete_existing`, whatever has that name is deleted."""
         with self._lock:
             found, taken = self._existing(name), self._namespaces.get(new_name)
             if taken is not None and (taken is found or not delete_existing):
@@ -345,8 +297,6 @@ class VectorIndex:
                 if taken is not None:
                     self._database.drop_namespace(taken.key)
                 self._database.rename_namespace(found.key, new_name)
-            if taken is not None:
-                self._inverted.pop(taken.key, None)
             self._namespaces[new_name] = self._namespaces.pop(name)
 
     def random(self, *, namespace: str = "") -> IndexRow | None:
@@ -368,7 +318,7 @@ class VectorIndex:
             return self._database.size()
 
     def need_models(self) -> Models:
-        """The models for text; a refusal with 422 when the index has none."""
+        """The models for text; 422 when the index has none."""
         if self.spec.model is None:
             raise ApiError(
                 422,
@@ -376,7 +326,7 @@ class VectorIndex:
             )
         return self._models
 
-    def _asked(self, queries: Sequence[Query]) -> list[Query]:
+    def _with_vectors(self, queries: Sequence[IndexQuery]) -> list[IndexQuery]:
         if any(isinstance(query.question, str) for query in queries):
             self.need_models()
         return with_vectors(queries, self.spec, self._models)
@@ -386,6 +336,11 @@ class VectorIndex:
             raise ApiError(404, f"Namespace {name} for the index {self.spec.name} does not exist")
         return self._namespaces[name]
 
+    def _empty_namespace(self, key: int) -> _Namespace:
+        rows = NamespaceRows(self.spec.dimension, partial(self._database.metadata, key))
+        above = self._approximate_above
+        return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
+
     def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
         with self._lock:
             found = self._namespaces.get(namespace)
@@ -393,28 +348,21 @@ class VectorIndex:
                 key = found.key if found else self._database.add_namespace(namespace)
                 sequences = self._database.put(key, rows)
             if found is None:
-                found = self._namespaces[namespace] = self._opened(key)
+                found = self._namespaces[namespace] = self._empty_namespace(key)
             vectors = np.stack([row.vector for row in rows])
             found.rows.put([row.id for row in rows], sequences, vectors, [row.metadata for row in rows])
-            inverted = self._inverted.get(found.key)
-            if inverted is not None:
-                for row, sequence in zip(rows, sequences, strict=True):
-                    if row.sparse is not None:
-                        inverted.put(sequence, row.id, row.sparse)
+            for row, sequence in zip(rows, sequences, strict=True):
+                if found.inverted is not None and row.sparse is not None:
+                    found.inverted.put(sequence, row.id, row.sparse)
 
-    def _opened(self, key: int) -> _Namespace:
-        rows = NamespaceRows(self.spec.dimension, partial(self._database.metadata, key))
-        above = self._approximate_above
-        return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
-
-    def _ranked(self, found: _Namespace, query: Query, budget: FilterBudget | None) -> Ranking:
-        inverted = partial(self._inverted_rows, found.key)
+    def _ranked(self, found: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
+        inverted = partial(self._inverted, found)
         return ranked(query, self.spec, found.rows, inverted, search=found.search, budget=budget)
 
-    def _inverted_rows(self, key: int) -> InvertedRows:
-        if key not in self._inverted:
-            self._inverted[key] = InvertedRows(self._database.sparse_rows(key))
-        return self._inverted[key]
+    def _inverted(self, found: _Namespace) -> InvertedRows:
+        if found.inverted is None:
+            found.inverted = InvertedRows(self._database.sparse_rows(found.key))
+        return found.inverted
 
     def _row(self, found: _Namespace, row_id: str) -> IndexRow:
         row = self._database.find(found.key, row_id)
@@ -427,6 +375,39 @@ class VectorIndex:
             )
         return row
 
+    def _open_query(self, query_id: str) -> _ResumableQuery:
+        self._expire_queries()
+        if query_id not in self._resumable:
+            raise ApiError(
+                404, "uuid; got none that is open; expected a resumable query not ended or expired"
+            )
+        return self._resumable[query_id]
+
+    def _expire_queries(self) -> None:
+        now = self._clock()
+        self._resumable = {
+            query_id: query
+            for query_id, query in self._resumable.items()
+            if now - query.used <= query.max_idle
+        }
+
+
+def merge(target: Any, patch: Any) -> Any:
+    """A JSON merge patch (RFC 7396): null removes a field, objects merge, everything else replaces.
+
+    >>> merge({"a": 1, "b": {"c": 2, "d": 3}}, {"a": None, "b": {"c": 4}})
+    {'b': {'c': 4, 'd': 3}}
+    """
+    if not isinstance(patch, dict):
+        return patch
+    merged = dict(target) if isinstance(target, dict) else {}
+    for name, value in patch.items():
+        if value is None:
+            merged.pop(name, None)
+        else:
+            merged[name] = merge(merged.get(name), value)
+    return merged
+
 
 def _selected(rows: NamespaceRows, wanted: Selection, budget: FilterBudget | None) -> list[str]:
     if wanted.ids is not None:
@@ -435,7 +416,3 @@ def _selected(rows: NamespaceRows, wanted: Selection, budget: FilterBudget | Non
         return [row_id for row_id in rows.ids if row_id.startswith(wanted.prefix)]
     chosen = wanted.filter
     return [rows.ids[position] for position in rows.passing(chosen, budget)] if chosen else []
-
-
-def _parsed(metadata: str | None) -> Any:
-    return None if metadata is None else json.loads(metadata)

@@ -1,16 +1,16 @@
-"""The addresses of the vector half: each operation of an index, with and without a namespace.
+"""The HTTP routes of the vector indexes: each operation of an index, with and without a namespace.
 
-Every answer stands under ``result``; a refusal is ``{"error": …, "status": …}``.
+Every result is under ``result``; an error is ``{"error": …, "status": …}``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
-from numpy.typing import NDArray
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
@@ -19,9 +19,14 @@ from starlette.routing import BaseRoute, Route
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError, parse_json, read_body, read_json
 from toolkit.local.vectors.bodies import (
+    IncludedFields,
+    read_end,
     read_fetch,
+    read_next,
+    read_queries,
     read_range,
     read_renaming,
+    read_resumable,
     read_selection,
     read_update,
 )
@@ -29,14 +34,6 @@ from toolkit.local.vectors.checks import read_namespace, whole
 from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.float32 import json_arrays, score_numbers
 from toolkit.local.vectors.index_database import IndexRow
-from toolkit.local.vectors.queries import (
-    Include,
-    read_end,
-    read_max_idle,
-    read_next,
-    read_queries,
-    read_query,
-)
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
@@ -45,42 +42,46 @@ from toolkit.serving import CALLER
 _Handler = Callable[[Request], Awaitable[Response]]
 
 
-class Call(NamedTuple):
-    """What a request says beside its body: the names in its query string, and what its filters may take."""
+@dataclass(frozen=True)
+class Call:
+    """One call of an operation."""
 
-    flags: frozenset[str]
-    budget: FilterBudget
+    index: VectorIndex
+    namespace: str = ""
+    body: Any = None
+    flags: frozenset[str] = frozenset()
+    """The names in the query string."""
+    budget: FilterBudget = field(default_factory=FilterBudget)
+
+    @property
+    def rows(self) -> list[Any]:
+        """The body's rows: one, or an array of them."""
+        return self.body if isinstance(self.body, list) else [self.body]
 
 
-class Operation(NamedTuple):
-    """One operation: what it does with an index, a namespace, a body and what else its request says."""
+class IndexOperation(NamedTuple):
+    """One operation of an index: what it does, and what a request may look like."""
 
-    run: Callable[[VectorIndex, str, Any, Call], Any]
-    methods: Sequence[str]
+    run: Callable[[Call], Any]
+    methods: Sequence[str] = ("POST",)
     namespaced: bool = True
     has_body: bool = True
 
 
 def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
-    """All routes of the vector half, with whole paths: put them at the root of the application.
+    """All routes of the vector indexes, with whole paths: put them at the root of the application.
 
-    Parameters
-    ----------
-    registry : IndexRegistry
-
-    Returns
-    -------
-    list of BaseRoute
-        ``/vector`` lists the indexes; ``/vector/{index}`` describes one (GET) or makes it (PUT, the fields of
-        `IndexSpec` as JSON); ``/vector/{index}/<operation>`` and ``/vector/{index}/<operation>/{namespace}``.
-        A namespace is the rest of the path, slashes included; an empty rest is the default namespace.
+    ``/vector`` lists the indexes; ``/vector/{index}`` describes one (GET) or makes it (PUT, the fields of
+    `IndexSpec` as JSON); then come ``/vector/{index}/<operation>`` and
+    ``/vector/{index}/<operation>/{namespace}``. A namespace is the rest of the path, slashes included; an
+    empty rest is the default namespace.
     """
     routes: list[BaseRoute] = [
-        Route("/vector", _listing(registry), methods=["GET"]),
-        Route("/vector/{index}", _making(registry), methods=["GET", "PUT"]),
+        Route("/vector", _list_indexes(registry), methods=["GET"]),
+        Route("/vector/{index}", _describe_or_make(registry), methods=["GET", "PUT"]),
     ]
     for name, operation in OPERATIONS.items():
-        handler, methods = _operating(registry, operation), list(operation.methods)
+        handler, methods = _operate(registry, operation), list(operation.methods)
         if name != "delete-namespace":
             routes.append(Route(f"/vector/{{index}}/{name}", handler, methods=methods))
         if operation.namespaced:
@@ -88,14 +89,14 @@ def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
     return routes
 
 
-def _listing(registry: IndexRegistry) -> _Handler:
+def _list_indexes(registry: IndexRegistry) -> _Handler:
     async def handle(_: Request) -> Response:
         return _json({"result": [spec.to_dict() for spec in registry.specs()]})
 
     return handle
 
 
-def _making(registry: IndexRegistry) -> _Handler:
+def _describe_or_make(registry: IndexRegistry) -> _Handler:
     def make(name: str, body: Any) -> Response:
         if not isinstance(body, dict) or body.get("name", name) != name:
             raise ApiError(400, f"index {name!r}; got another body; expected a JSON object with its fields")
@@ -107,134 +108,126 @@ def _making(registry: IndexRegistry) -> _Handler:
             taken = any(spec.name == name for spec in registry.specs())
             raise ApiError(409 if taken else 400, str(error)) from None
 
-    def describe(name: str) -> Response:
-        return _json({"result": registry.get(name).spec.to_dict()})
-
     async def handle(request: Request) -> Response:
         name = request.path_params["index"]
         try:
             if request.method == "PUT":
                 return await run_in_threadpool(make, name, await read_json(request))
-            return await run_in_threadpool(describe, name)
-        except ApiError as refusal:
-            return _refused(refusal)
+            return _json({"result": registry.get(name).spec.to_dict()})
+        except ApiError as error:
+            return _error(error)
 
     return handle
 
 
-def _operating(registry: IndexRegistry, operation: Operation) -> _Handler:
-    def answer(name: str, namespace: str, body: bytes | None, call: Call) -> Response:
-        index = registry.get(name)
+def _operate(registry: IndexRegistry, operation: IndexOperation) -> _Handler:
+    def respond(request: Request, body: bytes | None, budget: FilterBudget) -> Response:
+        index = registry.get(request.path_params["index"])
+        namespace = request.path_params.get("namespace", "")
         if namespace:
             read_namespace(namespace, "namespace")
         values = None if body is None else parse_json(body)
-        return _json({"result": operation.run(index, namespace, values, call)})
+        call = Call(index, namespace, values, frozenset(request.query_params), budget)
+        return _json({"result": operation.run(call)})
 
     async def handle(request: Request) -> Response:
         caller = request.scope.get("extensions", {}).get(CALLER)
         budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
-        call = Call(frozenset(request.query_params), budget)
         try:
             body = await read_body(request) if operation.has_body else None
-            name, namespace = request.path_params["index"], request.path_params.get("namespace", "")
             # parsing, numpy and SQLite work off the event loop, which other requests need
-            return await run_in_threadpool(answer, name, namespace, body, call)
-        except ApiError as refusal:
-            return _refused(refusal)
+            return await run_in_threadpool(respond, request, body, budget)
+        except ApiError as error:
+            return _error(error)
         finally:
             budget.end()  # also when the service ends: its thread is not waited for by canceling the task
 
     return handle
 
 
-def _upsert(index: VectorIndex, namespace: str, body: Any, _: Call) -> str:
-    index.upsert(body if isinstance(body, list) else [body], namespace=namespace)
+def _upsert(call: Call) -> str:
+    call.index.upsert(call.rows, namespace=call.namespace)
     return "Success"
 
 
-def _upsert_data(index: VectorIndex, namespace: str, body: Any, _: Call) -> str:
-    index.upsert_data(body if isinstance(body, list) else [body], namespace=namespace)
+def _upsert_data(call: Call) -> str:
+    call.index.upsert_data(call.rows, namespace=call.namespace)
     return "Success"
 
 
-def _query(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
-    return _hits(index, namespace, body, call.budget, text=False)
+def _query(call: Call, *, text: bool = False) -> Any:
+    queries, several = read_queries(call.body, call.index.spec, text=text, budget=call.budget)
+    results = call.index.query(queries, namespace=call.namespace, budget=call.budget)
+    lists = [_results_as_json(rows, query.include) for query, rows in zip(queries, results, strict=True)]
+    return lists if several else lists[0]
 
 
-def _query_data(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
-    index.need_models()
-    return _hits(index, namespace, body, call.budget, text=True)
+def _query_data(call: Call) -> Any:
+    call.index.need_models()
+    return _query(call, text=True)
 
 
-def _hits(index: VectorIndex, namespace: str, body: Any, budget: FilterBudget, *, text: bool) -> Any:
-    queries, several = read_queries(body, index.spec, text=text, budget=budget)
-    results = index.query(queries, namespace=namespace, budget=budget)
-    answers = [_hits_as_json(hits, query.include) for query, hits in zip(queries, results, strict=True)]
-    return answers if several else answers[0]
+def _resumable_query(call: Call, *, text: bool = False) -> Any:
+    query, max_idle = read_resumable(call.body, call.index.spec, text=text)
+    query_id, rows = call.index.begin_query(
+        query, max_idle=max_idle, namespace=call.namespace, budget=call.budget
+    )
+    return {"uuid": query_id, "scores": _results_as_json(rows, query.include)}
 
 
-def _resumable_query(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
-    return _begun(index, namespace, body, call.budget, text=False)
+def _resumable_query_data(call: Call) -> Any:
+    call.index.need_models()
+    return _resumable_query(call, text=True)
 
 
-def _resumable_query_data(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
-    index.need_models()
-    return _begun(index, namespace, body, call.budget, text=True)
+def _resumable_query_next(call: Call) -> Any:
+    return _results_as_json(*call.index.next_results(*read_next(call.body)))
 
 
-def _begun(index: VectorIndex, namespace: str, body: Any, budget: FilterBudget, *, text: bool) -> Any:
-    query, max_idle = read_query(body, index.spec, text=text), read_max_idle(body)
-    opened, hits = index.begin_query(query, max_idle=max_idle, namespace=namespace, budget=budget)
-    return {"uuid": opened, "scores": _hits_as_json(hits, query.include)}
-
-
-def _resumable_query_next(index: VectorIndex, _: str, body: Any, __: Call) -> Any:
-    hits, include = index.next_hits(*read_next(body))
-    return _hits_as_json(hits, include)
-
-
-def _resumable_query_end(index: VectorIndex, _: str, body: Any, __: Call) -> str:
-    index.end_query(read_end(body))
+def _resumable_query_end(call: Call) -> str:
+    call.index.end_query(read_end(call.body))
     return "Success"
 
 
-def _range(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
-    wanted = read_range(body, index.last_sequence())
-    cursor, rows = index.range(wanted, namespace=namespace)
+def _range(call: Call) -> Any:
+    wanted = read_range(call.body, call.index.last_sequence())
+    cursor, rows = call.index.range(wanted, namespace=call.namespace)
     return {"nextCursor": cursor, "vectors": _rows_as_json(rows, wanted.include)}
 
 
-def _fetch(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
-    wanted = read_fetch(body)
-    rows = index.fetch(wanted, namespace=namespace)
+def _fetch(call: Call) -> Any:
+    wanted = read_fetch(call.body)
+    rows = call.index.fetch(wanted, namespace=call.namespace)
     found = iter(_rows_as_json([row for row in rows if row], wanted.include))
     return [row and next(found) for row in rows]
 
 
-def _update(index: VectorIndex, namespace: str, body: Any, _: Call) -> Any:
-    return {"updated": index.update(read_update(body, index.spec), namespace=namespace)}
+def _update(call: Call) -> Any:
+    wanted = read_update(call.body, call.index.spec)
+    return {"updated": call.index.update(wanted, namespace=call.namespace)}
 
 
-def _delete(index: VectorIndex, namespace: str, body: Any, call: Call) -> Any:
-    return {"deleted": index.delete(read_selection(body), namespace=namespace, budget=call.budget)}
+def _delete(call: Call) -> Any:
+    wanted = read_selection(call.body)
+    return {"deleted": call.index.delete(wanted, namespace=call.namespace, budget=call.budget)}
 
 
-def _reset(index: VectorIndex, namespace: str, _: Any, call: Call) -> str:
-    index.reset(namespace=None if "all" in call.flags else namespace)
+def _reset(call: Call) -> str:
+    call.index.reset(namespace=None if "all" in call.flags else call.namespace)
     return "Success"
 
 
-def _random(index: VectorIndex, namespace: str, _: Any, __: Call) -> Any:
-    row = index.random(namespace=namespace)
-    return row and _rows_as_json([row], Include(metadata=True, vectors=True, data=True))[0]
+def _random(call: Call) -> Any:
+    row = call.index.random(namespace=call.namespace)
+    return row and _rows_as_json([row], IncludedFields(metadata=True, vectors=True, data=True))[0]
 
 
-def _info(index: VectorIndex, _: str, __: Any, ___: Call) -> Any:
-    spec, models, counts = index.spec, index.spec.models, index.namespaces()
+def _info(call: Call) -> Any:
+    spec, models, counts = call.index.spec, call.index.spec.models, call.index.namespaces()
     info: dict[str, Any] = {
         "vectorCount": sum(counts.values()),
         "pendingVectorCount": 0,
-        "indexSize": index.size(),
+        "indexSize": call.index.size(),
         "dimension": spec.dimension,
         "similarityFunction": spec.similarity or "",
         "indexType": spec.kind.upper(),
@@ -253,56 +246,60 @@ def _info(index: VectorIndex, _: str, __: Any, ___: Call) -> Any:
     return info
 
 
-def _list_namespaces(index: VectorIndex, _: str, __: Any, ___: Call) -> Any:
-    return list(index.namespaces())
+def _list_namespaces(call: Call) -> Any:
+    return list(call.index.namespaces())
 
 
-def _delete_namespace(index: VectorIndex, namespace: str, _: Any, __: Call) -> str:
-    index.delete_namespace(namespace)
+def _delete_namespace(call: Call) -> str:
+    call.index.delete_namespace(call.namespace)
     return "Success"
 
 
-def _rename_namespace(index: VectorIndex, _: str, body: Any, __: Call) -> dict[str, bool]:
-    name, new_name, delete_existing = read_renaming(body)
-    index.rename_namespace(name, new_name, delete_existing=delete_existing)
+def _rename_namespace(call: Call) -> dict[str, bool]:
+    name, new_name, delete_existing = read_renaming(call.body)
+    call.index.rename_namespace(name, new_name, delete_existing=delete_existing)
     return {"renamed": True}
 
 
+_READ: Final = ("GET", "POST")
+_DELETE: Final = ("DELETE", "POST")
 OPERATIONS: Final = {
-    "upsert": Operation(_upsert, ("POST",)),
-    "upsert-data": Operation(_upsert_data, ("POST",)),
-    "query": Operation(_query, ("POST",)),
-    "query-data": Operation(_query_data, ("POST",)),
-    "resumable-query": Operation(_resumable_query, ("POST",)),
-    "resumable-query-data": Operation(_resumable_query_data, ("POST",)),
-    "resumable-query-next": Operation(_resumable_query_next, ("POST",), namespaced=False),
-    "resumable-query-end": Operation(_resumable_query_end, ("POST",), namespaced=False),
-    "range": Operation(_range, ("GET", "POST")),
-    "fetch": Operation(_fetch, ("GET", "POST")),
-    "update": Operation(_update, ("POST",)),
-    "delete": Operation(_delete, ("DELETE", "POST")),
-    "reset": Operation(_reset, ("DELETE", "POST"), has_body=False),
-    "random": Operation(_random, ("GET", "POST"), has_body=False),
-    "info": Operation(_info, ("GET", "POST"), namespaced=False, has_body=False),
-    "list-namespaces": Operation(_list_namespaces, ("GET", "POST"), namespaced=False, has_body=False),
-    "delete-namespace": Operation(_delete_namespace, ("DELETE", "POST"), has_body=False),
-    "rename-namespace": Operation(_rename_namespace, ("POST",), namespaced=False),
+    "upsert": IndexOperation(_upsert),
+    "upsert-data": IndexOperation(_upsert_data),
+    "query": IndexOperation(_query),
+    "query-data": IndexOperation(_query_data),
+    "resumable-query": IndexOperation(_resumable_query),
+    "resumable-query-data": IndexOperation(_resumable_query_data),
+    "resumable-query-next": IndexOperation(_resumable_query_next, namespaced=False),
+    "resumable-query-end": IndexOperation(_resumable_query_end, namespaced=False),
+    "range": IndexOperation(_range, _READ),
+    "fetch": IndexOperation(_fetch, _READ),
+    "update": IndexOperation(_update),
+    "delete": IndexOperation(_delete, _DELETE),
+    "reset": IndexOperation(_reset, _DELETE, has_body=False),
+    "random": IndexOperation(_random, _READ, has_body=False),
+    "info": IndexOperation(_info, _READ, namespaced=False, has_body=False),
+    "list-namespaces": IndexOperation(_list_namespaces, _READ, namespaced=False, has_body=False),
+    "delete-namespace": IndexOperation(_delete_namespace, _DELETE, has_body=False),
+    "rename-namespace": IndexOperation(_rename_namespace, namespaced=False),
 }
 """Every operation of an index, by the name in its address."""
 
 
-def _rows_as_json(rows: Sequence[IndexRow], include: Include) -> list[dict[str, Any]]:
+def _rows_as_json(rows: Sequence[IndexRow], include: IncludedFields) -> list[dict[str, Any]]:
     """Rows as responses show them, their vectors with the shortest digits of float32."""
-    parts = [part for row in rows for part in _numbers(row)] if include.vectors else []
-    numbers = iter(json_arrays(parts))
+    arrays = []
+    for row in rows if include.vectors else ():
+        arrays += [row.vector] if row.vector.size else []
+        arrays += [row.sparse.values.astype(np.float32)] if row.sparse else []
+    numbers = iter(json_arrays(arrays))
     shown = []
     for row in rows:
         wire: dict[str, Any] = {"id": row.id}
-        if include.vectors:
-            if row.vector.size:
-                wire["vector"] = next(numbers)
-            if row.sparse is not None:
-                wire["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(numbers)}
+        if include.vectors and row.vector.size:
+            wire["vector"] = next(numbers)
+        if include.vectors and row.sparse:
+            wire["sparseVector"] = {"indices": row.sparse.indices.tolist(), "values": next(numbers)}
         if include.metadata and row.metadata is not None:
             wire["metadata"] = msgspec.Raw(row.metadata.encode())  # as stored: numbers keep their digits
         if include.data and row.data is not None:
@@ -311,21 +308,14 @@ def _rows_as_json(rows: Sequence[IndexRow], include: Include) -> list[dict[str, 
     return shown
 
 
-def _numbers(row: IndexRow) -> Iterator[NDArray[np.float32]]:
-    if row.vector.size:
-        yield row.vector
-    if row.sparse is not None:
-        yield row.sparse.values.astype(np.float32)
-
-
-def _hits_as_json(hits: Sequence[ScoredRow], include: Include) -> list[dict[str, Any]]:
-    scores = score_numbers([hit.score for hit in hits])
-    rows = _rows_as_json([hit.row for hit in hits], include)
+def _results_as_json(results: Sequence[ScoredRow], include: IncludedFields) -> list[dict[str, Any]]:
+    scores = score_numbers([result.score for result in results])
+    rows = _rows_as_json([result.row for result in results], include)
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
 
 
-def _refused(refusal: ApiError) -> Response:
-    return _json({"error": refusal.message, "status": refusal.status}, refusal.status)
+def _error(error: ApiError) -> Response:
+    return _json({"error": error.message, "status": error.status}, error.status)
 
 
 def _json(value: Any, status: int = 200) -> Response:
