@@ -1,7 +1,7 @@
 """Child processes: what they may import, which variables they get, and that none outlives this process.
 
-A child is given the variables that it needs and no others, because this process's own hold tokens of many
-services. A Python child does not import from the current folder, where anybody's ``toolkit.py`` may lie.
+A child gets only the variables that it needs, because those of this process hold tokens of many services. A
+Python child does not import from the current folder, where anybody's ``toolkit.py`` may lie.
 """
 
 from __future__ import annotations
@@ -72,19 +72,9 @@ def start_module(
 ) -> subprocess.Popen[bytes]:
     """Start a module of this toolkit as a child process; it must end when its standard input closes.
 
-    Parameters
-    ----------
-    module : str
-        What stands after ``python -m``.
-    *arguments : str
-        Nothing secret: every user of the machine can read a command line.
-    variables : mapping
-        All variables of the child: `python_variables`, and what is meant for it.
-    log : Path, optional
-        File to which its standard error is appended; its standard output is then a pipe. Default: both are
-        those of this process.
-    folder : Path, optional
-        Its current folder. Default: that of this process.
+    The arguments hold nothing secret: every user of the machine can read a command line. `variables` are all
+    that it gets: `python_variables`, and what is meant for it. With a log, its standard error is appended to
+    it, and its standard output is a pipe; without one both are those of this process.
     """
     # -P: "python -m" would import from the current folder first
     command = [sys.executable, "-P", "-m", module, *arguments]
@@ -101,7 +91,7 @@ def start_module(
 
 
 def _opened(log: Path) -> BinaryIO:
-    """The log, to be appended to."""
+    """The log, opened for appending."""
     try:
         return os.fdopen(open_private(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
     except OSError as error:
@@ -116,10 +106,8 @@ def _opened(log: Path) -> BinaryIO:
 def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dict[str, Any]:
     """The JSON object on a child's first line, which it prints once it can be reached.
 
-    Raises
-    ------
-    LocalServiceError
-        When there is none within 60 s; the last line of the child's log says why. The child is then ended.
+    When there is none within 60 s, the child is ended, and a `LocalServiceError` has the last line of its
+    log.
     """
     too_slow = threading.Timer(_START, process.kill)
     too_slow.start()
@@ -146,12 +134,7 @@ def end(
 ) -> int:
     """End a child by closing its standard input, or by a signal, and wait for it; returns its exit status.
 
-    Parameters
-    ----------
-    process : subprocess.Popen
-    grace : float, optional
-        Seconds after which it is killed; `GRACE` by default.
-    by : signal.Signals, optional
+    It is killed after `grace` seconds, `GRACE` by default.
     """
     if by is not None:
         process.send_signal(by)
@@ -167,6 +150,17 @@ def end(
         if pipe is not None:
             pipe.close()
     return status
+
+
+def end_with_parent() -> None:
+    """Send SIGTERM to this process once its standard input closes: its parent has ended, or wants its end."""
+
+    def wait() -> None:
+        while os.read(0, 4096):
+            pass
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

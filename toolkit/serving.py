@@ -1,9 +1,9 @@
-"""HTTP/1.1 servers on this machine, bounded before it is known who calls.
+"""HTTP/1.1 servers on this machine, with limits for callers that have not authenticated.
 
-uvicorn's own protocol accepts whatever comes, waits for ever for a head that never ends, and responds to each
-bad one with 400 as plain text. This one keeps only so many connections whose callers have not shown who they
-are, the oldest of which gives way to the next; gives each head and each request a time within which it must
-have arrived (408); and tells a head that is too large (431) from one that is malformed (400).
+uvicorn's own protocol accepts every connection, waits for ever for a head that never ends, and responds to
+each bad one with 400 as plain text. This one limits the number of unauthenticated connections (the oldest is
+closed for the next), has timeouts for each head and each request (408), and distinguishes a head that is too
+large (431) from one that is malformed (400).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ HEAD_TIMEOUT: Final = 10.0
 """Seconds within which request line and headers must have arrived."""
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections taken from the system's queue before others give way to them: the backlog of `uvicorn.Config`.
+"""Connections accepted from the system's queue at once: the backlog of `uvicorn.Config`.
 
 It is the queue's length, too, until `listen_longer`.
 """
@@ -48,19 +48,16 @@ CALLER: Final = "toolkit.caller"
 _QUEUE: Final = 1024  # connections that wait in the system's queue
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
-_LINGER: Final = 1.0  # seconds in which a sender may still read why it was refused
+_LINGER: Final = 1.0  # seconds in which a sender may still read the error
 
 _log = logging.getLogger(__name__)
-_log.setLevel(logging.ERROR)  # not what callers do wrong: they are told
+_log.setLevel(logging.ERROR)  # not what callers do wrong: the response tells them
 
 
 class Strangers:
-    """The connections of one server whose callers are not known yet: with too many, the oldest gives way.
+    """The unauthenticated connections of one server: beyond `most`, the oldest is closed.
 
-    Parameters
-    ----------
-    most : int
-        Connections at most. A quarter of the files that this process may open is never exceeded.
+    A quarter of the files that this process may open is never exceeded.
     """
 
     def __init__(self, most: int = _MOST_STRANGERS) -> None:
@@ -68,7 +65,7 @@ class Strangers:
         self._waiting: dict[BoundedHttp, None] = {}  # in the order in which they came
 
     def add(self, connection: BoundedHttp) -> None:
-        """A connection was made."""
+        """Add a new connection."""
         self._waiting[connection] = None
         if len(self._waiting) > self._most:
             oldest = next(iter(self._waiting))
@@ -76,19 +73,14 @@ class Strangers:
             oldest.drop()
 
     def discard(self, connection: BoundedHttp) -> None:
-        """A connection ended, or its caller is known now."""
+        """Remove a connection that has ended or is authenticated."""
         self._waiting.pop(connection, None)
 
 
 class BoundedHttp(H11Protocol):
-    """One connection; made by uvicorn, from a subclass of the server's own.
+    """One connection; uvicorn makes it from a subclass that sets the attributes for its server.
 
-    Attributes
-    ----------
-    strangers : Strangers
-        Those of the server.
-    request_timeout : float
-        Seconds within which a request, head and body, must have arrived.
+    `request_timeout` is the number of seconds within which a request, head and body, must have arrived.
     """
 
     strangers: Strangers
@@ -104,14 +96,10 @@ class BoundedHttp(H11Protocol):
         inner = self.app
 
         async def app(scope: Scope, receive: Receive, send: Send) -> None:
-            scope["extensions"] = self.extensions()
+            scope["extensions"] = {CALLER: self}
             await inner(scope, receive, send)
 
         self.app = app
-
-    def extensions(self) -> dict[str, Any]:
-        """The ASGI extensions of a request over this connection."""
-        return {CALLER: self}
 
     @property
     def is_open(self) -> bool:
@@ -119,7 +107,7 @@ class BoundedHttp(H11Protocol):
         return not self.transport.is_closing()
 
     def admit(self) -> None:
-        """The caller has shown who it is: this connection does not give way any more."""
+        """Keep the connection: its caller is authenticated."""
         self.strangers.discard(self)
 
     def drop(self) -> None:
@@ -129,19 +117,19 @@ class BoundedHttp(H11Protocol):
         self.transport.abort()
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A caller is there: its first request must come in time."""
+        """Start the timeout of the first request."""
         super().connection_made(transport)
         self._expect()
         self.strangers.add(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The caller is gone."""
+        """Stop the timeout."""
         self.strangers.discard(self)
         self._expect_nothing()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """A piece of a request."""
+        """Read a part of a request."""
         if self._leaving:
             return
         super().data_received(data)
@@ -162,25 +150,19 @@ class BoundedHttp(H11Protocol):
             self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
 
     def take_over(self) -> None:
-        """From here on the answer is not uvicorn's business."""
+        """Make uvicorn send nothing more: somebody else writes the response."""
         self._leaving = True
         if self.cycle is not None:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
 
     def refuse(self, status: int, message: str, *headers: str) -> None:
-        """Say no before the request has been read, or where no application can answer any more; then close.
+        """Send an error before the request has been read, or where no application can respond; then close.
 
-        Parameters
-        ----------
-        status : int
-        message : str
-            What is wrong.
-        *headers : str
-            Further lines of the head.
+        `headers` are further lines of the head.
         """
         if self._leaving:
-            return  # it has its response, or somebody else makes it
+            return
         begun = self.cycle is not None and self.cycle.response_started and not self.cycle.response_complete
         body = self.error_body(status, message)
         self.take_over()
@@ -197,13 +179,13 @@ class BoundedHttp(H11Protocol):
         ]
         only_head = self.scope is not None and self.scope["method"] == "HEAD"
         self.transport.write("\r\n".join([*head, "", ""]).encode() + (b"" if only_head else body))
-        # closing at once would reset the connection while the caller still sends, and the answer with it
+        # closing at once would reset the connection while the caller still sends, and lose the response
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self.loop.call_later(_LINGER, self.transport.close)
 
     def error_body(self, status: int, message: str) -> bytes:  # noqa: ARG002 - subclasses repeat the status
-        """The JSON of a refusal."""
+        """The JSON of an error response."""
         return json.dumps({"error": message}).encode()
 
     def _expect(self) -> None:
@@ -218,7 +200,7 @@ class BoundedHttp(H11Protocol):
 
     @property
     def _allowed(self) -> float:
-        """Seconds for what is expected now: the head, or the whole request."""
+        """Seconds for the head, or for the whole request."""
         head = self.conn.their_state is h11.IDLE
         return min(HEAD_TIMEOUT, self.request_timeout) if head else self.request_timeout
 
@@ -237,19 +219,10 @@ class BoundedHttp(H11Protocol):
 
 
 class Background:
-    """A server in a thread of its own, with an event loop of its own; `close` ends it.
+    """A server in a thread with an event loop of its own, on a socket from `listen`, until `close`.
 
-    Parameters
-    ----------
-    app : ASGI application
-    listening : socket.socket
-        From `listen`; closed with the server.
-    name : str
-        Of the thread.
-    connections : int
-        Of callers that are not known, at most.
-    request_timeout : float
-        Seconds within which a request must have arrived.
+    At most `connections` unauthenticated connections are open, and requests must arrive within
+    `request_timeout` seconds.
     """
 
     def __init__(
@@ -290,7 +263,7 @@ class Background:
 
 class _Server(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Cut what is under way first: nobody waits for callers that may be slow on purpose."""
+        """Close all connections first: no waiting for callers that may be slow on purpose."""
         for connection in list(self.server_state.connections):
             if isinstance(connection, BoundedHttp):
                 connection.drop()
@@ -298,14 +271,8 @@ class _Server(uvicorn.Server):
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on a port of this machine; 0 takes a free one.
-
-    Raises
-    ------
-    LocalServiceError
-        When the port is taken.
-    """
-    # asyncio switches Nagle's delay off only for sockets that are TCP by name: 40 ms an answer otherwise
+    """A socket that listens on a port of this machine; 0 takes a free one. A taken one is an error."""
+    # asyncio switches Nagle's delay off only for sockets that are TCP by name: 40 ms a response otherwise
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -10,14 +10,13 @@ import argparse
 import os
 import signal
 import sys
-import threading
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Final, NoReturn
 
-from toolkit.children import end, start_module
+from toolkit.children import end, end_with_parent, start_module
 from toolkit.errors import InputError, LocalServiceError, ToolkitError
 from toolkit.settings.connecting import start_local
 from toolkit_demo.run import environment_for
@@ -89,18 +88,12 @@ def _run_jupyter(port: int, *, browser: bool) -> None:
     # imported only in the process that is to be it
     from jupyterlab.labapp import LabApp  # type: ignore[import-untyped] # noqa: PLC0415
 
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # Jupyter's handler of SIGTERM ends the kernels first
     words = ["--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}", "--ServerApp.root_dir=."]
     words += [] if browser else ["--no-browser"]
     # in containers everybody is root; it listens on this machine only, and asks for its token
     words += ["--allow-root"] if os.geteuid() == 0 else []
     LabApp.launch_instance(words)
-
-
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)  # Jupyter's handler ends the kernels first
 
 
 def _interrupt(number: int, _: FrameType | None) -> NoReturn:

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import signal
 import sys
-import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +17,8 @@ from typing import Any, Final
 import nbformat
 from nbclient import NotebookClient
 from nbclient.exceptions import CellExecutionError, DeadKernelError
+
+from toolkit.children import end_with_parent
 
 CELL_TIMEOUT: Final = 100
 """Seconds a cell may take."""
@@ -76,12 +75,6 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
     return problem
 
 
-def _end_with_parent() -> None:
-    while os.read(0, 4096):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)  # nbclient's handler ends the kernel
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Execute one notebook; see the module's docstring."""
     parser = argparse.ArgumentParser(
@@ -91,7 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("target", type=Path)
     parser.add_argument("--folder", type=Path, required=True)
     given = parser.parse_args(arguments)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
+    end_with_parent()  # nbclient's handler of SIGTERM ends the kernel
     problem = execute(given.source, given.target, given.folder)
     if problem is not None:
         print(problem, file=sys.stderr)  # noqa: T201 - the parent shows it

@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +20,7 @@ import platformdirs
 import uvicorn
 from starlette.types import ASGIApp
 
+from toolkit.children import end_with_parent
 from toolkit.errors import LocalServiceError
 from toolkit.local.api import error_body
 from toolkit.local.app import Interception, build_app
@@ -137,7 +137,7 @@ def _serve(
             sys.stdout.write(json.dumps(line) + "\n")
             sys.stdout.flush()
             if options.with_parent:
-                threading.Thread(target=_end_with_parent, args=(server,), daemon=True).start()
+                end_with_parent()
         await serving
 
     # the server has its own handlers while it serves, and hands the signal on to these when it is through
@@ -159,12 +159,6 @@ class _HttpConnection(BoundedHttp):
     def error_body(self, status: int, message: str) -> bytes:
         path = self.scope["path"] if self.scope and self.conn.their_state is h11.SEND_BODY else ""
         return error_body(status, message, path)
-
-
-def _end_with_parent(server: uvicorn.Server) -> None:
-    while os.read(0, 4096):
-        pass
-    server.should_exit = True
 
 
 def _make_folder(folder: Path) -> None:

@@ -19,43 +19,12 @@ from toolkit.redaction import Secret
 
 
 class LocalService:
-    """The embedded service, running in a process of its own until the ``with`` block ends.
+    """The embedded service in a process of its own, until the ``with`` block ends.
 
-    Parameters
-    ----------
-    data_dir : Path, optional
-        Where its state is kept. Default: a temporary folder, removed by `close`.
-    port : int
-        Port on 127.0.0.1; 0 takes a free one, and keeps it for later starts.
-    time_factor : float
-        Divides waits.
-    indexes : sequence of str
-        Specs of the vector indexes, as for ``toolkit serve --index``.
-    sample : bool
-        Whether to fill in the sample history.
-    allow_destinations : sequence of str
-        Hosts beyond loopback to which messages may go.
-    retention : str, optional
-        How long failures are kept, such as ``7d``.
-    max_message : int, optional
-        Largest message, in bytes; longer answers are cut off there.
-    dialect : str
-        ``service`` or ``upstash``: the prefix of the headers of messages whose publish used none.
-    request_timeout : float, optional
-        Seconds within which a request must have arrived.
-    faults : Path, optional
-        Script of what goes wrong on purpose, as for ``toolkit serve --faults``.
-
-    Attributes
-    ----------
-    url : str
-        Base address of the queue half.
-    vector_urls : dict of str to str
-        Base address of each index, by its name.
-    token : str
-    signing_keys : tuple of str
-        The signing keys at the first start.
-    pid : int
+    Its state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 takes a free one and
+    keeps it for later starts. `retention` is an age such as ``7d``; the other options are those of ``toolkit
+    serve``, and `sample` fills in the sample history. `url` is the address of the queue, `vector_urls` that
+    of each index by its name.
 
     Examples
     --------
@@ -82,14 +51,17 @@ class LocalService:
         self._temporary = data_dir is None
         self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
         self._port = port
-        self._options = ["--time-factor", repr(time_factor)]
+        options: dict[str, object] = {
+            "--time-factor": repr(time_factor),
+            "--retention": retention,
+            "--max-message": max_message,
+            "--dialect": dialect,
+            "--request-timeout": request_timeout,
+            "--faults": faults,
+        }
+        self._options = [word for name, value in options.items() if value for word in (name, str(value))]
         self._options += [word for spec in indexes for word in ("--index", spec)]
         self._options += [word for host in allow_destinations for word in ("--allow-destination", host)]
-        self._options += ["--retention", retention] if retention else []
-        self._options += ["--max-message", str(max_message)] if max_message else []
-        self._options += ["--dialect", dialect]
-        self._options += ["--request-timeout", repr(request_timeout)] if request_timeout else []
-        self._options += ["--faults", str(faults)] if faults else []
         self._options += ["--sample"] if sample else []
         self._token = Secret(secrets.token_urlsafe(32))
         self._keys = (Secret(f"sig_{secrets.token_urlsafe(32)}"), Secret(f"sig_{secrets.token_urlsafe(32)}"))
@@ -99,7 +71,7 @@ class LocalService:
 
     @property
     def token(self) -> str:
-        """The token of both halves."""
+        """The one token of the service."""
         return self._token.reveal()
 
     @property
@@ -119,10 +91,8 @@ class LocalService:
     def start(self) -> Self:
         """Start it, or start it again on the same data and port.
 
-        Raises
-        ------
-        LocalServiceError
-            When it does not come up, with its own words, or is running already.
+        Raises `LocalServiceError` when it does not come up, with the last line of its log, or is running
+        already.
         """
         if self._process is not None:
             raise LocalServiceError(
@@ -140,21 +110,21 @@ class LocalService:
             log=log,
         )
         try:
-            said = first_line(self._process, what="the embedded service", log=log)
+            started = first_line(self._process, what="the embedded service", log=log)
         except BaseException:
             self.kill()
             raise
-        self.url = said["queue_url"]
-        self.vector_urls = said["vector_urls"]
+        self.url = started["queue_url"]
+        self.vector_urls = started["vector_urls"]
         self._port = int(self.url.rpartition(":")[2])
         return self
 
     def stop(self) -> int:
-        """End it as ``SIGTERM`` does; gives the exit status."""
+        """End it as ``SIGTERM`` does; returns the exit status."""
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End it at once, as a crash would (``SIGKILL``); gives the exit status."""
+        """End it at once, as a crash would (``SIGKILL``); returns the exit status."""
         return self._end(signal.SIGKILL)
 
     def close(self) -> None:

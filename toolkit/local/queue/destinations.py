@@ -21,10 +21,7 @@ _HIGHEST_PORT: Final = 65535
 def check_url(url: str, what: str) -> str:
     """The URL, when it can be called: http or https, a host, no user info, a possible port.
 
-    Raises
-    ------
-    ApiError
-        400, naming `what`: the header that holds it, or "destination".
+    Raises `ApiError` with 400, naming `what`: the header that holds it, or "destination".
     """
     problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
     if problem:
@@ -64,10 +61,8 @@ class Destinations:
     async def address(self, url: str) -> str:
         """The one IP address to connect to for this URL.
 
-        Raises
-        ------
-        ApiError
-            400 when the host does not resolve, or resolves to an address that may not be called.
+        Raises `ApiError` with 400 when the host does not resolve, or resolves to an address that may not be
+        called.
         """
         host = (urlsplit(url).hostname or "").lower()
         for found in await _resolve(host):

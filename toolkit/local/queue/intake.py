@@ -46,13 +46,7 @@ _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 def accept(
     connection: sqlite3.Connection, publish: Publish, *, now_ms: int, factor: float, caller_ip: str
 ) -> Published:
-    """Accept one publish.
-
-    Raises
-    ------
-    ApiError
-        404 for a step of a run that is not running (any more).
-    """
+    """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
     if publish.deduplication:
         known = connection.execute(
             "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?",
@@ -170,10 +164,7 @@ def _same_step(connection: sqlite3.Connection, message: Message) -> str | None:
 def split_invocation(message: Message) -> tuple[Message, Message | None]:
     """The first message of a new run, and the step for the run that invoked it; None when none did.
 
-    Raises
-    ------
-    ApiError
-        400 when the body is no invocation.
+    Raises `ApiError` with 400 when the body is no invocation.
     """
     workflow = message.settings.workflow
     if workflow is None or not workflow.init or not workflow.invoke:
@@ -208,10 +199,7 @@ def run_state(connection: sqlite3.Connection, message: Message) -> str | None:
 def as_step(connection: sqlite3.Connection, message: Message) -> Message:
     """Add the message to its run's history: as its start, or after the steps that are already there.
 
-    Raises
-    ------
-    ApiError
-        404 when its run is not running (any more).
+    Raises `ApiError` with 404 when its run is not running (any more).
     """
     workflow = message.settings.workflow
     if workflow and workflow.init:
@@ -222,10 +210,7 @@ def as_step(connection: sqlite3.Connection, message: Message) -> Message:
 def of_run(connection: sqlite3.Connection, message: Message) -> Message:
     """The message with the settings of its run's first message where it has none of its own.
 
-    Raises
-    ------
-    ApiError
-        404 when its run is not running (any more).
+    Raises `ApiError` with 404 when its run is not running (any more).
     """
     if run_state(connection, message) != "RUN_STARTED":
         raise ApiError(

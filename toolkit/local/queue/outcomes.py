@@ -136,10 +136,7 @@ def report_failure_again(
 ) -> dict[str, Any]:
     """Run the failure function of a DLQ entry again.
 
-    Raises
-    ------
-    ApiError
-        400 when the entry has no failure function, or it is running.
+    Raises `ApiError` with 400 when the entry has no failure function, or it is running.
     """
     if failed.failure_callback is None:
         raise ApiError(

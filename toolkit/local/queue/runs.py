@@ -84,10 +84,7 @@ def end(
 
     The result is passed to the run that invoked it.
 
-    Raises
-    ------
-    ApiError
-        404 when there is no such run, or nothing of it is left to end.
+    Raises `ApiError` with 404 when there is no such run, or nothing of it is left to end.
     """
     row = connection.execute("SELECT state, dlq_id FROM runs WHERE id = ?", (run_id,)).fetchone()
     if row is None:

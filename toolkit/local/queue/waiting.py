@@ -84,13 +84,7 @@ class WaitRequest(msgspec.Struct, frozen=True):
 
 
 def read_wait(body: Any) -> WaitRequest:
-    """Read what an endpoint posted to wait.
-
-    Raises
-    ------
-    ApiError
-        400, naming the field.
-    """
+    """Read what an endpoint posted to wait; raises `ApiError` with 400, naming the field."""
     try:
         found = msgspec.convert(body, WaitRequest)
         msgspec.json.encode(found)  # text that cannot be encoded: JSON can hold lone surrogates
@@ -113,10 +107,7 @@ def wait(
 ) -> Published:
     """Let a run wait for an event.
 
-    Raises
-    ------
-    ApiError
-        400 without a run, 404 when it is not running (any more).
+    Raises `ApiError` with 400 without a run, 404 when it is not running (any more).
     """
     workflow = publish.settings.workflow
     if workflow is None:
@@ -165,10 +156,7 @@ def notify_run(
 ) -> Notified:
     """Tell one run that an event came; stored for it when it does not wait yet.
 
-    Raises
-    ------
-    ApiError
-        404 when there is no such run, or it has ended.
+    Raises `ApiError` with 404 when there is no such run, or it has ended.
     """
     run = connection.execute("SELECT state, created_at FROM runs WHERE id = ?", (run_id,)).fetchone()
     if run is None or run["state"] != "RUN_STARTED":
