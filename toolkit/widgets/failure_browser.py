@@ -86,6 +86,8 @@ class FailureBrowser(Panel):
     True
     """
 
+    _value_type = FailureView
+
     def __init__(
         self,
         failures: pd.DataFrame,
@@ -124,28 +126,12 @@ class FailureBrowser(Panel):
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
         self._compose(self.search, self._said, both, self.actions, self._code)
 
-    @traitlets.validate("value")
-    def _checked(self, proposal: dict[str, Any]) -> FailureView:
-        return instance("value", proposal["value"], FailureView, "a FailureView")
-
     def found(self) -> pd.DataFrame:
-        """The failures that the search finds, in the table's order.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Rows of the frame.
-        """
+        """The failures that the search finds, in the table's order: rows of the frame."""
         return self._rows.frame.iloc[self._order]
 
     def frame(self) -> pd.DataFrame:
-        """The failures that are selected, in the order in which they were.
-
-        Returns
-        -------
-        pandas.DataFrame
-            Rows of the frame, with all its columns; none, where nothing is selected.
-        """
+        """The failures that are selected, in the order in which they were: rows of the frame, or none."""
         return self._rows.frame.iloc[self._rows.indices_of(self.value.selected)]
 
     def select_found(self) -> None:
@@ -176,17 +162,7 @@ class FailureBrowser(Panel):
         return f'ids = [\n{ids}]\nselected = failures[failures["dlq_id"].isin(ids)]'
 
     def show_failure(self, dlq_id: str) -> None:
-        """Show one failure in full.
-
-        Parameters
-        ----------
-        dlq_id : str
-
-        Raises
-        ------
-        InputError
-            When it is not in the frame.
-        """
+        """Show one failure in full; InputError when it is not in the frame."""
         indices = self._rows.indices_of([dlq_id])
         if not indices:
             raise InputError("showing a failure", got=repr(dlq_id), expected="the id of a row of the frame")

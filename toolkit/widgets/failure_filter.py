@@ -15,7 +15,7 @@ import traitlets
 from toolkit.analysis import failure_trend
 from toolkit.analysis.wording import counted
 from toolkit.arguments import choice as checked_choice
-from toolkit.arguments import instance, wrong
+from toolkit.arguments import wrong
 from toolkit.client.failures import Kind
 from toolkit.errors import InputError
 from toolkit.filters.failure import FIELDS, FailureFilter, FilterField
@@ -29,13 +29,14 @@ from toolkit.tables.frames import checked_frame, to_frame
 from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds
 from toolkit.widgets.background import Job
-from toolkit.widgets.controls import Choices, TextField, TimeField, note
+from toolkit.widgets.controls import Choices, TextField, TimeField
 from toolkit.widgets.javascript import Actions, Control, is_count, module, synced
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Call, SourcePanel
 
 NEWEST: Final = 1_000
 """How many entries `look` reads to learn which values there are."""
 
+_MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _CHANGED: Final = "The choice has changed since: Load again to follow it."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
@@ -64,7 +65,7 @@ class Brush(Control):
         return True
 
 
-class FailureFilterWidget(Panel):
+class FailureFilterWidget(SourcePanel):
     """Choose failures: every part of a `FailureFilter`, and how many match.
 
     Parameters
@@ -109,6 +110,8 @@ class FailureFilterWidget(Panel):
     tk.FailureFilter(failure_function_state=('CALLBACK_FAIL',))
     """
 
+    _value_type = FailureFilter
+
     def __init__(
         self,
         source: Service | pd.DataFrame,
@@ -127,38 +130,21 @@ class FailureFilterWidget(Panel):
         checked_choice("kind", kind, get_args(Kind))
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
-        self._service = source if isinstance(source, Service) else None
-        self._known = source if isinstance(source, pd.DataFrame) else frame
         self._kind, self._clock = kind, clock
         self._asked: FailureFilter | None = None  # what the last call was asked with
         self._mistaken: Sequence[str] = ()  # what to say of a filter that matched nothing
         given = FailureFilter() if value is None else value
-        redactor = self._service.redactor if self._service is not None else None
-        super().__init__("Failures to choose", value=given, key=key, redactor=redactor)
-        self._build()
-
-    @traitlets.validate("value")
-    def _checked(self, proposal: dict[str, Any]) -> FailureFilter:
-        return instance("value", proposal["value"], FailureFilter, "a FailureFilter")
-
-    def _build(self) -> None:
+        requests: dict[str, Call] = {
+            "Count": lambda: self._start(self._counted, self._say_count),
+            "Fill choices": lambda: self._start(self._looked, self._learn),
+        }
+        super().__init__("Failures to choose", source, frame, requests=requests, value=given, key=key)
         self.fields = {name: self._control(field) for name, field in FIELDS.items()}
         self.choices = {name: one for name, one in self.fields.items() if isinstance(one, Choices)}
         self.since, self.until = self.fields["since"], self.fields["until"]
-        calls: dict[str, Callable[[], object]] = {"Apply": self._start_run, "Clear": self.clear}
-        if self._service is not None:
-            calls = {
-                "Load": self._start_run,
-                "Count": lambda: self._start(self._counted, self._say_count),
-                "Fill choices": lambda: self._start(self._looked, self._learn),
-                "Cancel": self.cancel,
-                "Clear": self.clear,
-            }
-        self.actions = Actions(calls, self._receive_fields)
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
         self.brush = Brush(changed=self._brushed)
-        self._count = widgets.HTML()
         self._fill()
         times = [self.since, self.until, self.presets]
         others = [one for one in self.fields.values() if not (isinstance(one, Choices) or one in times)]
@@ -221,10 +207,6 @@ class FailureFilterWidget(Panel):
         self.since.value, self.until.value = ends or (None, None)
         self._read()
 
-    def clear(self) -> None:
-        """Choose every failure."""
-        self.value = FailureFilter()
-
     def _show(self, value: FailureFilter) -> None:
         for name, field in self.fields.items():
             found = getattr(value, name)
@@ -241,13 +223,10 @@ class FailureFilterWidget(Panel):
         ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
         self.brush.selection = [] if ends == [None, None] else ends
         self._offer()
-        self._show_code()
-        self._count.value = note(self.matching(), "count")
+        self._show_counts()
         for choice in self.choices.values():
             masked = self._service is not None and any(map(MASK.search, choice.value))
-            choice.problem = (
-                "A masked value: the service cannot find it. Load with reveal=True." if masked else None
-            )
+            choice.problem = _MASKED if masked else None
 
     def matching(self) -> str:
         """How many of the failures known here match, as a sentence; no network is used."""
@@ -283,34 +262,24 @@ class FailureFilterWidget(Panel):
                 self.brush.width = round(trend.step.total_seconds() * 1000)
                 self.brush.counts = trend.counts.sum(axis=0).tolist()
 
-    def frame(self) -> pd.DataFrame:
-        """The failures chosen: of a frame those that match now, of a service those that `run` loaded last.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With the columns of `load_failures`. The network is never touched.
-        """
-        if self._service is None and self._known is not None:
-            return self._known[match_failures(self._known, self.value)]
-        return super().frame()
+    def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return frame[match_failures(frame, self.value)]
 
     def _static(self) -> tuple[pd.DataFrame, str]:
         if self._known is None or self._kept.frame is not None:
             return super()._static()
         try:
-            return self._known[match_failures(self._known, self.value)], self.matching()
+            return self._matching(self._known), self.matching()
         except InputError:  # `matching` says which column is missing
             return self._empty(), self.matching()
 
     def look(self) -> None:
         """Read the newest entries of the service, to fill the choices; waits."""
-        self._learn(self._looked(Job(self._progressed), self.value))
+        self._waited(self._looked, self._learn)
 
     def count(self) -> int:
         """How many failures of the service match: reads them all and keeps none; waits."""
-        number = self._counted(Job(self._progressed), self.value)
-        self._say_count(number)
+        number: int = self._waited(self._counted, self._say_count)
         return number
 
     def _call(self, job: Job, asked: FailureFilter) -> pd.DataFrame:
@@ -333,14 +302,15 @@ class FailureFilterWidget(Panel):
         self._mistaken = [] if found else mistaken_values(self._service, asked, self._kind)
         return found
 
-    def _say_count(self, number: int) -> None:
+    def _say_count(self, number: int) -> int:
         found = f"{counted(number, 'failure')} in the service with this filter"
         self.say(" ".join([f"{found}." if self._mistaken else found, *self._mistaken]))
+        return number
 
     def _looked(self, job: Job, _: FailureFilter) -> pd.DataFrame:
-        if self._service is None:
-            return self.frame()
         service, kind = self._service, self._kind
+        if service is None:
+            return self._empty() if self._known is None else self._known
         return job.read(
             lambda progress: open_failures(
                 service, kind=kind, options=LoadOptions(limit=NEWEST, progress=progress)

@@ -21,18 +21,8 @@ from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
+from toolkit.tables.schemas import FAILURE_COLUMNS, Kind
 from toolkit.widgets.controls import shared_start
-
-SORTABLE: Final = (
-    "failed_at",
-    "created_at",
-    "workflow_url",
-    "response_status",
-    "failure_function_state",
-    "label",
-    "max_retries",
-)
-"""Columns that failures can be sorted by."""
 
 COLUMNS: Final = {
     "failed_at": "Failed at (UTC)",
@@ -45,27 +35,17 @@ COLUMNS: Final = {
 }
 """Columns of the table, and their headings."""
 
+SORTABLE: Final = (*(name for name in COLUMNS if name != "error"), "created_at")
+"""Columns that failures can be sorted by."""
+
 _STATES: Final = {
     "CALLBACK_INPROGRESS": "in progress",
     "CALLBACK_SUCCESS": "succeeded",
     "CALLBACK_FAIL": "failed",
     "CALLBACK_CANCELED": "canceled",
 }
-_SEARCHED: Final = (
-    "dlq_id",
-    "workflow_url",
-    "workflow_run_id",
-    "url",
-    "method",
-    "caller_ip",
-    "label",
-    "flow_control_key",
-    "failure_function_state",
-    "failure_callback",
-    "body",
-    "response_body",
-    "extra",
-)
+_TEXTS: Final = (Kind.ID, Kind.REFERENCE, Kind.TEXT, Kind.URL, Kind.BODY, Kind.JSON, Kind.NUMBER)
+_SEARCHED: Final = tuple(column.name for column in FAILURE_COLUMNS if column.kind in _TEXTS)
 _WORDS: Final = re.compile(r'"([^"]*)"|(\S+)')
 _MODULES: Final = re.compile(r"^(?:[a-z_]\w*\.)+(?=[A-Z])")  # before the name of an exception
 _CREATED: Final = "≥ "  # before a time that is the message's, where the time of failure is not known
@@ -164,9 +144,7 @@ class FailureRows:
         self._ends: list[int] | None = None  # where each row's text ends; None until it was put together
         self._lock = threading.Lock()
         self._indices: dict[str, int] | None = None
-        addresses = (
-            frame["workflow_url"].dropna().astype("str").unique() if "workflow_url" in frame.columns else ()
-        )
+        addresses = frame.get("workflow_url", pd.Series(dtype="str")).dropna().astype("str").unique()
         self._shared = shared_start(map(str, addresses))
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
         preparing = threading.Timer(_DELAY, self._prepared)
@@ -233,7 +211,7 @@ class FailureRows:
     def _ranked(self, name: str) -> Indices:
         """The rank of each row's value in a column, -1 where there is none."""
         if name not in self._ranks:
-            column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
+            column = self.frame.get(name, pd.Series([None] * len(self.frame)))
             if name == "failed_at":
                 column = _times(self.frame)
             if name == "label":
@@ -304,8 +282,6 @@ class FailureRows:
             parts.append(_lower(error_lines(frame)))
         if "failure_function_state" in frame.columns:
             parts.append(_lower(frame["failure_function_state"].map(_STATES)))
-        numbers = ("response_status", "max_retries")
-        parts.extend(_lower(frame[name]) for name in numbers if name in frame.columns)
         if {"failed_at", "created_at"} & set(frame.columns):
             times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
             parts.append(times.cast(pa.large_string()))

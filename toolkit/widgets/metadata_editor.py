@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 import ipywidgets as widgets
@@ -31,6 +32,7 @@ from toolkit.widgets.metadata_condition import (
     typed_condition,
     typed_value,
 )
+from toolkit.widgets.panel import table_markup
 
 _EXAMPLE: Final = "city = 'Izmir' AND (year >= 2024 OR tags CONTAINS 'new')"
 _STAYS: Final = "Until this is mended, the filter stays as it was."
@@ -55,7 +57,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
         self._changed, self._redactor = changed, redactor
         self._value = ""
-        self.fields: Sequence[MetadataField] = ()
+        self.fields: list[MetadataField] = []
         self.mistake: FilterSyntaxError | None = None
         self.text = TextField(
             "Filter",
@@ -84,21 +86,14 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     def learn(self, frame: pd.DataFrame) -> None:
         """Offer the fields that the metadata of a frame has, with their kinds and frequent values."""
         mask = self._redactor.text
-        self.fields = [
-            MetadataField(
-                found.name,
-                found.kinds,
-                found.rows,
-                tuple(
-                    (value, count)
-                    for value, count in found.frequent
-                    if not any(map(is_secret_name, _PART.split(found.name)))
-                    and (not isinstance(value, str) or mask(value) == value)
-                ),
-            )
-            for found in metadata_fields(frame)
-            if mask(found.name) == found.name
-        ]
+        known = [found for found in metadata_fields(frame) if mask(found.name) == found.name]
+        self.fields = []
+        for found in known:
+            secret = any(map(is_secret_name, _PART.split(found.name)))
+            frequent = [
+                one for one in found.frequent if not isinstance(one[0], str) or mask(one[0]) == one[0]
+            ]
+            self.fields.append(replace(found, frequent=() if secret else tuple(frequent)))
         self._found.value = _described(self.fields, len(frame))
         self.rows.learn()
 
@@ -196,10 +191,6 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.field.label, self.value.label = f"Field {number}", f"Value {number}"
         self.operator.label, self.remove.description = f"Operator {number}", f"Remove {number}"
 
-    def fits(self, part: MetadataFilter | None) -> bool:
-        """Whether `show` can show it."""
-        return part is None or isinstance(part, Condition)
-
     def read(self) -> MetadataFilter | None:
         """The condition; None where it is not complete. An InputError is shown beside the controls, too."""
         if self._made is not None:
@@ -263,15 +254,13 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """Several conditions or groups, of which all or any must match; the outermost is in no other `group`."""
 
-    def __init__(
-        self, editor: MetadataEditor, group: FilterGroup | None, *, kind: type[And | Or] = And
-    ) -> None:
+    def __init__(self, editor: MetadataEditor, group: FilterGroup | None) -> None:
         self._editor = editor
         self.parts: list[ConditionRow | FilterGroup] = []
         self.kind = Choosing("Group", editor.rows_changed, [*_JOINED.values()]).add_class("tk-joined")
-        self.kind.value = _JOINED[kind]
-        self.add = _button("Add condition", lambda: self._append(self._row()))
-        self.nest = _button("Add group", lambda: self._append(self._group()))
+        self.kind.value = _JOINED[Or if group is not None and group.joined is And else And]
+        self.add = _button("Add condition", lambda: self._append(ConditionRow(editor, self)))
+        self.nest = _button("Add group", lambda: self._append(FilterGroup(editor, self)))
         self.remove: widgets.Button | None = None
         if group is not None:
             self.remove = _button("Remove group", lambda: group.remove_part(self))
@@ -286,15 +275,15 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
-        # controls that can stay do, so that the keyboard focus is not lost
-        same = len(wanted) == len(self.parts) and all(map(_fits, self.parts, wanted))
-        gone = [] if same else self.parts
-        parts = self.parts
-        if not same:
-            parts = [self._group() if isinstance(one, And | Or) else self._row() for one in wanted]
-        for there, one in zip(parts, wanted, strict=True):
+        kinds = [FilterGroup if isinstance(one, And | Or) else ConditionRow for one in wanted]
+        gone = self.parts
+        if kinds == [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
+            gone = []
+        else:
+            self.parts = [kind(self._editor, self) for kind in kinds]
+        for there, one in zip(self.parts, wanted, strict=True):
             there.show(one)
-        self._draw(parts)
+        self._box.children = self.parts
         _close(gone)
 
     def number(self, counts: Counter[str]) -> None:
@@ -308,10 +297,6 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             self.remove.description = f"Remove group {number}"
         for part in self.parts:
             part.number(counts)
-
-    def fits(self, part: MetadataFilter | None) -> bool:
-        """Whether `show` can show it as a group inside a group."""
-        return isinstance(part, And | Or)
 
     def read(self) -> MetadataFilter | None:
         """The filter that the rows make; None where they are empty."""
@@ -337,31 +322,19 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def remove_part(self, part: ConditionRow | FilterGroup) -> None:
         """Remove a row or group, as its button does."""
-        self._draw([other for other in self.parts if other is not part])
-        self._editor.number()
+        self._set([other for other in self.parts if other is not part])
         _close([part])
         self.add.focus()  # the keyboard focus was in what is gone
         self._editor.rows_changed()
 
-    def _row(self) -> ConditionRow:
-        return ConditionRow(self._editor, self)
-
-    def _group(self) -> FilterGroup:
-        return FilterGroup(self._editor, self, kind=Or if self.joined is And else And)
-
     def _append(self, part: ConditionRow | FilterGroup) -> None:
         part.show(None)
         part.attend()
-        self._draw([*self.parts, part])
+        self._set([*self.parts, part])
+
+    def _set(self, parts: list[ConditionRow | FilterGroup]) -> None:
+        self._box.children = self.parts = parts
         self._editor.number()
-
-    def _draw(self, parts: list[ConditionRow | FilterGroup]) -> None:
-        self.parts = parts
-        self._box.children = parts
-
-
-def _fits(there: ConditionRow | FilterGroup, part: MetadataFilter | None) -> bool:
-    return there.fits(part)
 
 
 def _button(name: str, pressed: Callable[[], None], tooltip: str | None = None) -> widgets.Button:
@@ -401,13 +374,8 @@ def _described(fields: Sequence[MetadataField], rows: int) -> str:
     head = f"{len(fields):,} fields in the metadata of {rows:,} vectors"
     if not fields:
         return note(head)
-    lines = "".join(
-        f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in _cells(field))}</tr>" for field in fields
-    )
-    names = "".join(
-        f'<th scope="col">{name}</th>' for name in ("Field", "Kind", "Vectors", "Frequent values")
-    )
-    table = f'<table class="tk-fields"><thead><tr>{names}</tr></thead><tbody>{lines}</tbody></table>'
+    names = ("Field", "Kind", "Vectors", "Frequent values")
+    table = table_markup(names, map(_cells, fields), ' class="tk-fields"')
     return f"<details><summary>{escape_html(head)}</summary>{table}</details>"
 
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import ipywidgets as widgets
 import pandas as pd
-import traitlets
 
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, text, wrong
@@ -25,9 +22,8 @@ from toolkit.tables.metadata_column import match_metadata, metadata_values, unkn
 from toolkit.tables.schemas import vectors
 from toolkit.widgets.background import Job
 from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import Actions
 from toolkit.widgets.metadata_editor import MetadataEditor
-from toolkit.widgets.panel import Panel
+from toolkit.widgets.panel import Call, SourcePanel
 
 SAMPLE: Final = 1_000
 """How many vectors `look` reads to learn which fields there are."""
@@ -46,7 +42,7 @@ class MatchedVectors:
     error: IncompleteLoadError | None = None
 
 
-class MetadataFilterWidget(Panel):
+class MetadataFilterWidget(SourcePanel):
     """Choose vectors by their metadata: a filter as text and as controls, and how many vectors match.
 
     Parameters
@@ -94,6 +90,7 @@ class MetadataFilterWidget(Panel):
     """
 
     _styles = ("style.css", "vectors.css")
+    _value_type = str
 
     def __init__(
         self,
@@ -110,40 +107,25 @@ class MetadataFilterWidget(Panel):
             raise wrong("source", source, "a Service or a frame of vectors with metadata")
         if frame is not None:
             instance("frame", frame, pd.DataFrame, "a frame of vectors with metadata")
-        self._service = source if isinstance(source, Service) else None
-        self._known = source if isinstance(source, pd.DataFrame) else frame
         self._namespace = text("namespace", namespace)
-        redactor = self._service.redactor if self._service is not None else None
+        requests: dict[str, Call] = {"Find fields": lambda: self._start(self._looked, self._learn)}
         given = _filter_text(value)
-        super().__init__("Vectors to choose by metadata", value=given, key=key, redactor=redactor)
+        super().__init__(
+            "Vectors to choose by metadata", source, frame, requests=requests, value=given, key=key
+        )
         self.editor = MetadataEditor(self._read, redactor=self._redactor)
-        calls: dict[str, Callable[[], object]] = {"Apply": self._start_run, "Clear": self.clear}
-        if self._service is not None:
-            calls = {
-                "Load": self._start_run,
-                "Find fields": lambda: self._start(self._looked, self._learn),
-                "Cancel": self.cancel,
-                "Clear": self.clear,
-            }
-        self.actions = Actions(calls, self._receive_fields)
-        self._count = widgets.HTML()
         if self._known is None and isinstance(self._kept.origin, MatchedVectors):
             self._known = self._kept.origin.read
         if self._known is not None:
             self.editor.learn(self._known)
         self._compose(self.editor, self._count, self._code, self.actions)
 
-    @traitlets.validate("value")
-    def _checked(self, proposal: dict[str, Any]) -> str:
-        return _filter_text(proposal["value"])
+    def _checked(self, value: Any) -> str:
+        return _filter_text(value)
 
     def to_code(self) -> str:
         """The filter as a Python text: what ``filter=`` and `match_metadata` take."""
         return repr(self.value)
-
-    def clear(self) -> None:
-        """Choose every vector."""
-        self.value = ""
 
     def matching(self) -> str:
         """How many of the vectors known here match, as a sentence; no network is used."""
@@ -155,25 +137,13 @@ class MetadataFilterWidget(Panel):
         sentence = f"{found:,} of {first}{len(some):,} loaded vectors match"
         return sentence + "".join(f"; {one}" for one in ([] if found else _mistakes(some, self.value)))
 
-    def frame(self) -> pd.DataFrame:
-        """The vectors chosen: of a frame those that match now, of a service those that `run` loaded last.
-
-        Returns
-        -------
-        pandas.DataFrame
-            With the columns of the frame, or those of `load_vectors`. The network is never touched.
-        """
-        if self._service is None and self._known is not None:
-            return _matching(self._known, self.value)
-        return super().frame()
+    def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
+        return _matching(frame, self.value)
 
     def look(self) -> None:
         """Read some vectors of the service, to learn the fields; waits.
 
-        Raises
-        ------
-        ServiceError
-            When reading fails; the panel shows it too, and learns from what was read.
+        When reading fails, the panel shows the error too, and learns from what was read.
         """
         found = self._waited(self._looked, self._learn)
         if found.error is not None:
@@ -195,8 +165,7 @@ class MetadataFilterWidget(Panel):
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
             self.say("The vectors loaded last are those of an earlier filter.")
-        self._show_code()
-        self._count.value = note(self.matching(), "count")
+        self._show_counts()
 
     def _call(self, job: Job, asked: str) -> MatchedVectors:
         return self._load(job, asked, None)

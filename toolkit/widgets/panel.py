@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -12,12 +12,13 @@ import pandas as pd
 import traitlets
 
 from toolkit.analysis.wording import counted, shorten
-from toolkit.arguments import text
+from toolkit.arguments import instance, text
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
+from toolkit.settings.service import Service
 from toolkit.widgets.background import Cancelled, Job, JobProgress, on_loop, start
 from toolkit.widgets.controls import note
-from toolkit.widgets.javascript import MESSAGE_LOCK, KeyboardGuard, receive_all, script
+from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, KeyboardGuard, receive_all, script
 
 LONGEST_JSON: Final = 1_000_000
 """Characters of a text that are read as JSON; a longer one is shown as it is."""
@@ -28,6 +29,7 @@ _LONGEST: Final = 80
 _PLAIN: Final = ("dlq_id", "failed_at", "workflow_url", "response_status", "error", "failure_function_state")
 
 T = TypeVar("T")
+Call = Callable[[], object]
 
 
 @dataclass
@@ -68,13 +70,14 @@ class _Checked(traitlets.Any):
 class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """A widget with a value that is also a line of code.
 
-    Subclasses build their controls and call `_compose`. They say what a run is (`_call`), check values (a
-    validator of `value`), show a value in the controls (`_show`) and a result (`_arrived`). When a person
-    changes a control they call `_changed_to`. The `title` heads the panel and its static form. With a `key`,
-    value and last result are kept while the kernel lives. The `redactor` masks what is displayed.
+    Subclasses build their controls and call `_compose`. They say what a run is (`_call`), which values fit
+    (`_value_type` or `_checked`), how a value is shown in the controls (`_show`) and a result (`_arrived`).
+    When a person changes a control they call `_changed_to`. The `title` heads the panel and its static form.
+    With a `key`, value and last result are kept while the kernel lives. The `redactor` masks what is shown.
     """
 
     value = _Checked(help="What is chosen: frozen, readable, settable, observable.")
+    _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
 
     def __init__(
@@ -95,6 +98,14 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.set_trait("value", value)  # checked before what is kept is replaced by it
         self._kept = _state(type(self).__name__, key, value)
         self.set_trait("value", self._kept.value)
+
+    @traitlets.validate("value")
+    def _validated(self, proposal: dict[str, Any]) -> Any:
+        return self._checked(proposal["value"])
+
+    def _checked(self, value: Any) -> Any:
+        """A value that fits, or InputError."""
+        return instance("value", value, self._value_type, f"a {self._value_type.__name__}")
 
     def _compose(self, *children: widgets.Widget) -> None:
         """Put the controls into the panel, the status line below them, and show the value."""
@@ -267,20 +278,60 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         """The widget where it can be drawn; elsewhere text and a table of the first rows."""
         frame, rows = self._static()
-        code = escape_html(self._redactor.code(self.to_code()))
-        table = static_table(frame, self._redactor)
+        parts = map(escape_html, (self._title, self._redactor.code(self.to_code()), rows))
+        html = "<strong>{}</strong><pre>{}</pre><p>{}</p>".format(*parts)
+        view = {"version_major": 2, "version_minor": 0, "model_id": self.model_id}
         return {
             "text/plain": f"{self!r}: {rows}",
-            "text/html": (
-                f"<div><strong>{escape_html(self._title)}</strong><pre>{code}</pre>"
-                f"<p>{escape_html(rows)}</p>{table}</div>"
-            ),
-            "application/vnd.jupyter.widget-view+json": {
-                "version_major": 2,
-                "version_minor": 0,
-                "model_id": self.model_id,
-            },
+            "text/html": f"<div>{html}{static_table(frame, self._redactor)}</div>",
+            "application/vnd.jupyter.widget-view+json": view,
         }
+
+
+class SourcePanel(Panel):
+    """A panel whose value chooses rows: of a frame at once, of a service when a button is pressed.
+
+    Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many of the
+    rows known here match, as a sentence. `requests` are the buttons that ask the service besides Load.
+    """
+
+    def __init__(
+        self, title: str, source: Any, frame: Any, *, requests: Mapping[str, Call], **options: Any
+    ) -> None:
+        self._service = source if isinstance(source, Service) else None
+        self._known: pd.DataFrame | None = frame if self._service is not None else source
+        super().__init__(title, redactor=None if self._service is None else self._service.redactor, **options)
+        calls: dict[str, Call] = {"Apply": self._start_run}
+        if self._service is not None:
+            calls = {"Load": self._start_run, **requests, "Cancel": self.cancel}
+        self.actions = Actions({**calls, "Clear": self.clear}, self._receive_fields)
+        self._count = widgets.HTML()
+
+    def clear(self) -> None:
+        """Choose everything."""
+        self.value = self._value_type()
+
+    def frame(self) -> pd.DataFrame:
+        """The rows chosen: of a frame those that match now, of a service those that `run` loaded last.
+
+        They have the columns of the frame, or of what is loaded. The network is never used.
+        """
+        if self._service is None and self._known is not None:
+            matching: pd.DataFrame = self._matching(self._known)
+            return matching
+        return super().frame()
+
+    def _show_counts(self) -> None:
+        """Show what follows from the value: code, and how many rows match."""
+        self._show_code()
+        self._count.value = note(self.matching(), "count")
+
+
+def table_markup(names: Iterable[object], rows: Iterable[Iterable[str]], attributes: str = "") -> str:
+    """An HTML table, every text escaped."""
+    head = "".join(f"<th>{escape_html(name)}</th>" for name in names)
+    body = "".join(f"<tr>{''.join(f'<td>{escape_html(cell)}</td>' for cell in row)}</tr>" for row in rows)
+    return f"<table{attributes}><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
@@ -293,13 +344,8 @@ def static_table(frame: pd.DataFrame, redactor: Redactor) -> str:
         return ""
     plain = [name for name in _PLAIN if name in frame.columns]
     chosen = frame[plain] if plain else frame.iloc[:, :_COLUMNS]
-    head = "".join(f"<th>{escape_html(name)}</th>" for name in chosen.columns)
     rows = chosen.head(_ROWS).itertuples(index=False, name=None)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape_html(_cell(value, redactor))}</td>' for value in row)}</tr>"
-        for row in rows
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return table_markup(chosen.columns, ([_cell(value, redactor) for value in row] for row in rows))
 
 
 def _cell(value: Any, redactor: Redactor) -> str:

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import pandas as pd
-import traitlets
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted
@@ -142,9 +141,7 @@ class SimilarityQueryWidget(Panel):
         if self._kept.frame is not None:
             self.results.show(self._kept.origin)
 
-    @traitlets.validate("value")
-    def _checked(self, proposal: dict[str, Any]) -> VectorQuery | None:
-        value = proposal["value"]
+    def _checked(self, value: Any) -> VectorQuery | None:
         if value is None and self._pending is not None and not self._reading:
             self._show(None)  # it is None already, so that nobody hears of it: an id that is not fetched yet
         return None if value is None else instance("value", value, VectorQuery, "a VectorQuery")
@@ -160,24 +157,12 @@ class SimilarityQueryWidget(Panel):
         self._show(None)
 
     def look(self) -> IndexInfo:
-        """Ask what the index is: its kind, its namespaces; waits.
-
-        Raises
-        ------
-        ServiceError
-            When asking fails; the panel shows it too.
-        """
+        """Ask what the index is: its kind, its namespaces; waits. An error is shown in the panel, too."""
         info: IndexInfo = self._waited(lambda *_: index_info(self._service), self._learn)
         return info
 
     def ask_from(self, place: int) -> None:
-        """Ask by the hit at an index of the last result, from 0; what a click on it does.
-
-        Raises
-        ------
-        InputError
-            When the last result has no such index.
-        """
+        """Ask by the hit at an index of the last result, from 0, as a click on it does."""
         frame = self.frame()
         if not 0 <= place < len(frame):
             expected = f"an index among {counted(len(frame), 'hit')}, from 0"
