@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from dataclasses import replace
 from itertools import count
 
 import pytest
@@ -12,8 +13,7 @@ import pytest
 import toolkit as tk
 from toolkit.errors import IncompleteLoadError
 from toolkit.loading.failures import open_failures
-from toolkit.loading.options import LoadOptions
-from toolkit.widgets.background import Cancelled, Job, JobProgress, start
+from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, on_loop
 
 
 def pages(server, count, size=2, before=lambda number: None):
@@ -50,8 +50,8 @@ def test_progress_is_told_now_and_then():
 
 
 def reading(service):
-    """A load of the service's DLQ, given its progress."""
-    return lambda progress: open_failures(service, options=LoadOptions(progress=progress, connections=1))
+    """A load of the service's DLQ, given its options."""
+    return lambda options: open_failures(service, options=replace(options, connections=1))
 
 
 def test_a_stopped_load_keeps_every_row_it_read(sample_service):
@@ -98,11 +98,12 @@ def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
     async def main():
         done = asyncio.Event()
 
-        def after(result):
-            seen["after"], seen["result"] = threading.current_thread(), result
+        def after(future):
+            seen["after"], seen["result"] = threading.current_thread(), future.exception() or future.result()
             done.set()
 
-        start(call, after, after)
+        then = on_loop()
+        in_thread(call).add_done_callback(lambda future: then(lambda: after(future)))
         await asyncio.wait_for(done.wait(), 30)
 
     asyncio.run(main())

@@ -22,8 +22,8 @@ from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets import SimilarityQueryWidget
+from toolkit.widgets.similarity_controls import asked_by, vectors_typed, written
 from toolkit.widgets.similarity_results import hit_rows
-from toolkit.widgets.similarity_source import asked_by, vectors_typed, written
 
 REDACT = Redactor(key=b"test")
 words = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

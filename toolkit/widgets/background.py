@@ -9,13 +9,13 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from functools import partial
 from typing import Any, Final, TypeVar
 
 import pandas as pd
 
 from toolkit.analysis.wording import short_number, span
 from toolkit.loading.load import Load
+from toolkit.loading.options import LoadOptions
 
 _INTERVAL: Final = 0.15  # seconds between two reports of progress
 _SETTLED: Final = 0.5  # seconds before a rate means something
@@ -80,13 +80,14 @@ class Job:
         if self.stopping.is_set():
             raise Cancelled
 
-    def read(self, opened: Callable[[Callable[[int, int | None], None]], Load]) -> pd.DataFrame:
-        """Read the load that `opened` returns, whose ``progress`` is what `opened` is given, into its frame.
+    def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
+        """Read the load that `opened` returns, given its options, into its frame.
 
         An IncompleteLoadError holds as ``.partial`` what was read before the load failed or was stopped.
         """
         counts: list[tuple[int, int | None]] = [(0, None)]
-        load = opened(lambda done, total: counts.__setitem__(0, (done, total)))
+        options = LoadOptions(limit=limit, progress=lambda done, total: counts.__setitem__(0, (done, total)))
+        load = opened(options)
 
         def step() -> None:
             self.progress.retries = load.work.requests - load.work.pages
@@ -97,38 +98,24 @@ class Job:
     def wait(self, call: Callable[[], T]) -> T:
         """The result of a call that cannot be interrupted; when the job is stopped, it is dropped."""
         self.step()
-        future: Future[T] = Future()
-
-        def work() -> None:
-            try:
-                future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
-                future.set_exception(error)
-
-        threading.Thread(target=work, name="toolkit query", daemon=True).start()
+        future = in_thread(call)
         while not wait([future], _POLL).done:
             self.step()
         return future.result()
 
 
-def start(
-    call: Callable[[], Any], then: Callable[[Any], None], failed: Callable[[BaseException], None]
-) -> None:
-    """Run a call on a thread of its own, then `then` or `failed` on the running event loop's thread.
-
-    Without a loop they run on the call's thread.
-    """
-    after = on_loop()
+def in_thread(call: Callable[[], T]) -> Future[T]:
+    """Run a call on a thread of its own, for which the interpreter does not wait when it ends."""
+    future: Future[T] = Future()
 
     def work() -> None:
         try:
-            result = call()
-        except BaseException as error:  # noqa: BLE001 - passed to `failed`; a thread must not print it
-            after(partial(failed, error))
-        else:
-            after(partial(then, result))
+            future.set_result(call())
+        except BaseException as error:  # noqa: BLE001 - raised again where the result is used
+            future.set_exception(error)
 
     threading.Thread(target=work, name="toolkit widget", daemon=True).start()
+    return future
 
 
 def on_loop() -> Callable[[Callable[[], None]], Any]:

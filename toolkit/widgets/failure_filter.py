@@ -286,9 +286,7 @@ class FailureFilterWidget(SourcePanel):
         if self._service is None:
             return self.frame()
         service, kind, self._asked = self._service, self._kind, asked
-        frame = job.read(
-            lambda progress: open_failures(service, asked, LoadOptions(progress=progress), kind=kind)
-        )
+        frame = job.read(lambda options: open_failures(service, asked, options, kind=kind))
         self._mistaken = mistaken_values(service, asked, kind) if frame.empty else []
         return frame
 
@@ -311,11 +309,7 @@ class FailureFilterWidget(SourcePanel):
         service, kind = self._service, self._kind
         if service is None:
             return self._empty() if self._known is None else self._known
-        return job.read(
-            lambda progress: open_failures(
-                service, kind=kind, options=LoadOptions(limit=NEWEST, progress=progress)
-            )
-        )
+        return job.read(lambda options: open_failures(service, kind=kind, options=options), limit=NEWEST)
 
     def _learn(self, frame: pd.DataFrame) -> None:
         self._known = frame

@@ -12,7 +12,6 @@ from toolkit.analysis.wording import counted
 from toolkit.arguments import instance, text, wrong
 from toolkit.errors import IncompleteLoadError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.loading.options import LoadOptions
 from toolkit.loading.ranges import VectorParts
 from toolkit.loading.vectors import open_vectors
 from toolkit.receipt import receipt
@@ -191,12 +190,10 @@ class MetadataFilterWidget(SourcePanel):
         service, namespace = self._service, self._namespace
         if service is None:
             return self._empty() if self._known is None else self._known
+        parts = VectorParts(vectors=False, data=False)
         return job.read(
-            lambda progress: open_vectors(
-                service, LoadOptions(limit=limit, progress=progress), namespace=namespace,
-                parts=VectorParts(vectors=False, data=False),
-            )
-        )  # fmt: skip
+            lambda options: open_vectors(service, options, namespace=namespace, parts=parts), limit=limit
+        )
 
     def _settle(self, result: MatchedVectors) -> pd.DataFrame:
         if self._service is not None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import ipywidgets as widgets
@@ -16,7 +18,7 @@ from toolkit.arguments import instance, text
 from toolkit.errors import IncompleteLoadError, InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.settings.service import Service
-from toolkit.widgets.background import Cancelled, Job, JobProgress, on_loop, start
+from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, on_loop
 from toolkit.widgets.controls import note
 from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, KeyboardGuard, receive_all, script
 
@@ -213,18 +215,14 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
         self.say("Asking …")
 
-        def done(result: T) -> None:
+        def ended(future: Future[T]) -> None:
             self._job = None
             try:
-                then(result)
-            except Exception as error:  # noqa: BLE001 - shown in the panel: nobody else is there to see it
+                then(future.result())
+            except BaseException as error:  # noqa: BLE001 - shown in the panel: nobody else is there to see it
                 self._failed(error)
 
-        def failed(error: BaseException) -> None:
-            self._job = None
-            self._failed(error)
-
-        start(lambda: call(job, asked), done, failed)
+        in_thread(lambda: call(job, asked)).add_done_callback(lambda future: after(partial(ended, future)))
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say(progress.words())

@@ -22,9 +22,15 @@ from toolkit.tables.schemas import hits
 from toolkit.widgets.background import Job, JobProgress
 from toolkit.widgets.javascript import Actions
 from toolkit.widgets.panel import Panel
-from toolkit.widgets.similarity_options import QueryOptions
+from toolkit.widgets.similarity_controls import (
+    QueryOptions,
+    QuerySource,
+    Question,
+    asked_by,
+    row_of,
+    vectors_of,
+)
 from toolkit.widgets.similarity_results import HitResults, scope
-from toolkit.widgets.similarity_source import QuerySource, Question, asked_by, row_of, vectors_of
 
 _LONGEST: Final = 400  # characters of code that are shown; a query by a vector has more
 _NOT_ASKED: Final = "Nothing was asked: first mend what is marked above."
