@@ -208,12 +208,12 @@ class FailureDecoder:
         )
         columns = self._columns(fields)
         unknown = {name: raws for name, raws in fields.items() if name not in _SPECIFIED.__struct_fields__}
-        columns["extra"] = self._masker.objects(unknown, len(entries))
+        columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(entries)))
         columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
         return self._masker.masked_table(FAILURE_COLUMNS, columns, FAILURES)
 
     def _columns(self, fields: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
-        """The columns that fields fill, unmasked."""
+        """The columns that fields fill, masked for our own tokens where nothing else is masked."""
         found: dict[str, Any] = {}
         for name, kind, field in FAILURE_COLUMNS:
             match kind:
@@ -235,8 +235,9 @@ class FailureDecoder:
                 case Kind.LABELS:
                     found[name] = raw_column(fields[field])
                 case Kind.BODY:
-                    found[name], raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
-                    coded = [base64_text(raw, self._redactor) for raw in raws]
+                    texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
+                    found[name] = self._masker.own(texts)
+                    coded = [None if raw is None else base64_text(raw, self._redactor) for raw in raws]
                     found[f"{name}_base64"] = pa.array(coded, pa.string())
         return found
 

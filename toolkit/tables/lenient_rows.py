@@ -116,11 +116,14 @@ class LenientRows:
                 return pa.array(self._texts(field), pa.string())
 
     def _texts(self, field: str) -> list[str | None]:
-        found = self._fitting(field, lambda value: clean(value) if isinstance(value, str) else None)
-        for row, misfits, text in zip(self._rows, self.misfits, found, strict=True):
-            if text is not None and not is_clean(row[field]):
-                misfits[field] = row[field]
-        return [text or None for text in found]
+        found = []
+        for row, misfits in zip(self._rows, self.misfits, strict=True):
+            value = row.get(field)
+            text = clean(value) if isinstance(value, str) else None
+            if text is not value:
+                misfits[field] = value
+            found.append(text or None)
+        return found
 
     def _fitting(self, field: str, fit: Callable[[Any], Any]) -> list[Any]:
         found = []
