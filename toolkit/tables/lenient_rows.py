@@ -24,10 +24,10 @@ from toolkit.tables.text import (
     clean,
     is_clean,
     masked_json,
-    moment,
     parse_rows,
     required_id,
     text_and_bytes,
+    unix_ms,
     whole_number,
 )
 
@@ -107,11 +107,11 @@ class LenientRows:
             case Kind.NUMBER:
                 return pa.array(self._fitting(field, whole_number), pa.int64())
             case Kind.TIME:
-                return pa.array(self._fitting(field, moment), TIME)
+                return pa.array(self._fitting(field, unix_ms), TIME)
             case Kind.TIME_AS_TEXT:
-                return pa.array(self._fitting(field, _moment_of_text), TIME)
+                return pa.array(self._fitting(field, _unix_ms_of_text), TIME)
             case Kind.TIME_OR_ZERO:
-                return pa.array([value or None for value in self._fitting(field, moment)], TIME)
+                return pa.array([value or None for value in self._fitting(field, unix_ms)], TIME)
             case _:
                 return pa.array(self._texts(field), pa.string())
 
@@ -162,8 +162,8 @@ def _labels(value: Any) -> bytes | None:
     return None
 
 
-def _moment_of_text(value: Any) -> int | None:
+def _unix_ms_of_text(value: Any) -> int | None:
     """Unix milliseconds from the text that callbacks carry, or from a number."""
     if isinstance(value, str):
-        return moment(int(value)) if _DIGITS.fullmatch(value) else None
-    return moment(value)
+        return unix_ms(int(value)) if _DIGITS.fullmatch(value) else None
+    return unix_ms(value)

@@ -1,8 +1,7 @@
-"""Decoding rules that all tables share: strict first, lenient where that fails, and nothing thrown away.
+"""What all tables share: rows read leniently, and values as columns hold them.
 
-A page is read by the strict, fast reader. Where an application's bytes make it refuse, the page is read
-again leniently: bytes that are not UTF-8 become lone surrogates, which the functions here turn back into
-bytes where a table has a column for them, and into visible escapes where it has not.
+Bytes that are not UTF-8 become lone surrogates when a page is read leniently. The functions here turn them
+back into bytes where a table has a column for those, and into visible escapes where it has none.
 """
 
 from __future__ import annotations
@@ -14,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -42,42 +39,31 @@ LATEST: Final = 253_402_300_799_999
 """The last millisecond of the year 9999."""
 
 _INT64: Final = 1 << 63
-_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+_EPOCH: Final = pa.scalar(0, pa.timestamp("ms"))
+_MONTHS: Final = pa.array(
+    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
+)
+_MONTH_NUMBERS: Final = pa.array([f"{number:02}" for number in range(1, 13)])
 # What nearly every server sends; all else is read one by one.
 _USUAL_DATE: Final = (
     r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
 )
-_DATE_WIDTH: Final = 29
 
 
 def parse_rows(
     rows: bytes, *, what: str, under: str | None = None, exactly: bool = False
 ) -> list[dict[str, Any]]:
-    """The rows of a page as plain objects.
+    """The rows of a page as plain objects: of a JSON array, or of a response that has it `under` a name.
 
-    Parameters
-    ----------
-    rows : bytes
-        A JSON array of objects.
-    what : str
-        Named in errors.
-    under : str, optional
-        Of a whole response: the member that is the array.
-    exactly : bool
-        Whether values that are nested too deep are told from others, which takes several times as long. They,
-        and integers of too many digits, are `toolkit.client.members.Unread`.
-
-    Raises
-    ------
-    ProtocolError
-        When they are no JSON array of objects.
+    Integers of too many digits are `Unread`, and so are values that are nested too deep where rows are read
+    `exactly`, which takes several times as long. ProtocolError where there is no array of objects.
     """
     found = _rows_exactly(rows, what=what, under=under) if exactly else _rows(rows, what=what, under=under)
     if not isinstance(found, list):
         raise ProtocolError(f"decoding {what}", got=kind_of(found), expected="a JSON array")
-    for place, row in enumerate(found):
+    for index, row in enumerate(found):
         if not isinstance(row, dict):
-            got = f"{kind_of(row)} at {place}"
+            got = f"{kind_of(row)} at {index}"
             raise ProtocolError(f"decoding {what}", got=got, expected="objects")
     return found
 
@@ -125,13 +111,7 @@ def no_json(raw: bytes, error: Exception, what: str) -> MalformedResponseError:
 
 
 def read_members(text: str) -> dict[str, Any]:
-    """The members of a JSON object, each read by itself: `Unread` is what no Python value stands for.
-
-    Raises
-    ------
-    ValueError
-        When it is no JSON object.
-    """
+    """The members of a JSON object, each read by itself, so that only one that is too deep is `Unread`."""
     found, _ = members(text)
     return {name: read(value) for name, value in found.items()}
 
@@ -149,25 +129,10 @@ def lenient(raw: bytes, *, what: str) -> Any:
 
 
 def json_value(text: str) -> Any:
-    """What a column of JSON text holds in a row, for whoever looks into it.
+    """The value of JSON text in a column; ValueError where it is none.
 
-    Parameters
-    ----------
-    text : str
+    Integers of more digits than Python reads, and members nested more than 100 levels deep, stay JSON text.
 
-    Returns
-    -------
-    object
-        Integers of more digits than Python reads, and members that are nested more than 100 levels deep, are
-        their JSON text.
-
-    Raises
-    ------
-    ValueError
-        When the text is no JSON.
-
-    Examples
-    --------
     >>> json_value('{"a": 1, "b": ' + "[" * 200 + "]" * 200 + "}")["b"][:3]
     '[[['
     """
@@ -185,7 +150,7 @@ def _integer(text: str) -> int | str:
 
 
 def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> str:
-    """The id of a row: without one, it cannot be told apart from others."""
+    """The id of a row; ProtocolError without one."""
     found = row.get(name)
     if not isinstance(found, str) or not found:
         raise ProtocolError(
@@ -214,7 +179,7 @@ def clean(text: str) -> str:
 
 
 def as_bytes(text: str) -> bytes:
-    """The bytes that odd text stands for: what was no UTF-8 on the wire, and lone surrogates as they are."""
+    """The bytes of text with surrogates: those of a response that were no UTF-8, and lone surrogates."""
     return b"".join(
         character.encode("utf-8", "surrogateescape" if "\udc80" <= character <= "\udcff" else "surrogatepass")
         for character in text
@@ -222,23 +187,20 @@ def as_bytes(text: str) -> bytes:
 
 
 def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
-    """A body from its two fields: text when it is UTF-8, else bytes; and whether both fields made sense.
+    """A body from its plain and its base64 field: text when it is UTF-8, else bytes; and whether both fit.
 
-    Parameters
-    ----------
-    plain, encoded
-        Values of the plain and of the base64 field, None when absent. At most one of them is not empty.
-
-    Returns
-    -------
-    tuple
-        Text or None, bytes or None, and False when a field could not be used (its text is kept as it came).
+    At most one of the two is not empty. One that cannot be used is neither, and its text is kept as it came.
     """
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
         return (plain if isinstance(plain, str) and is_clean(plain) else None), None, False
     if encoded and not plain:
         raw = base64_bytes(encoded)
-        return (None, None, False) if raw is None else (*split(raw), True)
+        if raw is None:
+            return None, None, False
+        try:
+            return raw.decode(), None, True
+        except UnicodeDecodeError:
+            return None, raw, True
     if plain is None:
         return (None if encoded is None else ""), None, True
     fits = not encoded
@@ -253,14 +215,6 @@ def base64_bytes(encoded: str) -> bytes | None:
         return None
 
 
-def split(raw: bytes) -> tuple[str | None, bytes | None]:
-    """Text when the bytes are UTF-8, else the bytes."""
-    try:
-        return raw.decode(), None
-    except UnicodeDecodeError:
-        return None, raw
-
-
 def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     """Bytes as base64 text, our own live tokens in them masked."""
     if raw is None:
@@ -268,9 +222,8 @@ def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
     if redactor is not None:
         raw = redactor.own(raw.decode("latin-1")).encode("latin-1")
     text = base64.b64encode(raw).decode()
-    if redactor is not None and is_in_truncated(
-        text
-    ):  # what a token stands for as base64, without a part of a byte
+    # a token that is base64 itself may be there without the bits of an incomplete byte
+    if redactor is not None and is_in_truncated(text):
         return base64.b64encode(redactor.mask(text).encode()).decode()
     return text
 
@@ -294,60 +247,41 @@ def whole_number(value: Any) -> int | None:
     return None
 
 
-def moment(value: Any) -> int | None:
+def unix_ms(value: Any) -> int | None:
     """Unix milliseconds as a timestamp column takes them; None when it is none of the years 1970 to 9999."""
     number = whole_number(value)
     return number if number is not None and 0 <= number <= LATEST else None
 
 
-def http_date(text: str) -> int | None:
-    """Unix milliseconds of an HTTP date; None when it cannot be read.
-
-    >>> http_date("Thu, 01 Jan 2026 00:00:00 GMT")
-    1767225600000
-    """
-    found = http_date_ms(text)
-    return None if found is None else moment(found)
-
-
 def http_dates(column: pa.Array) -> pa.Array:
-    """A column of HTTP dates as times; null where one cannot be read. The same as `http_date` of each.
+    """A column of HTTP dates as times; null where one cannot be read, as by `http_date_ms`.
 
     >>> http_dates(pa.array(["Thu, 01 Jan 2026 00:00:00 GMT", "soon"])).cast(pa.int64()).to_pylist()
     [1767225600000, None]
     """
     encoded = column.dictionary_encode()
     distinct = encoded.dictionary
-    found = pa.nulls(len(distinct), pa.int64())
-    fixed = pc.match_substring_regex(distinct, _USUAL_DATE)
-    if fixed.true_count:
-        found = pc.replace_with_mask(found, fixed, _milliseconds(distinct.filter(fixed)))
+    found = pa.nulls(len(distinct), TIME)
+    usual = pc.match_substring_regex(distinct, _USUAL_DATE)
+    if usual.true_count:
+        found = pc.replace_with_mask(found, usual, _usual_dates(distinct.filter(usual)))
     missing = found.is_null()
     if missing.true_count:
-        others = [http_date(text) for text in distinct.filter(missing).to_pylist()]
-        found = pc.replace_with_mask(found, missing, pa.array(others, pa.int64()))
-    return found.cast(TIME).take(encoded.indices)
+        others = [unix_ms(http_date_ms(text)) for text in distinct.filter(missing).to_pylist()]
+        found = pc.replace_with_mask(found, missing, pa.array(others, TIME))
+    return found.take(encoded.indices)
 
 
-def _milliseconds(dates: pa.Array) -> pa.Array:
-    """Unix milliseconds of dates that are all of the fixed form; null where it is no day since 1970."""
-    characters = np.frombuffer(dates.buffers()[2], np.uint8, len(dates) * _DATE_WIDTH).reshape(
-        -1, _DATE_WIDTH
-    )
-    digits = characters.astype(np.int64) - ord("0")
-
-    def number(start: int, end: int) -> npt.NDArray[np.int64]:
-        return digits[:, start:end] @ 10 ** np.arange(end - start - 1, -1, -1)
-
-    names = np.ascontiguousarray(characters[:, 8:11]).view("S3").ravel()
-    months = np.full(len(dates), -1)
-    for index, name in enumerate(_MONTHS):
-        months[names == name.encode()] = index
-    first = ((number(12, 16) - 1970) * 12 + months).astype("datetime64[M]")
-    days = first.astype("datetime64[D]") + (number(5, 7) - 1)
-    seconds = ((days.astype(np.int64) * 24 + number(17, 19)) * 60 + number(20, 22)) * 60 + number(23, 25)
-    there = (months >= 0) & (days.astype("datetime64[M]") == first) & (number(17, 19) < 24) & (seconds >= 0)  # noqa: PLR2004 - hours
-    return pa.array(seconds * 1000, mask=~there)
+def _usual_dates(dates: pa.Array) -> pa.Array:
+    """Dates of the usual form as times, whatever day of the week they name; null where one is no day."""
+    day = pc.utf8_slice_codeunits(dates, 5, 7)
+    month = _MONTH_NUMBERS.take(pc.index_in(pc.utf8_slice_codeunits(dates, 8, 11), _MONTHS))
+    year, time = pc.utf8_slice_codeunits(dates, 12, 16), pc.utf8_slice_codeunits(dates, 17, 25)
+    iso = pc.binary_join_element_wise(year, month, day, time, "-")
+    found = pc.strptime(iso, format="%Y-%m-%d-%H:%M:%S", unit="ms", error_is_null=True)
+    # 31 June was read as 1 July
+    there = pc.and_(pc.equal(pc.day(found), day.cast(pa.int64())), pc.greater_equal(found, _EPOCH))
+    return pc.if_else(there, found, None).cast(TIME)
 
 
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
@@ -355,12 +289,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
 
     Numbers keep all their digits; NaN and Infinity stay as Python's own reader takes them. What is `Unread`
     is its JSON as text, so that every reader of JSON can read the whole. Secrets are masked in every text,
-    and whole texts under secret names.
-
-    Raises
-    ------
-    TooDeepError
-        When a value is nested more than `MOST_DEPTH` levels deep.
+    and whole texts under secret names. `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
     """
     if not fields:
         return None
