@@ -38,24 +38,24 @@ class Receipt:
     rows : int
         Rows in the result.
     duplicates : int
-        Rows seen again, dropped. A load in pieces, which no longer has the rows, counts those with new
-        content here too.
+        Rows that came again and were dropped. A load in batches, which no longer has the rows, counts those
+        with new content here, too.
     changed : int
-        Rows seen again with new content; the later one was kept.
+        Rows that came again with new content; the later one was kept.
     filtered_here : int
-        Rows read and left out here, because the service cannot compare a part of the filter.
+        Rows read and left out by the client, because the service cannot compare a part of the filter.
     bytes : int
-        Bytes of the answers' bodies, after decompression.
+        Bytes of the responses' bodies, after decompression.
     reread : int
-        Windows read again, because entries moved in them or a second reading was asked for.
+        Windows read again, because entries changed while being read or a second pass was asked for.
     resumed : int
-        How often the load went on from where it had stopped.
+        How often the load was resumed where it had stopped.
     limit : int or None
         The `limit=` asked for.
     assumptions : tuple of str
-        What `complete` rests on.
+        What `complete` depends on.
     notes : tuple of str
-        What else is worth knowing of how it was read.
+        What else is worth knowing about how it was read.
     complete : bool
         Whether every entry present during the whole load is in the result, under the assumptions.
     reasons : tuple of str
@@ -113,7 +113,7 @@ class Receipt:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Receipt:
-        """The receipt back from `to_dict`. Names it does not know, of a later version, are left out.
+        """The receipt back from `to_dict`. Unknown names, of a later version, are left out.
 
         Receipts come from files that anybody may have written, so each value is checked by its type.
 
@@ -122,13 +122,12 @@ class Receipt:
         InputError
             When a name is missing that every receipt has, or a value is of another type.
         """
-        known = {item.name for item in fields(cls)}
+        known = {item.name: item for item in fields(cls)}
         plain = {name: value for name, value in values.items() if name in known}
-        missing = [item.name for item in fields(cls) if item.default is MISSING and item.name not in plain]
+        missing = [name for name, item in known.items() if item.default is MISSING and name not in plain]
         if missing:
-            raise InputError(
-                "reading a receipt", got=f"none of {', '.join(missing)}", expected="a whole receipt"
-            )
+            got = f"none of {', '.join(missing)}"
+            raise InputError("reading a receipt", got=got, expected="a whole receipt")
         plain |= {name: [] for name in _LISTS if not plain.get(name)}
         try:
             found = msgspec.convert(plain, cls)
@@ -177,11 +176,7 @@ class Receipt:
 
 
 def checked_instant(name: str, text: str) -> str:
-    """A time as receipts and manifests hold it, which has to be ISO 8601 with a time zone.
-
-    >>> checked_instant("started_at", "2026-03-01T12:00:00.000+00:00")
-    '2026-03-01T12:00:00.000+00:00'
-    """
+    """A timestamp as receipts and manifests hold it, which has to be ISO 8601 with a time zone."""
     try:
         if datetime.fromisoformat(text).tzinfo is not None:
             return text
@@ -214,11 +209,11 @@ def _shown(value: Any) -> str:
 
 
 class HasAttrs(Protocol):
-    """A frame: anything with pandas' ``attrs``."""
+    """A frame: anything with pandas' ``attrs``, in which the receipt travels."""
 
     @property
     def attrs(self) -> Mapping[Any, Any]:
-        """Where the receipt travels."""
+        """What travels with it."""
 
 
 def receipt(frame: HasAttrs) -> Receipt:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.loading.stored_entries import EntryRecognizer
+from toolkit.loading.identities import EntryRecognizer
 from toolkit.redaction import Redactor, Secret
 from toolkit.tables.failures import FailureDecoder
 
@@ -69,7 +69,7 @@ def test_digests_are_of_one_user_and_one_way_of_masking(monkeypatch: pytest.Monk
         Redactor(key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]),
     ]
     found = [digests(rows, EntryRecognizer(redactor)) for redactor in made]
-    monkeypatch.setattr("toolkit.loading.stored_entries.__version__", "another")
+    monkeypatch.setattr("toolkit.loading.identities.__version__", "another")
     found.append(digests(rows, EntryRecognizer(made[0])))
     assert len({tuple(one) for one in found}) == len(found)
 

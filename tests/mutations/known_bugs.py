@@ -461,7 +461,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "entries are recognised by their beginning",
-        "loading/stored_entries.py",
+        "loading/identities.py",
         "digest.update(raw)",
         "digest.update(bytes(raw)[:40])",
         _RECOGNITION,
@@ -475,7 +475,7 @@ BUGS: tuple[Bug, ...] = (
     ),
     Bug(
         "digests are kept for other rows",
-        "loading/stored_entries.py",
+        "loading/identities.py",
         "digests=list(compress(one.digests, new)),",
         "digests=one.digests[: sum(new)],",
         _RECOGNITION,

@@ -233,7 +233,7 @@ def test_any_history_ends_as_if_everything_was_decoded(
         dlq.entries = [form.replace(b"%c", b"%c" % name) for name, form in state.items()]
         found = tk.sync_failures(service, folder / "recognising", progress=False)
         with monkeypatch.context() as patch:
-            patch.setattr("toolkit.loading.stored_entries.EntryRecognizer.read", lambda *_: None)
+            patch.setattr("toolkit.loading.identities.EntryRecognizer.read", lambda *_: None)
             expected = tk.sync_failures(service, folder / "decoding", progress=False)
         assert found.counts == expected.counts
         pd.testing.assert_frame_equal(*(rows_at_rest(folder / name) for name in ("recognising", "decoding")))

@@ -46,18 +46,9 @@ class _WindowReading:
 
 
 class Partition:
-    """Which windows have been read, which are left, and which have to be read again.
+    """Which windows of the span `asked` have been read, which are left, and which have to be read again.
 
-    Parameters
-    ----------
-    asked : (int or None, int or None)
-        The whole.
-    work : Work
-        Whose position may be that of an earlier load.
-    passes : int
-        How often everything is read.
-    splits : bool
-        Whether the whole may be split.
+    The work's position may be that of an earlier load. `splits` says whether the whole may be split.
     """
 
     def __init__(self, asked: Span, work: Work, *, passes: int = 1, splits: bool = True) -> None:
@@ -188,7 +179,7 @@ class Partition:
             return self._again(window, compares=True)
         if changed:
             reason = (
-                f"{reading.repeated:,} came twice, so entries moved while they were read"
+                f"{reading.repeated:,} came twice, so entries changed while they were read"
                 if reading.repeated
                 else f"{reading.new:,} more came when it was read again"
             )

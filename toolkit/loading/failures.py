@@ -17,10 +17,10 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import InputError, NotFoundError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.failure import FIELDS, FailureFilter, unsendable_reasons
+from toolkit.loading.identities import EntryRecognizer
 from toolkit.loading.load import Batch, Load, Plan, Work
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.rate_limiter import open_transport
-from toolkit.loading.stored_entries import EntryRecognizer
 from toolkit.loading.window_reader import Listing, WindowReader
 from toolkit.loading.windows import Span, Window
 from toolkit.own_tokens import MASK, MASK_START
@@ -35,7 +35,7 @@ from toolkit.times import Time, milliseconds, parse_time
 _TIMES: Final = (str, int, date, timedelta, np.datetime64, np.timedelta64)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _ASSUMPTIONS: Final[tuple[str, ...]] = (
-    "a cursor keeps its place in the listing while entries come and go",
+    "a cursor keeps its position in the listing while entries come and go",
     "the time that an entry's dates are compared with stays the same",
 )
 
@@ -75,7 +75,7 @@ def load_failures(
     progress : bool or callable, optional
         None shows a bar in a notebook or terminal, False never, True always; a callable gets (done, total).
     connections : int
-        At most this many requests are under way at once. A load starts with fewer.
+        At most this many concurrent requests. A load starts with fewer.
     requests_per_second : float, optional
         At most this many requests start in a second. Default: as many as the service allows.
     passes : {1, 2}
@@ -97,9 +97,9 @@ def load_failures(
     Raises
     ------
     IncompleteLoadError
-        When the load ends short; ``.partial`` holds what was read.
+        When the load ends early; ``.partial`` holds what was read.
     ServiceError
-        When asking fails before anything was read.
+        When a request fails before anything was read.
     InputError
         For `since` or `until` beside a filter, or an argument that cannot be used; it names the argument.
 
@@ -109,7 +109,7 @@ def load_failures(
         When nothing matches and the newest 100 entries have none with a value of the filter; it names the
         nearest that they have.
     IncompleteLoadWarning
-        When entries moved while they were read.
+        When entries changed while they were read.
 
     Notes
     -----
@@ -146,34 +146,34 @@ def iter_failures(
     requests_per_second: float | None = None,
     passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
-    """Read the dead letter queue in pieces: memory does not depend on how much there is.
+    """Read the dead letter queue in batches: memory does not depend on how much there is.
 
     Parameters are those of `load_failures`.
 
     Returns
     -------
     iterator of pandas.DataFrame
-        Pages of entries, with the columns of `load_failures`; ids are unique across all pieces. Of an entry
-        that changed while it was read, the first version comes. Pieces carry no receipt.
+        Pages of entries, with the columns of `load_failures`; ids are unique across all of them. Of an entry
+        that changed while it was read, the first version is yielded. The frames carry no receipt.
 
     Raises
     ------
     InputError
         As in `load_failures`, at the call itself.
     ServiceError
-        When asking fails; the pieces returned until then are whole.
+        When a request fails; the frames yielded until then are whole.
 
     Examples
     --------
-    >>> sum(len(piece) for piece in iter_failures(service, limit=250))
+    >>> sum(len(batch) for batch in iter_failures(service, limit=250))
     250
     """
     wanted = wanted_failures(filter, since, until)
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     load = open_failures(service, wanted, options, kind=kind, reveal=reveal)
 
-    # not a generator itself, so that a wrong argument is said when it is given
-    def pieces() -> Iterator[pd.DataFrame]:
+    # not a generator itself, so that a wrong argument raises at the call
+    def batches() -> Iterator[pd.DataFrame]:
         found = False
         for table in load:
             found = True
@@ -181,7 +181,7 @@ def iter_failures(
         if not found:
             warn_of_nothing(service, wanted, kind, stacklevel=3)
 
-    return pieces()
+    return batches()
 
 
 def load_failure(
@@ -258,7 +258,7 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
             page = list_page(transport, FailureFilter(), cursor=None, kind=kind)
         newest = to_frame(FailureDecoder(service.redactor).decode(page.rows))
     except ToolkitError:
-        return []  # the load itself has ended well
+        return []  # the load itself has succeeded
     found = unknown_values(newest, wanted, service.redactor)
     return [f"No failure matches: the newest {len(newest):,} have {one}" for one in found]
 
@@ -291,6 +291,7 @@ def open_failures(
     redactor = None if reveal else service.redactor
     keep = _comparing(wanted, service.redactor) if wanted.unsendable else None
     count = PAGE_LIMIT if options.limit is None else min(options.limit, PAGE_LIMIT)
+    since, until = (None if at is None else milliseconds(at) for at in (wanted.since, wanted.until))
     dated: dict[Span, FailureFilter] = {}
 
     def page(sender: Transport, window: Window) -> Page:
@@ -300,7 +301,7 @@ def open_failures(
 
     def exists(sender: Transport, dlq_id: str) -> bool:
         if MASK.search(dlq_id):
-            return True  # nobody can ask for it: as if it had been missed, so that everything is read again
+            return True  # a masked id cannot be requested: as if missed, so that everything is read again
         try:
             get_entry(sender, dlq_id, kind=kind)
         except NotFoundError:
@@ -314,12 +315,12 @@ def open_failures(
             return kept
 
         listing = Listing(
-            asked=(_milliseconds(wanted.since), _milliseconds(wanted.until)),
+            asked=(since, until),
             page=page,
             tables=FailureDecoder(redactor, keep=counted if keep else None).tables,
             exists=exists,
             key="dlq_id",
-            # where entries are left out on this side, a page has more of them than its table has rows
+            # where the client leaves out entries, a page has more of them than its table has rows
             recognizer=EntryRecognizer(redactor) if redactor and keep is None else None,
         )
         return WindowReader(
@@ -345,10 +346,6 @@ def open_failures(
         rereads=True,
     )
     return Load(plan, read, lambda: ProgressBar(options.progress, title="failures", unit="entries"))
-
-
-def _milliseconds(at: datetime | None) -> int | None:
-    return None if at is None else milliseconds(at)
 
 
 def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str, Any]], bool]:

@@ -20,10 +20,9 @@ import pyarrow.compute as pc
 
 from toolkit.client.pages import Page
 from toolkit.errors import IncompleteLoadError, IncompleteLoadWarning, InputError, ToolkitError
-from toolkit.loading.identities import Identities, identities, keys
+from toolkit.loading.identities import Identities, IsStored, identities, keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import Idleness
-from toolkit.loading.stored_entries import IsStored
 from toolkit.own_tokens import masked_value
 from toolkit.receipt import Receipt
 from toolkit.tables.frames import to_frame
@@ -57,32 +56,15 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Batch:
-    """A table of new rows, and what is known of them.
-
-    Attributes
-    ----------
-    table : pyarrow.Table
-    order : tuple
-        Sort key of its rows in a frame of the whole. Of equal keys, the earlier batch comes first.
-    identities : list of bytes
-        Of its rows.
-    digests : list of bytes
-        Of the bytes its rows came in, 16 each; empty where they are not known.
-    stored : list of bytes
-        Identities of further new rows, which a snapshot has stored in the same bytes.
-    later : pyarrow.Table, optional
-        Rows that came before: their later version.
-    reread : bool
-        Whether rows that came before are no sign of a concurrent modification, as they were asked for again.
-    """
+    """A table of new rows, and what is known of them."""
 
     table: pa.Table
-    order: tuple[Any, ...] = ()
+    order: tuple[Any, ...] = ()  # sort key in a frame of the whole; of equal keys, the earlier batch is first
     identities: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)
-    stored: list[bytes] = field(default_factory=list)
-    later: pa.Table | None = None
-    reread: bool = False
+    digests: list[bytes] = field(default_factory=list)  # of the bytes its rows came in; empty where unknown
+    stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
+    later: pa.Table | None = None  # rows that came before: their later version
+    reread: bool = False  # known rows are no sign of a concurrent modification, as they were requested again
 
     @property
     def rows(self) -> int:
@@ -112,39 +94,16 @@ def joined(batches: Sequence[Batch]) -> Batch:
 
 @dataclass(frozen=True, kw_only=True)
 class Checkpoint:
-    """All that a later load needs to resume where an earlier one stopped.
+    """All that a later load needs to resume where an earlier one stopped."""
 
-    Attributes
-    ----------
-    position : dict
-        What has been read of the collection up to the last batch yielded; JSON-able.
-    identities : bytes
-        16 bytes for each row yielded, in order.
-    receipt : dict
-        Counts so far, how often the load was resumed, and when the first one began; JSON-able.
-    """
-
-    position: dict[str, Any]
-    identities: bytes = field(repr=False)
-    receipt: dict[str, Any]
+    position: dict[str, Any]  # what has been read up to the last batch yielded; JSON-able
+    identities: bytes = field(repr=False)  # 16 bytes for each row yielded, in order
+    receipt: dict[str, Any]  # counts so far, number of resumptions, when the first load began; JSON-able
 
 
 @dataclass
 class Work:
-    """What a load has done so far: the counts of its `Receipt`, and what its reader needs to know.
-
-    Attributes
-    ----------
-    unsettled, notes : list of str
-        Reasons why the result may be incomplete, and what else is worth knowing of how it was read.
-    position : dict
-        A JSON-able value, replaced (never changed in place) before a batch is yielded: what all batches up to
-        and including that one make up.
-    rows : Identities
-        Of the rows yielded so far.
-    is_stored : callable, optional
-        Which entries a snapshot has stored in the same bytes. A reader may leave these undecoded.
-    """
+    """What a load has done so far: the counts of its `Receipt`, and what its reader needs to know."""
 
     pages: int = 0
     requests: int = 0
@@ -153,11 +112,12 @@ class Work:
     windows: int = 0
     reread: int = 0
     duplicates: int = 0
-    unsettled: list[str] = field(default_factory=list)
+    unsettled: list[str] = field(default_factory=list)  # reasons why the result may be incomplete
     notes: list[str] = field(default_factory=list)
+    # JSON-able; replaced, never changed in place, before the batch is yielded that it includes
     position: dict[str, Any] = field(default_factory=dict)
-    rows: Identities = field(default_factory=Identities)
-    is_stored: IsStored | None = None
+    rows: Identities = field(default_factory=Identities)  # that were yielded so far
+    is_stored: IsStored | None = None  # a reader may leave entries undecoded that are stored
 
     def count(self, page: Page) -> None:
         """Add a page's work."""
@@ -211,13 +171,8 @@ class _Stand(NamedTuple):
 class Load:
     """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
 
-    Parameters
-    ----------
-    plan : Plan
-    read : callable
-        Given the load's `Work`, an iterator of `Batch` or of plain tables. It is closed when the load ends.
-    progress : callable
-        Makes the progress bar when reading begins.
+    `read` returns an iterator of `Batch` or of plain tables, which is closed when the load ends; `progress`
+    makes the progress bar when reading begins.
     """
 
     plan: Plan
@@ -243,12 +198,8 @@ class Load:
     ) -> Generator[Batch]:
         """Read, and yield what is known of the rows beside them, and later versions of rows.
 
-        Parameters
-        ----------
-        resume : Checkpoint, optional
-            Of an earlier load of the same service and scope. Its rows are known and do not come again.
-        is_stored : callable, optional
-            As in `Work`.
+        `resume` is the checkpoint of an earlier load of the same service and scope: its rows are known and do
+        not come again. `is_stored` says which entries a snapshot has stored in the same bytes.
         """
         if self._started:
             raise InputError("reading a load", got="a load that was read before", expected="a new one")
@@ -303,7 +254,7 @@ class Load:
         if self._reached_limit:
             reasons.append(f"only the first {self.plan.limit:,} were asked for")
         if self.work.duplicates and not self.plan.rereads:
-            reasons.append(f"{self.work.duplicates:,} came twice, so entries moved while they were read")
+            reasons.append(f"{self.work.duplicates:,} came twice, so entries changed while they were read")
         reasons += counts.pop("unsettled")
         return Receipt(
             what=self.plan.what,

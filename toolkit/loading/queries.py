@@ -93,7 +93,7 @@ def query(
     UnprocessableError
         When the index cannot answer it: another dimension, another kind.
     ServiceError
-        When asking fails.
+        When a request fails.
 
     Warns
     -----
@@ -183,7 +183,7 @@ def query_text(
     UnprocessableError
         When the index has no embedding model.
     ServiceError
-        When asking fails.
+        When a request fails.
 
     Examples
     --------

@@ -19,7 +19,7 @@ from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables.lenient_rows import decode_runs
 from toolkit.tables.schemas import RUNS
 
-_ASSUMPTIONS: Final = ("a cursor keeps its place in the log while runs come and go",)
+_ASSUMPTIONS: Final = ("a cursor keeps its position in the log while runs come and go",)
 
 
 def load_runs(
@@ -49,9 +49,9 @@ def load_runs(
     Raises
     ------
     IncompleteLoadError
-        When the load ends short; ``.partial`` holds what was read.
+        When the load ends early; ``.partial`` holds what was read.
     ServiceError
-        When asking fails before anything was read.
+        When a request fails before anything was read.
     InputError
         For an argument that cannot be used; it names the argument.
 

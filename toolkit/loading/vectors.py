@@ -40,7 +40,7 @@ FETCH_BATCH: Final = 1000
 
 ABSENT: Final = "no such id"
 """The `vector_problem` of an id that was fetched and is not there."""
-_ASSUMPTIONS: Final = ("a cursor keeps its place in the range while vectors come and go",)
+_ASSUMPTIONS: Final = ("a cursor keeps its position in the range while vectors come and go",)
 
 
 def load_vectors(
@@ -100,9 +100,9 @@ def load_vectors(
         When the vectors would not fit into memory: said before they are read, from what the index counts and
         from the size of the first ones.
     IncompleteLoadError
-        When the load ends short; ``.partial`` holds what was read.
+        When the load ends early; ``.partial`` holds what was read.
     ServiceError
-        When asking fails before anything was read.
+        When a request fails before anything was read.
     InputError
         For an argument that cannot be used; it names the argument.
 
@@ -111,7 +111,7 @@ def load_vectors(
     UnexpectedResultWarning
         When the index has no such namespace; it names the nearest.
     IncompleteLoadWarning
-        When vectors moved while they were read, and reading again did not settle it.
+        When vectors changed while they were read, and reading again did not help.
 
     Notes
     -----
@@ -151,31 +151,31 @@ def iter_vectors(
     requests_per_second: float | None = None,
     passes: int = 1,
 ) -> Iterator[pd.DataFrame]:
-    """Read vectors in pieces: memory does not depend on how many there are.
+    """Read vectors in batches: memory does not depend on how many there are.
 
-    Parameters are those of `load_vectors`. Pieces of several namespaces come in turn.
+    Parameters are those of `load_vectors`. Batches of several namespaces come in turn.
 
     Returns
     -------
     iterator of pandas.DataFrame
-        Pages of vectors with the columns of `load_vectors`; ids are unique across all pieces.
+        Pages of vectors with the columns of `load_vectors`; ids are unique across all of them.
 
     Raises
     ------
     InputError
         As in `load_vectors`, at the call itself.
     ServiceError
-        When asking fails; the pieces returned until then are whole.
+        When a request fails; the frames yielded until then are whole.
 
     Examples
     --------
-    >>> sum(len(piece) for piece in iter_vectors(service, namespace="runbooks"))
+    >>> sum(len(batch) for batch in iter_vectors(service, namespace="runbooks"))
     1000
     """
     options = LoadOptions(limit, progress, connections, requests_per_second, passes)
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
     load = open_vectors(service, options, namespace=namespace, prefix=prefix, parts=parts)
-    # not a generator itself, so that a wrong argument is said when it is given
+    # not a generator itself, so that a wrong argument raises at the call
     return (to_frame(table) for table in load)
 
 
@@ -216,7 +216,7 @@ def fetch_vectors(
         For neither or both of `ids` and `prefix`, for a prefix that matches 1,000 vectors or more, and for
         an argument that cannot be used.
     ServiceError
-        When asking fails.
+        When a request fails.
 
     Examples
     --------

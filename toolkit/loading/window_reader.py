@@ -18,12 +18,11 @@ from toolkit.client.pages import Page
 from toolkit.client.transport import Transport
 from toolkit.errors import MalformedResponseError, ResponseError
 from toolkit.loading.consistency import Partition
-from toolkit.loading.identities import identities_of
+from toolkit.loading.identities import EntryRecognizer, PartlyStored, identities_of
 from toolkit.loading.load import Batch, Work
 from toolkit.loading.options import LoadOptions
 from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
-from toolkit.loading.stored_entries import EntryRecognizer, PartlyStored
 from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
 
 _MOST_PAGES: Final = 96  # that wait, or are being requested
@@ -44,28 +43,15 @@ _MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} entries that had been there came fro
 class Listing:
     """A listing with dates.
 
-    Attributes
-    ----------
-    asked : (int or None, int or None)
-        Its first and last millisecond, where it is bounded.
-    page : callable
-        Given a transport and a window, the window's next page.
-    tables : callable
-        From the rows of several pages to a table of each. Raises `MalformedResponseError` at the first page
-        that turns out to be malformed, behind the tables of those before it.
-    exists : callable
-        Given a transport and an id, whether there is such an entry.
-    key : str
-        The column of the id.
-    recognizer : EntryRecognizer, optional
-        Recognises entries that a snapshot has stored.
+    `tables` makes a table of the rows of each of several pages. At the first page that turns out to be
+    malformed it raises `MalformedResponseError`, after the tables of those before it.
     """
 
-    asked: Span
-    page: Callable[[Transport, Window], Page]
+    asked: Span  # its first and last millisecond, where it is bounded
+    page: Callable[[Transport, Window], Page]  # a window's next page
     tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
-    exists: Callable[[Transport, str], bool]
-    key: str
+    exists: Callable[[Transport, str], bool]  # whether there is an entry with this id
+    key: str  # the column of the id
     recognizer: EntryRecognizer | None = None
 
 
@@ -223,17 +209,8 @@ class WindowReader:
 class WindowFetcher:
     """Threads that fetch pages of windows until nothing is left of them; the pages wait in a bounded queue.
 
-    Parameters
-    ----------
-    planner : WindowPlanner
-    fetch : callable
-        Gives a window's next page. Called from several threads.
-    connections : int
-        Threads at most.
-    limiter : SharedRateLimiter, optional
-        How many requests may run at the same time, and whether more would gain anything.
-    ahead : bool
-        Whether pages are fetched before anybody waits for them.
+    `connections` is the most threads there are. A limiter says how many requests may run concurrently, and
+    whether more would gain anything. With `ahead`, pages are fetched before anybody waits for them.
     """
 
     def __init__(

@@ -106,13 +106,7 @@ class FetchResult:
 class WindowPlanner:
     """The windows of one load: which to read next, and into what they are split.
 
-    Parameters
-    ----------
-    windows : iterable of Window
-    connections : int
-        How many are read at once at most.
-    now : int
-        Unix milliseconds, by any clock: where to look first when no timestamp was seen.
+    `now` is in Unix milliseconds, by any clock: where to look first when no timestamp was seen.
     """
 
     def __init__(self, windows: Iterable[Window], *, connections: int, now: int) -> None:

@@ -20,8 +20,8 @@ from typing import Any, BinaryIO, Final, NoReturn, Protocol
 import pyarrow as pa
 
 from toolkit.errors import SnapshotError
+from toolkit.loading.identities import IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, joined
-from toolkit.loading.stored_entries import IsStored
 from toolkit.receipt import Receipt
 from toolkit.snapshots.data_files import are_whole, damaged, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
