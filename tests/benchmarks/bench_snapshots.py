@@ -99,9 +99,9 @@ def main() -> None:
 
 def looked_at(path: str) -> int:
     """Rows of the files that a sync sees to be there."""
-    folder = SnapshotStore(path)
-    manifest = read_manifest(folder)
-    if manifest is None or damages(folder, manifest):
+    store = SnapshotStore(path)
+    manifest = read_manifest(store)
+    if manifest is None or damages(store, manifest):
         raise SystemExit("the snapshot is not whole")
     return manifest.rows
 

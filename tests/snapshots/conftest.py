@@ -1,4 +1,4 @@
-"""Loads of made-up entries, and a clock that stands still until a test moves it."""
+"""Loads of made-up entries, and a clock that stops until a test moves it."""
 
 from __future__ import annotations
 
@@ -128,15 +128,15 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> SnapshotStore:
+def store(tmp_path: Path) -> SnapshotStore:
     return SnapshotStore(tmp_path / "snapshot")
 
 
 @pytest.fixture
-def sync(folder: SnapshotStore, clock: Clock) -> Callable[..., Changes]:
-    """Syncs pages of rows into `folder` by the clock."""
+def sync(store: SnapshotStore, clock: Clock) -> Callable[..., Changes]:
+    """Syncs pages of rows into `store` by the clock."""
 
     def run(*pages: Rows, **options: Any) -> Changes:
-        return sync_load(load_of(*pages, **options), folder, clock=clock, batch_bytes=1)
+        return sync_load(load_of(*pages, **options), store, clock=clock, batch_bytes=1)
 
     return run

@@ -1,4 +1,4 @@
-"""Loads that stop: the same call goes on where they were, and ends as one that never stopped."""
+"""Loads that stop: the same call resumes them, and ends as one that never stopped."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _rows(path: Path) -> pd.DataFrame:
     return frame.sort_values(key, ignore_index=True)
 
 
-def _resting(folder: SnapshotStore) -> list[str]:
-    return sorted(name for name in folder.names() if "checkpoint" in name)
+def _checkpoint_files(store: SnapshotStore) -> list[str]:
+    return sorted(name for name in store.names() if "checkpoint" in name)
 
 
 class Seconds:
-    """A monotonic clock that goes on by a step whenever it is asked."""
+    """A monotonic clock that advances by a step at each call."""
 
     def __init__(self, step: float) -> None:
         self.now, self.step = 0.0, step
@@ -60,8 +60,8 @@ class Seconds:
     "error",
     [_ERROR, KeyboardInterrupt(), SystemExit(), AuthenticationError("reading", status=401, message="no")],
 )
-def test_a_sync_goes_on_where_it_was_stopped(
-    folder: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
+def test_a_sync_resumes_where_it_was_stopped(
+    store: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], error: BaseException
 ) -> None:
     """After any orderly end, pages that were read are not read again, and the snapshot is as it would be."""
     sync(made.entries("a", "b"))
@@ -69,23 +69,23 @@ def test_a_sync_goes_on_where_it_was_stopped(
     pages = [[*made.entries("a"), made.entry("b", body="new")], made.entries("c"), made.entries("d")]
     with pytest.raises(type(error)):
         sync(*pages[:2], error=error)
-    assert read_snapshot(folder.path)["dlq_id"].tolist() == ["a", "b"]
-    assert verify_snapshot(folder.path).unlisted == ()
-    assert len(_resting(folder)) == 4
+    assert read_snapshot(store.path)["dlq_id"].tolist() == ["a", "b"]
+    assert verify_snapshot(store.path).unlisted == ()
+    assert len(_checkpoint_files(store)) == 4
     began = clock.now
     clock.forward(hours=1)
     load = made.load(*pages)
-    changes = sync_load(load, folder, clock=clock)
+    changes = sync_load(load, store, clock=clock)
     assert changes.counts == {"added": 2, "changed": 1, "gone": 0}
     assert (changes.receipt.rows, changes.receipt.pages, changes.receipt.resumed) == (4, 3, 1)
     assert changes.receipt.complete
     assert changes.receipt.notes == ()
     assert changes.added["first_seen_at"].tolist() == [pd.Timestamp(began)] * 2
-    assert _resting(folder) == []
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert _checkpoint_files(store) == []
+    assert verify_snapshot(store.path).unlisted == ()
 
 
-def test_an_export_goes_on_where_it_was_stopped(folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_an_export_resumes_where_it_was_stopped(store: SnapshotStore, made: SimpleNamespace) -> None:
     """Finished files are kept, and the rows are those of an export that never stopped."""
     pages = [
         [{"namespace": "", "id": f"{page}-{row}", "data": "x" * 50} for row in range(9)] for page in range(6)
@@ -96,18 +96,18 @@ def test_an_export_goes_on_where_it_was_stopped(folder: SnapshotStore, made: Sim
 
     for count in (2, 4):
         with pytest.raises(TransportError):
-            export_load(load(count, _ERROR), folder)
+            export_load(load(count, _ERROR), store)
         with pytest.raises(SnapshotError, match="not finished"):
-            read_snapshot(folder.path)
+            read_snapshot(store.path)
     resumed = load(6)
-    receipt = export_load(resumed, folder)
+    receipt = export_load(resumed, store)
     assert (receipt.rows, receipt.pages, receipt.resumed) == (54, 6, 2)
-    assert read_snapshot(folder.path)["id"].tolist() == [row["id"] for page in pages for row in page]
-    assert verify_snapshot(folder.path).files == 3
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert read_snapshot(store.path)["id"].tolist() == [row["id"] for page in pages for row in page]
+    assert verify_snapshot(store.path).files == 3
+    assert verify_snapshot(store.path).unlisted == ()
 
 
-def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> None:
+def test_a_load_into_an_object_store_resumes_as_well(made: SimpleNamespace) -> None:
     """Where files have no drafts and no names to be given, stops end as they do on a disk."""
     store = _MockFileSystem()
     pages = [made.entries("a", "b"), made.entries("c"), [made.entry("a", body="later")]]
@@ -119,7 +119,7 @@ def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> N
                 made.load(*made.vectors[:cut], error=_ERROR, **made.vectors_are),
                 open_store("bucket/export", store),
             )
-        assert len(_resting(open_store("bucket/sync", store))) == 4 + 2 * number
+        assert len(_checkpoint_files(open_store("bucket/sync", store))) == 4 + 2 * number
     changes = sync_load(made.load(*pages), open_store("bucket/sync", store))
     assert (changes.counts["added"], changes.receipt.resumed, changes.receipt.changed) == (3, 2, 1)
     receipt = export_load(made.load(*made.vectors, **made.vectors_are), open_store("bucket/export", store))
@@ -130,38 +130,36 @@ def test_a_load_into_an_object_store_goes_on_as_well(made: SimpleNamespace) -> N
     assert found == {"a": "later", "b": "body of b", "c": "body of c"}
 
 
-def test_a_short_load_writes_no_checkpoint(folder: SnapshotStore, made: SimpleNamespace) -> None:
-    """Nothing rests while a load takes less than the time between checkpoints."""
+def test_a_short_load_writes_no_checkpoint(store: SnapshotStore, made: SimpleNamespace) -> None:
+    """No checkpoint is stored while a load takes less than the time between checkpoints."""
     seen: list[str] = []
-    step = SnapshotStore(folder.path, step=lambda _: seen.extend(_resting(folder)))
+    step = SnapshotStore(store.path, step=lambda _: seen.extend(_checkpoint_files(store)))
     sync_load(made.load(made.entries("a"), made.entries("b")), step)
     assert seen == []
 
 
-def test_a_long_load_writes_one_now_and_then(
-    folder: SnapshotStore, clock: Any, made: SimpleNamespace
-) -> None:
+def test_a_long_load_writes_one_now_and_then(store: SnapshotStore, clock: Any, made: SimpleNamespace) -> None:
     """By the clock, a checkpoint holds everything read until then: what a kill at that moment leaves."""
     left: list[dict[str, Any]] = []
     pages = [made.entries(str(number)) for number in range(8)]
 
     def tables(work: Any) -> Iterator[pa.Table]:
         for number, page in enumerate(pages):
-            path = folder.path / "_checkpoint.json"
+            path = store.path / "_checkpoint.json"
             left.append(json.loads(path.read_bytes().partition(b"\n")[2]) if path.exists() else {})
             work.position = {"pages": number + 1}
             yield made.failures(page)
 
     load = made.load()
     load.read = tables
-    sync_load(load, folder, clock=clock, monotonic=Seconds(WriteOptions.every / 2))
+    sync_load(load, store, clock=clock, monotonic=Seconds(WriteOptions.every / 2))
     found = [state.get("position", {}).get("pages", 0) for state in left]
     assert found == sorted(found)
     assert len(set(found)) > 3
     # ids are written once: each checkpoint adds those that are new
     assert sum(file["rows"] for file in left[-1]["identities"]) == found[-1]
     assert len(left[-1]["identities"]) == len(set(found)) - 1
-    assert _resting(folder) == []
+    assert _checkpoint_files(store) == []
 
 
 @pytest.mark.parametrize(
@@ -177,13 +175,13 @@ def test_a_long_load_writes_one_now_and_then(
     ],
 )
 def test_a_checkpoint_that_does_not_fit_is_cleared_away(
-    folder: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
+    store: SnapshotStore, clock: Any, made: SimpleNamespace, sync: Callable[..., Any], what: str, note: str
 ) -> None:
     """It is not resumed, the receipt says why, and nothing of it is left."""
     with pytest.raises(TransportError):
         sync(made.entries("a"), made.entries("b"), error=_ERROR)
-    path = folder.path / "_checkpoint.json"
-    rows = next(folder.path.glob("_checkpoint*.arrow"))
+    path = store.path / "_checkpoint.json"
+    rows = next(store.path.glob("_checkpoint*.arrow"))
     if what == "older":
         clock.forward(days=1, seconds=1)
     elif what == "younger":
@@ -202,7 +200,7 @@ def test_a_checkpoint_that_does_not_fit_is_cleared_away(
     assert note in changes.receipt.notes[0]
     assert changes.receipt.resumed == 0
     assert sorted(changes.added["dlq_id"]) == ["c", "d"]
-    assert _resting(folder) == []
+    assert _checkpoint_files(store) == []
     assert sync(made.entries("c"), made.entries("d"), scope=scope).receipt.notes == ()
 
 
@@ -213,7 +211,7 @@ def _edit(path: Path, **values: Any) -> None:
 
 
 def test_a_checkpoint_cannot_lead_elsewhere(
-    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
+    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], tmp_path: Path
 ) -> None:
     """Names outside the folder, and links in a file's place, are not followed or removed."""
     outside = tmp_path / "outside.arrow"
@@ -221,12 +219,12 @@ def test_a_checkpoint_cannot_lead_elsewhere(
     for way in ("name", "link"):
         with pytest.raises(TransportError):
             sync(made.entries("a"), error=_ERROR)
-        path = folder.path / "_checkpoint.json"
+        path = store.path / "_checkpoint.json"
         if way == "name":
             files = json.loads(path.read_bytes().partition(b"\n")[2])["files"]
             _edit(path, files=[{**files[0], "path": "../outside.arrow"}])
         else:
-            rows = next(folder.path.glob("_checkpoint*.arrow"))
+            rows = next(store.path.glob("_checkpoint*.arrow"))
             rows.unlink()
             rows.symlink_to(outside)
         assert "damaged" in sync(made.entries("b")).receipt.notes[0]
@@ -234,7 +232,7 @@ def test_a_checkpoint_cannot_lead_elsewhere(
 
 
 def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
-    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
+    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
 ) -> None:
     """A call that is refused takes nothing from the one that will be made again."""
     sync(made.entries("a"))
@@ -246,32 +244,32 @@ def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
 
 
 def test_a_checkpoint_of_an_earlier_generation_is_forgotten_quietly(
-    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
+    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
 ) -> None:
     """What a writer left that was killed right after its commit is no news."""
     with pytest.raises(TransportError):
         sync(made.entries("a"), error=_ERROR)
-    kept = {name: (folder.path / name).read_bytes() for name in _resting(folder)}
+    kept = {name: (store.path / name).read_bytes() for name in _checkpoint_files(store)}
     sync(made.entries("a"), made.entries("b"))
     for name, content in kept.items():
-        (folder.path / name).write_bytes(content)
+        (store.path / name).write_bytes(content)
     changes = sync(made.entries("a"), made.entries("b"))
     assert (changes.receipt.notes, changes.receipt.resumed) == ((), 0)
-    assert _resting(folder) == []
+    assert _checkpoint_files(store) == []
 
 
-def test_a_write_of_a_frame_clears_a_checkpoint_away(folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_write_of_a_frame_clears_a_checkpoint_away(store: SnapshotStore, made: SimpleNamespace) -> None:
     """A folder that an unfinished first load was begun in can be used for something else."""
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
-    other = folder.path.with_name("other")
+        sync_load(made.load(made.entries("a"), error=_ERROR), store)
+    other = store.path.with_name("other")
     sync_load(made.load(made.entries("a")), SnapshotStore(other))
-    write_snapshot(read_snapshot(other), folder.path)
-    assert _resting(folder) == []
+    write_snapshot(read_snapshot(other), store.path)
+    assert _checkpoint_files(store) == []
 
 
 def test_a_checkpoint_lists_only_what_is_on_the_disk(
-    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its files and the folder are brought to the disk before it gets its name, itself before and after."""
     on_disk: set[int] = set()
@@ -284,32 +282,32 @@ def test_a_checkpoint_lists_only_what_is_on_the_disk(
 
     def watched_replace(old: str, new: str, **options: Any) -> None:
         if os.fspath(new) == "_checkpoint.json":
-            files = [folder.path / name for name in _resting(folder) if name != os.fspath(new)]
-            assert {path.stat().st_ino for path in (*files, folder.path)} <= on_disk
+            files = [store.path / name for name in _checkpoint_files(store) if name != os.fspath(new)]
+            assert {path.stat().st_ino for path in (*files, store.path)} <= on_disk
             named.append(len(files))
-        on_disk.discard(folder.path.stat().st_ino)
+        on_disk.discard(store.path.stat().st_ino)
         replace(old, new, **options)
 
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "replace", watched_replace)
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), made.entries("b"), error=_ERROR), folder, every=0)
+        sync_load(made.load(made.entries("a"), made.entries("b"), error=_ERROR), store, every=0)
     assert len(named) == 3
-    assert folder.path.stat().st_ino in on_disk
+    assert store.path.stat().st_ino in on_disk
 
 
-def test_files_of_a_checkpoint_are_for_this_user_only(folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_files_of_a_checkpoint_are_for_this_user_only(store: SnapshotStore, made: SimpleNamespace) -> None:
     """Every one is 0600."""
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
-    assert {(folder.path / name).stat().st_mode & 0o777 for name in _resting(folder)} == {0o600}
+        sync_load(made.load(made.entries("a"), error=_ERROR), store)
+    assert {(store.path / name).stat().st_mode & 0o777 for name in _checkpoint_files(store)} == {0o600}
 
 
 def test_the_later_version_of_an_entry_is_written(
-    folder: SnapshotStore, clock: Any, made: SimpleNamespace
+    store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
-    """An entry that changed while it was read is kept as it was last, wherever its first version rests."""
-    sync_load(made.load(made.entries("same", "old", "back")), folder, clock=clock)
+    """An entry that changed while it was read is kept as it was last, wherever it was first stored."""
+    sync_load(made.load(made.entries("same", "old", "back")), store, clock=clock)
     before = [*made.entries("same", "new"), made.entry("old", body="2"), made.entry("back", body="2")]
     after = [
         made.entry("same", body="3"),
@@ -318,7 +316,7 @@ def test_the_later_version_of_an_entry_is_written(
         *made.entries("back"),
     ]
     for stop in (None, _ERROR):
-        path = folder.path.with_name(f"copy-{stop}")
+        path = store.path.with_name(f"copy-{stop}")
         sync_load(made.load(made.entries("same", "old", "back")), SnapshotStore(path), clock=clock)
         if stop:
             with pytest.raises(TransportError):
@@ -331,26 +329,26 @@ def test_the_later_version_of_an_entry_is_written(
         assert changes.receipt.duplicates == 0
 
 
-def test_the_later_version_of_a_vector_is_written(folder: SnapshotStore, made: SimpleNamespace) -> None:
-    """In its place, in whichever file it rests, after a stop as well."""
+def test_the_later_version_of_a_vector_is_written(store: SnapshotStore, made: SimpleNamespace) -> None:
+    """In its position, in whichever file it is stored, after a stop as well."""
     schema, key = vectors(), ("namespace", "id")
     pages = [[{"namespace": "", "id": f"{page}-{row}", "data": "1"} for row in range(9)] for page in range(3)]
     later = [{**pages[0][4], "data": "2"}, {**pages[2][0], "data": "2"}]
     with pytest.raises(TransportError):
-        export_load(made.load(*pages[:2], error=_ERROR, schema=schema, key=key), folder)
-    receipt = export_load(made.load(*pages, later, schema=schema, key=key), folder)
-    frame = read_snapshot(folder.path)
+        export_load(made.load(*pages[:2], error=_ERROR, schema=schema, key=key), store)
+    receipt = export_load(made.load(*pages, later, schema=schema, key=key), store)
+    frame = read_snapshot(store.path)
     assert receipt.changed == 2
     assert frame["id"].tolist() == [row["id"] for page in pages for row in page]
     assert frame["id"][frame["data"] == "2"].tolist() == ["0-4", "2-0"]
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert verify_snapshot(store.path).unlisted == ()
 
 
 @pytest.mark.parametrize("number", range(1, 6))
-def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
-    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
+def test_an_interrupt_as_a_batch_is_yielded_loses_no_later_version(
+    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
-    """The load has given the piece out, and nobody has it: no checkpoint may say that it was taken."""
+    """The load has yielded the batch, and nobody has it: no checkpoint may say that it was written."""
     pages = [made.entries("a", "b"), [made.entry("a", body="new")], [made.entry("b", body="new")]]
     enter, entered = DelayedSignals.__enter__, []
 
@@ -362,17 +360,17 @@ def test_an_interrupt_as_a_piece_is_handed_over_loses_no_later_version(
 
     def sync_until_interrupted() -> None:
         while True:  # the last numbers are of a second sync
-            sync_load(made.load(*pages), folder)
+            sync_load(made.load(*pages), store)
 
     monkeypatch.setattr(DelayedSignals, "__enter__", interrupted)
     with pytest.raises(KeyboardInterrupt):
         sync_until_interrupted()
-    sync_load(made.load(*pages), folder)
-    assert _rows(folder.path)["body"].tolist() == ["new", "new"]
+    sync_load(made.load(*pages), store)
+    assert _rows(store.path)["body"].tolist() == ["new", "new"]
 
 
-def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNamespace) -> None:
-    """Rows, rows at rest and later versions: the estimate follows what is held."""
+def test_waiting_batches_are_measured_whatever_lies_between_them(made: SimpleNamespace) -> None:
+    """Rows, stored rows and later versions: the estimate follows what is held."""
     waiting = WaitingBatches()
     held = 0
     for number in range(40):
@@ -390,27 +388,27 @@ def test_pieces_that_wait_are_weighed_whatever_lies_between_them(made: SimpleNam
     assert (waiting.bytes, waiting.batches) == (0, [])
 
 
-def test_what_comes_again_does_not_gather_in_memory(
-    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+def test_what_comes_again_does_not_accumulate_in_memory(
+    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is taken in by the piece, like what is new, however often everything is read again."""
+    """It is added by the batch, like what is new, however often everything is read again."""
     taken: list[int] = []
     monkeypatch.setattr(RowComparison, "add_later", lambda _, table: taken.append(table.num_rows))
     load = made.load(*[made.entries("a", "b")] * 20)
-    assert len(sync_load(load, folder, batch_bytes=1).added) == 2
+    assert len(sync_load(load, store, batch_bytes=1).added) == 2
     assert taken == [2] * 19
 
 
 def test_a_second_pass_that_finds_the_same_changes_nothing(
-    folder: SnapshotStore, made: SimpleNamespace
+    store: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Rows that come again as they were are neither kept nor counted as changed."""
     pages = [made.entries("a", "b"), made.entries("c")]
-    changes = sync_load(made.load(*pages, *pages), folder, batch_bytes=1, spool_bytes=1)
+    changes = sync_load(made.load(*pages, *pages), store, batch_bytes=1, spool_bytes=1)
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     assert (changes.receipt.changed, changes.receipt.duplicates) == (0, 3)
-    assert sync_load(made.load(*pages, *pages), folder).counts == {"added": 0, "changed": 0, "gone": 0}
-    export, rows = SnapshotStore(folder.path.with_name("export")), made.vectors[0]
+    assert sync_load(made.load(*pages, *pages), store).counts == {"added": 0, "changed": 0, "gone": 0}
+    export, rows = SnapshotStore(store.path.with_name("export")), made.vectors[0]
     done: list[str] = []
     watched = SnapshotStore(export.path, step=done.append)
     receipt = export_load(made.load(rows, rows, **made.vectors_are), watched)
@@ -419,10 +417,10 @@ def test_a_second_pass_that_finds_the_same_changes_nothing(
     assert read_snapshot(export.path)["id"].tolist() == [row["id"] for row in rows]
 
 
-def test_an_interrupt_waits_for_the_end_of_a_piece(
-    folder: SnapshotStore, clock: Any, made: SimpleNamespace
+def test_an_interrupt_waits_for_the_end_of_a_batch(
+    store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
-    """Ctrl-C while rows are written loses none: the checkpoint holds the piece, the call goes on after it."""
+    """Ctrl-C while rows are written loses none: the checkpoint holds the batch, the call resumes after it."""
     pages = [made.entries("a"), made.entries("b"), made.entries("c")]
     ids = []
 
@@ -434,22 +432,22 @@ def test_an_interrupt_waits_for_the_end_of_a_piece(
     with pytest.raises(KeyboardInterrupt):
         sync_load(
             made.load(*pages),
-            SnapshotStore(folder.path, step=interrupt),
+            SnapshotStore(store.path, step=interrupt),
             clock=clock,
             monotonic=Seconds(WriteOptions.every),
         )
     # the first file is the first manifest's: the load had not begun
     assert ids
     ids.clear()
-    sync_load(made.load(), folder, clock=clock)
+    sync_load(made.load(), store, clock=clock)
     with pytest.raises(KeyboardInterrupt):
         sync_load(
             made.load(*pages),
-            SnapshotStore(folder.path, step=interrupt),
+            SnapshotStore(store.path, step=interrupt),
             clock=clock,
             monotonic=Seconds(WriteOptions.every),
         )
-    changes = sync_load(made.load(*pages), folder, clock=clock)
+    changes = sync_load(made.load(*pages), store, clock=clock)
     assert (changes.receipt.resumed, sorted(changes.added["dlq_id"])) == (1, ["a", "b", "c"])
 
 
@@ -475,7 +473,7 @@ def test_interrupts_are_held_and_then_let_go() -> None:
 
 
 def test_another_thread_has_no_signals_to_hold() -> None:
-    """Python gives signals to the main thread: elsewhere the handlers stay as they are."""
+    """Python delivers signals to the main thread: elsewhere the handlers stay as they are."""
     found = []
 
     def hold() -> None:
@@ -506,32 +504,32 @@ def test_any_number_of_stops_ends_as_none(
     made: SimpleNamespace,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """Whatever was at rest and wherever the load stops, it ends in the rows of one that never stopped."""
+    """Whatever was stored and wherever the load stops, it ends in the rows of one that never stopped."""
     draw = iter(bodies)
     rows = [[made.entry(name, body=next(draw)) for name in page] for page in pages]
     ends = []
     for number, cuts in enumerate(([], sorted(stops))):
         clock = made.clock(made.start)
-        folder = SnapshotStore(tmp_path_factory.mktemp(f"stops{number}"))
-        sync_load(made.load([made.entry(name, body="x") for name in base]), folder, clock=clock)
+        store = SnapshotStore(tmp_path_factory.mktemp(f"stops{number}"))
+        sync_load(made.load([made.entry(name, body="x") for name in base]), store, clock=clock)
         for cut in cuts:
             load = made.load(*rows[:cut], error=_ERROR)
             with pytest.raises(TransportError):
-                sync_load(load, folder, clock=clock, batch_bytes=1 if cut % 2 else 4 << 20)
-        changes = sync_load(made.load(*rows), folder, clock=clock)
-        frame = _rows(folder.path)
+                sync_load(load, store, clock=clock, batch_bytes=1 if cut % 2 else 4 << 20)
+        changes = sync_load(made.load(*rows), store, clock=clock)
+        frame = _rows(store.path)
         gone = frame.pop("gone_before").notna()
         assert frame.pop("gone_after").notna().equals(gone)
         ends.append((frame.assign(gone=gone), changes.counts, changes.receipt.complete))
-        assert verify_snapshot(folder.path).unlisted == ()
+        assert verify_snapshot(store.path).unlisted == ()
     pd.testing.assert_frame_equal(ends[0][0], ends[1][0])
     assert ends[0][1:] == ends[1][1:]
 
 
 def test_a_checkpoint_is_not_written_where_counts_differ(
-    folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A load that says it gave more than was taken would lose rows: then there is no checkpoint."""
+    """A load that says it yielded more than was added would lose rows: then there is no checkpoint."""
     original = Load.checkpoint
 
     def more(self: Load) -> Any:
@@ -542,16 +540,16 @@ def test_a_checkpoint_is_not_written_where_counts_differ(
 
     monkeypatch.setattr(Load, "checkpoint", more)
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), error=_ERROR), folder)
-    assert _resting(folder) == []
+        sync_load(made.load(made.entries("a"), error=_ERROR), store)
+    assert _checkpoint_files(store) == []
 
 
 @pytest.mark.parametrize("room", [0, 4, 5, 9])
 def test_a_disk_that_is_full_leaves_the_checkpoint_before(
-    folder: SnapshotStore, made: SimpleNamespace, room: int
+    store: SnapshotStore, made: SimpleNamespace, room: int
 ) -> None:
-    """A checkpoint that could not be written as a whole is none; the one before it is gone on from."""
-    sync_load(made.load(), folder)
+    """A checkpoint that could not be written as a whole is none; the load resumes from the one before it."""
+    sync_load(made.load(), store)
     pages = [made.entries(name) for name in "abc"]
     files = iter([True] * room)
 
@@ -560,23 +558,23 @@ def test_a_disk_that_is_full_leaves_the_checkpoint_before(
             raise OSError(errno.ENOSPC, "No space left on device")
 
     with pytest.raises(SnapshotError, match="No space"):
-        sync_load(made.load(*pages), SnapshotStore(folder.path, step=full), every=0)
-    assert verify_snapshot(folder.path).unlisted == ()
-    changes = sync_load(made.load(*pages), folder)
+        sync_load(made.load(*pages), SnapshotStore(store.path, step=full), every=0)
+    assert verify_snapshot(store.path).unlisted == ()
+    changes = sync_load(made.load(*pages), store)
     assert changes.receipt.resumed == (room >= 4)
     assert changes.receipt.notes == ()
     assert sorted(changes.added["dlq_id"]) == ["a", "b", "c"]
-    assert _resting(folder) == []
+    assert _checkpoint_files(store) == []
 
 
-def test_rows_beyond_memory_rest_in_files(folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_rows_beyond_memory_are_spooled_to_files(store: SnapshotStore, made: SimpleNamespace) -> None:
     """Rows that do not fit wait on the disk, and end in the snapshot in their order."""
     pages = [[made.entry(f"{page}-{row}", body="x" * 1000) for row in range(50)] for page in range(8)]
     waiting: list[int] = []
     watched = SnapshotStore(
-        folder.path, step=lambda _: waiting.append(len(list(folder.path.glob("_checkpoint*.arrow"))))
+        store.path, step=lambda _: waiting.append(len(list(store.path.glob("_checkpoint*.arrow"))))
     )
     sync_load(made.load(*pages), watched, batch_bytes=1, spool_bytes=100_000)
     assert max(waiting) > 2
-    assert read_snapshot(folder.path)["dlq_id"].tolist() == [row["dlq_id"] for page in pages for row in page]
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert read_snapshot(store.path)["dlq_id"].tolist() == [row["dlq_id"] for page in pages for row in page]
+    assert verify_snapshot(store.path).unlisted == ()

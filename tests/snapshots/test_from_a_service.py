@@ -1,4 +1,4 @@
-"""The public functions over real HTTP: what the service says ends up at rest, and its secrets do not."""
+"""The public functions over real HTTP: what the service returns ends up stored, and its secrets do not."""
 
 from __future__ import annotations
 
@@ -113,27 +113,27 @@ def test_an_error_of_the_service_keeps_the_snapshot(server: Any, tmp_path: Path)
     assert tk.verify_snapshot(tmp_path).generation == 1
 
 
-def _expiring(server: Any, give: Callable[[Any], bytes], *, after: int) -> None:
+def _expiring(server: Any, respond: Callable[[Any], bytes], *, after: int) -> None:
     """Answer, but nothing more to the first token after so many answers."""
     given = itertools.count()
 
     def answer(asked: Any) -> bytes:
         if "second-token" in asked.headers["Authorization"] or next(given) < after:
-            return give(asked)
+            return respond(asked)
         return b"no answer"
 
     server.answering(answer)
 
 
-def test_a_sync_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None:
+def test_a_sync_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
     """What was read before a load failed is not lost: with another token the same call ends the load."""
 
-    def give(asked: Any) -> bytes:
+    def respond(asked: Any) -> bytes:
         number = int(dict(asked.query).get("cursor", 0))
         rows = (_entry(f"{number}-{row}") for row in range(10))
         return _page(*rows, cursor=str(number + 1) if number < 11 else None)
 
-    _expiring(server, give, after=6)
+    _expiring(server, respond, after=6)
     with pytest.raises(ServiceError):
         tk.sync_failures(server.service(), tmp_path, progress=False)
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
@@ -146,11 +146,11 @@ def test_a_sync_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None:
     assert len(changes.added) == 120
 
 
-def test_an_export_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None:
+def test_an_export_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
     """The same for vectors."""
     info = {"vectorCount": 60, "dimension": 2, "namespaces": {"": {"vectorCount": 60}}}
 
-    def give(asked: Any) -> bytes:
+    def respond(asked: Any) -> bytes:
         if asked.path == "/info":
             return json.dumps({"result": info}).encode()
         number = int(json.loads(asked.body)["cursor"])
@@ -159,7 +159,7 @@ def test_an_export_goes_on_with_a_new_token(server: Any, tmp_path: Path) -> None
             {"result": {"nextCursor": str(number + 1) if number < 5 else "", "vectors": vectors}}
         ).encode()
 
-    _expiring(server, give, after=4)
+    _expiring(server, respond, after=4)
     with pytest.raises(ServiceError):
         tk.export_vectors(server.service(), tmp_path, progress=False)
     service = tk.connect(vector_url=server.url, vector_token="second-token-of-the-test")

@@ -72,9 +72,9 @@ def _wrong(field: str, kind: str) -> list[Any]:
 @pytest.fixture(scope="module")
 def whole(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot of failures."""
-    folder = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
-    sync_load(made.load(made.entries("a", "b")), folder, clock=made.clock(made.start))
-    return folder.path
+    store = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
+    sync_load(made.load(made.entries("a", "b")), store, clock=made.clock(made.start))
+    return store.path
 
 
 @pytest.fixture
@@ -109,7 +109,7 @@ def _uses(path: Path, made: SimpleNamespace) -> list[Callable[[], object]]:
     ids=repr,
 )
 def test_a_receipt_of_other_types_is_refused(copy: Path, field: str, value: Any) -> None:
-    """No value of a receipt is taken from a manifest, or from a frame's attrs, as another type."""
+    """No value of a receipt is read from a manifest, or from a frame's attrs, as another type."""
     receipt = tk.read_snapshot(copy).attrs["receipt"] | {field: value}
     with pytest.raises(InputError):
         Receipt.from_dict(receipt)
@@ -127,7 +127,7 @@ def test_a_receipt_of_other_types_is_refused(copy: Path, field: str, value: Any)
 def test_a_manifest_of_other_types_is_refused(
     copy: Path, made: SimpleNamespace, field: str, value: Any
 ) -> None:
-    """Whatever stands in a manifest, reading and writing end in a SnapshotError."""
+    """Whatever a manifest holds, reading and writing end in a SnapshotError."""
     _rewrite(copy, lambda manifest: manifest.update({field: value}))
     for use in _uses(copy, made):
         with pytest.raises(SnapshotError):
@@ -244,28 +244,28 @@ def test_masks_in_code_end_where_their_text_ends() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        lambda resting: resting.update(began_at="yesterday"),
-        lambda resting: resting.update(written_at="2026-03-01"),
-        lambda resting: resting["position"].update({"done": [["a", "b"]]}),
-        lambda resting: resting["position"].update({"open": [[1]]}),
-        lambda resting: resting["position"].update({"pass": "2"}),
-        lambda resting: resting["position"].update({"ranges": [["", "", 1]]}),
-        lambda resting: resting["counts"].update({"pages": "7"}),
-        lambda resting: resting["counts"].update({"started_at": None}),
-        lambda resting: resting["counts"].update({"notes": [5]}),
-        lambda resting: resting.update(position=[]),
+        lambda found: found.update(began_at="yesterday"),
+        lambda found: found.update(written_at="2026-03-01"),
+        lambda found: found["position"].update({"done": [["a", "b"]]}),
+        lambda found: found["position"].update({"open": [[1]]}),
+        lambda found: found["position"].update({"pass": "2"}),
+        lambda found: found["position"].update({"ranges": [["", "", 1]]}),
+        lambda found: found["counts"].update({"pages": "7"}),
+        lambda found: found["counts"].update({"started_at": None}),
+        lambda found: found["counts"].update({"notes": [5]}),
+        lambda found: found.update(position=[]),
     ],
 )
 def test_a_checkpoint_of_other_types_is_cleared_away(
-    folder: SnapshotStore, made: SimpleNamespace, clock: Any, change: Callable[[dict[str, Any]], object]
+    store: SnapshotStore, made: SimpleNamespace, clock: Any, change: Callable[[dict[str, Any]], object]
 ) -> None:
     """It is damaged, whatever its hash says: the next sync reads everything, and says so."""
     with pytest.raises(TransportError):
-        sync_load(made.load(made.entries("a"), error=TransportError("reading")), folder, clock=clock)
-    resting = json.loads(folder.content(CHECKPOINT).partition(b"\n")[2])
-    change(resting)
-    body = json.dumps(resting).encode()
-    folder.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
-    changes = sync_load(made.load(made.entries("a")), folder, clock=clock)
+        sync_load(made.load(made.entries("a"), error=TransportError("reading")), store, clock=clock)
+    found = json.loads(store.content(CHECKPOINT).partition(b"\n")[2])
+    change(found)
+    body = json.dumps(found).encode()
+    store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)
+    changes = sync_load(made.load(made.entries("a")), store, clock=clock)
     assert changes.counts["added"] == 1
     assert "it is damaged" in "".join(changes.receipt.notes)

@@ -44,11 +44,11 @@ else:
 print("peak", next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 _BEFORE = 600_000
-"""Kilobytes that Python takes at most with the toolkit, pandas and pyarrow, and a piece of rows."""
+"""Kilobytes that Python takes at most with the toolkit, pandas and pyarrow, and a batch of rows."""
 
 
 def _limited(*arguments: str) -> tuple[str, int]:
-    """What a process with little memory says of a call, and the kilobytes it took at most."""
+    """What a process with little memory says of a call, and the kilobytes it used at most."""
     environment = os.environ | {"ARROW_DEFAULT_MEMORY_POOL": "system", "OPENBLAS_NUM_THREADS": "1"}
     done = subprocess.run(
         [sys.executable, "-c", _LIMITED, *arguments],
@@ -117,7 +117,7 @@ def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
 
 
 def test_one_long_text_many_times(tmp_path: Path) -> None:
-    """A dictionary of one value of 4 MB, used 100,000 times: 400 GB in a few kilobytes, read a piece."""
+    """A dictionary of one value of 4 MB, used 100,000 times: 400 GB in a few kilobytes, read in batches."""
     path = _snapshot(tmp_path / "text", _repeated("x" * 4_000_000, 100_000), groups=1)
     said, peak = _limited("read_snapshot", str(path), "1e9")
     assert said.startswith("NotEnoughMemoryError"), said
@@ -177,20 +177,20 @@ def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
 
 def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: SimpleNamespace) -> None:
     """A sparse index of 100 million rows is refused by its size."""
-    folder = SnapshotStore(tmp_path / "snapshot")
-    sync_load(made.load(made.entries("a")), folder)
-    manifest = read_manifest(folder)
+    store = SnapshotStore(tmp_path / "snapshot")
+    sync_load(made.load(made.entries("a")), store)
+    manifest = read_manifest(store)
     assert manifest is not None
     assert manifest.index is not None
     rows = 100_000_000
-    os.truncate(folder.path / manifest.index.path, 57 * rows)
+    os.truncate(store.path / manifest.index.path, 57 * rows)
     name = "part-000001-0123456789abcdef.parquet"
     base = _snapshot(tmp_path / "base", pa.table({"count": np.zeros(10_000_000, dtype=np.int8)}), groups=10)
-    (base / name).rename(folder.path / name)
-    forged = json.loads((folder.path / MANIFEST).read_text())["manifest"]
+    (base / name).rename(store.path / name)
+    forged = json.loads((store.path / MANIFEST).read_text())["manifest"]
     forged["index"] |= {"rows": rows, "bytes": 57 * rows}
     forged["files"] = json.loads((base / MANIFEST).read_text())["manifest"]["files"]
-    _write_manifest(folder.path, forged)
-    said, peak = _limited("verify_snapshot", str(folder.path))
+    _write_manifest(store.path, forged)
+    said, peak = _limited("verify_snapshot", str(store.path))
     assert said.startswith("NotEnoughMemoryError reading the index"), said
     assert peak < _BEFORE

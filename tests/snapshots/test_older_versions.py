@@ -134,7 +134,7 @@ def test_a_sync_into_an_older_snapshot_finds_what_changed_and_nothing_else(
 
 @pytest.mark.parametrize("version", _OLDER, ids=lambda path: path.name)
 def test_a_sync_that_upgrades_tells_changes_of_its_own(version: Path, source: Any, tmp_path: Path) -> None:
-    """In the sync that upgrades, too, what is new, changed, gone or back is told from the rest."""
+    """In the sync that upgrades, too, what is new, changed, gone or back is recognised."""
     path = _copy(version / "failures", tmp_path / "kept", source)
     before = tk.read_snapshot(path).set_index("dlq_id")
     changed = {**snapshots.NOW[0], "responseStatus": 418}

@@ -30,12 +30,12 @@ from toolkit.snapshots.syncing import sync_load
 @pytest.fixture(scope="module")
 def whole(made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A snapshot with two days of history."""
-    folder = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
+    store = SnapshotStore(tmp_path_factory.mktemp("whole") / "snapshot")
     clock = made.clock(made.start)
-    sync_load(made.load(made.entries("a", "b")), folder, clock=clock)
+    sync_load(made.load(made.entries("a", "b")), store, clock=clock)
     clock.forward(days=1)
-    sync_load(made.load(made.entries("b", "c")), folder, clock=clock)
-    return folder.path
+    sync_load(made.load(made.entries("b", "c")), store, clock=clock)
+    return store.path
 
 
 @pytest.fixture
@@ -256,7 +256,7 @@ def test_other_columns_in_one_file_are_refused(copy: Path) -> None:
 
 
 def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
-    """A missing folder, an empty one and a file are all told apart from damage."""
+    """A missing folder, an empty one and a file are not reported as damage."""
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "file"):
         with pytest.raises(SnapshotError) as caught:
@@ -274,11 +274,11 @@ def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
 )
 def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
     """Whoever edits a file and its hash gets the rows there are, or an error that says what is damaged."""
-    folder = tmp_path / "snapshot"
-    tk.write_snapshot(pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), folder)
-    (path,) = folder.glob("part-*")
+    snapshot = tmp_path / "snapshot"
+    tk.write_snapshot(pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), snapshot)
+    (path,) = snapshot.glob("part-*")
     pq.write_table(table, path)
-    listed = json.loads((folder / "_manifest.json").read_text())["manifest"]
+    listed = json.loads((snapshot / "_manifest.json").read_text())["manifest"]
     data = path.read_bytes()
     entry: dict[str, Any] = {"bytes": len(data), "sha256": hashlib.sha256(data).hexdigest()}
     entry["rows"] = pq.read_metadata(path).num_rows  # none where there are no columns
@@ -286,7 +286,7 @@ def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
         listed |= {"files": [listed["files"][0] | entry], "schema_version": version}
         body = json.dumps(listed)
         digest = hashlib.sha256(body.encode()).hexdigest()
-        (folder / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}')
+        (snapshot / "_manifest.json").write_text(f'{{"sha256":"{digest}","manifest":{body}}}')
         for read in (tk.read_snapshot, tk.scan_snapshot, tk.verify_snapshot):
             with suppress(SnapshotDamagedError):
-                read(folder)
+                read(snapshot)

@@ -1,4 +1,4 @@
-"""Syncs that do not decode what is at rest as it came: the same snapshot as if they did."""
+"""Syncs that do not decode what is stored in the same bytes: the same snapshot as if they did."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def entries(*names: str) -> list[bytes]:
 
 @pytest.fixture
 def dlq(server: Any) -> SimpleNamespace:
-    """What the service lists, in pages of three; `spoilt` may give another answer to a page's number."""
+    """What the service lists, in pages of three; `spoilt` may return another response for a page's number."""
     listed = SimpleNamespace(entries=[], spoilt=lambda number: None)
 
     def page(asked: Any) -> bytes:
@@ -100,7 +100,7 @@ def test_only_what_is_new_or_came_otherwise_is_decoded(dlq: SimpleNamespace, syn
 
 
 def test_what_comes_back_is_decoded_and_unmarked(dlq: SimpleNamespace, sync: Any, tmp_path: Path) -> None:
-    """Though its bytes are those at rest."""
+    """Though its bytes are those stored."""
     dlq.entries = entries("a", "b")
     sync()
     dlq.entries = entries("a")
@@ -145,7 +145,7 @@ def test_what_is_masked_otherwise_is_decoded(
 def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
     dlq: SimpleNamespace, sync: Any, tmp_path: Path, *, place: int, first: str, second: str, changed: int
 ) -> None:
-    """On two pages of one load, decoded together or not, once as at rest and once not: the last one."""
+    """On two pages of one load, decoded together or not, once as stored and once not: the last one."""
     names = "abcdefghijklmnopqrst"
     dlq.entries = entries(*names)
     sync()
@@ -172,7 +172,7 @@ def test_a_page_that_is_not_as_specified_is_decoded_and_the_others_are_not(
     assert decoded[1:] == ["e", "f"]
 
 
-def test_a_stopped_sync_goes_on_and_ends_the_same(
+def test_a_stopped_sync_is_resumed_and_ends_the_same(
     dlq: SimpleNamespace, sync: Any, server: Any, decoded: list[str], tmp_path: Path
 ) -> None:
     """What was recognised before the stop counts as read, and nothing of it is decoded afterwards."""
@@ -236,10 +236,10 @@ def test_any_history_ends_as_if_everything_was_decoded(
             patch.setattr("toolkit.loading.identities.EntryRecognizer.read", lambda *_: None)
             expected = tk.sync_failures(service, folder / "decoding", progress=False)
         assert found.counts == expected.counts
-        pd.testing.assert_frame_equal(*(rows_at_rest(folder / name) for name in ("recognising", "decoding")))
+        pd.testing.assert_frame_equal(*(stored_rows(folder / name) for name in ("recognising", "decoding")))
 
 
-def rows_at_rest(path: Path) -> pd.DataFrame:
+def stored_rows(path: Path) -> pd.DataFrame:
     """In the order of their ids, without the times of the syncs."""
     frame = tk.read_snapshot(path).sort_values("dlq_id", ignore_index=True)
     return frame.assign(gone=frame["gone_before"].notna()).drop(

@@ -60,7 +60,7 @@ class History:
     """A snapshot of three days, of which a test damages a file; the DLQ has forgotten the first day."""
 
     def __init__(self, path: Path, made: SimpleNamespace) -> None:
-        self.folder = SnapshotStore(path)
+        self.store = SnapshotStore(path)
         self.made = made
         self.clock = made.clock(made.start)
         self.sync("a", "b", "c")
@@ -73,22 +73,22 @@ class History:
     def sync(self, *names: str, error: BaseException | None = None, **options: Any) -> Changes:
         """A sync that finds these entries."""
         load = self.made.load(self.made.entries(*names), error=error)
-        return sync_load(load, self.folder, clock=self.clock, batch_bytes=1, **options)
+        return sync_load(load, self.store, clock=self.clock, batch_bytes=1, **options)
 
     def file(self, day: int) -> Path:
         """The data file of a day."""
-        (found,) = self.folder.path.glob(f"first_seen/2026-03-0{day}/part-*.parquet")
+        (found,) = self.store.path.glob(f"first_seen/2026-03-0{day}/part-*.parquet")
         return found
 
     @property
     def index(self) -> Path:
         """The index."""
-        (found,) = self.folder.path.glob("_index-*.bin")
+        (found,) = self.store.path.glob("_index-*.bin")
         return found
 
     def rows(self) -> dict[str, tuple[Any, Any]]:
         """By id, when each row was first seen and since when it is gone."""
-        frame = read_snapshot(self.folder.path)
+        frame = read_snapshot(self.store.path)
         assert frame["dlq_id"].is_unique
         gone = frame["gone_before"].notna()
         return dict(zip(frame["dlq_id"], zip(frame["first_seen_at"], gone, strict=True), strict=True))
@@ -104,7 +104,7 @@ def test_a_sync_over_a_lost_file_raises_each_time(history: History, damage: Dama
     """It says which file, how many rows and of which day, and how to bring them back; nothing changes."""
     file = history.file(2)
     damage(file)
-    before = (history.folder.path / MANIFEST).read_bytes()
+    before = (history.store.path / MANIFEST).read_bytes()
     for _ in range(2):
         with pytest.raises(SnapshotError) as caught:
             history.sync("c", "d", "e", "f")
@@ -112,7 +112,7 @@ def test_a_sync_over_a_lost_file_raises_each_time(history: History, damage: Dama
         assert f"first_seen/2026-03-02/{file.name}" in text
         assert "1 of 3 data files lost, with 2 of 6 rows first seen 2026-03-02:" in text
         assert "repair=True" in text
-    assert (history.folder.path / MANIFEST).read_bytes() == before
+    assert (history.store.path / MANIFEST).read_bytes() == before
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
@@ -135,7 +135,7 @@ def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: 
         )
     assert {name: row[0] for name, row in after.items()} == {name: before[name][0] for name in after}
     assert {name for name, row in after.items() if row[1]} >= {"a", "b"}
-    (said,) = verify_snapshot(history.folder.path).repairs
+    (said,) = verify_snapshot(history.store.path).repairs
     assert "1 of 3 data files were lost, with 2 rows" in said
     assert history.sync("c", "d", "f").counts == {"added": 0, "changed": 0, "gone": 0}
 
@@ -144,7 +144,7 @@ def test_a_repair_of_what_is_whole_is_a_sync(history: History) -> None:
     """It compares every byte and changes nothing, and no receipt speaks of a repair."""
     changes = history.sync("c", "d", "e", "f", repair=True)
     assert changes.counts == {"added": 0, "changed": 0, "gone": 0}
-    assert verify_snapshot(history.folder.path).repairs == ()
+    assert verify_snapshot(history.store.path).repairs == ()
     assert len(history.rows()) == 6
 
 
@@ -154,11 +154,11 @@ def test_a_lost_file_stays_beside_the_snapshot(history: History) -> None:
     cut = content[:-9]
     history.file(2).write_bytes(cut)
     history.sync("c", repair=True)
-    (kept,) = verify_snapshot(history.folder.path).unlisted
+    (kept,) = verify_snapshot(history.store.path).unlisted
     assert kept.startswith("first_seen/2026-03-02/_part-")
-    assert (history.folder.path / kept).read_bytes() == cut
-    assert pq.read_table(history.folder.path).num_rows == 4  # other readers of the folder ignore it
-    assert kept in verify_snapshot(history.folder.path).repairs[0]
+    assert (history.store.path / kept).read_bytes() == cut
+    assert pq.read_table(history.store.path).num_rows == 4  # other readers of the folder ignore it
+    assert kept in verify_snapshot(history.store.path).repairs[0]
 
 
 @pytest.mark.parametrize(
@@ -177,21 +177,21 @@ def test_a_lost_index_is_made_again_from_the_rows(history: History, damage: Dama
 
 
 def test_index_and_data_lost_together(history: History) -> None:
-    """The rest stays, the queue gives what it has, and the record says that the lost rows are not known."""
+    """The rest stays, the queue returns what it has, and the record says that the lost rows are not known."""
     history.index.unlink()
     history.file(2).unlink()
     changes = history.sync("c", "d", "f", repair=True)
     assert set(history.rows()) == {"a", "b", "c", "d", "f"}
     assert set(changes.added["dlq_id"]) == {"d"}
-    assert "2 are lost unless the queue still had them" in verify_snapshot(history.folder.path).repairs[0]
+    assert "2 are lost unless the queue still had them" in verify_snapshot(history.store.path).repairs[0]
 
 
 def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespace) -> None:
     """Of a file with one bad page, the rows that still decode to what was stored are recovered."""
-    folder = SnapshotStore(tmp_path / "snapshot")
+    store = SnapshotStore(tmp_path / "snapshot")
     rows = [made.entry(f"{number:05d}", body=os.urandom(600).hex()) for number in range(6_000)]
-    sync_load(made.load(rows), folder, clock=made.clock(made.start))
-    (file,) = folder.path.glob("first_seen/*/part-*.parquet")
+    sync_load(made.load(rows), store, clock=made.clock(made.start))
+    (file,) = store.path.glob("first_seen/*/part-*.parquet")
     content = file.read_bytes()
     metadata = pq.ParquetFile(file).metadata.row_group(0)
     (body,) = (
@@ -199,14 +199,14 @@ def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespa
     )
     place = body.data_page_offset + body.total_compressed_size * 3 // 4
     file.write_bytes(content[:place] + b"damaged!" + content[place + 8 :])
-    sync_load(made.load(rows[-10:]), folder, clock=made.clock(made.start), repair=True)
-    kept = read_snapshot(folder.path)
+    sync_load(made.load(rows[-10:]), store, clock=made.clock(made.start), repair=True)
+    kept = read_snapshot(store.path)
     assert 1_000 < len(kept) < 6_000
     whole = {row["dlq_id"]: row["body"] for row in rows}
     assert dict(zip(kept["dlq_id"], kept["body"], strict=True)).items() <= whole.items()
 
 
-def test_rows_that_were_put_there_instead_are_not_taken(history: History) -> None:
+def test_rows_that_were_put_there_instead_are_not_recovered(history: History) -> None:
     """A Parquet file with other rows, or the same ids and other content, in a lost one's place adds none."""
     file = history.file(2)
     table = pq.read_table(file, partitioning=None)
@@ -215,7 +215,7 @@ def test_rows_that_were_put_there_instead_are_not_taken(history: History) -> Non
     )
     pq.write_table(forged, file)
     history.sync("c", "d", "f", repair=True)
-    frame = read_snapshot(history.folder.path)
+    frame = read_snapshot(history.store.path)
     assert set(frame["dlq_id"]) == set("abcdf")
     assert "forged" not in set(frame["body"])
 
@@ -237,11 +237,11 @@ def test_a_repair_that_stops_changes_nothing(history: History) -> None:
     """The next one finds what the first did, from the lost file too."""
     file = history.file(2)
     file.write_bytes(file.read_bytes() + b"x")
-    manifest = (history.folder.path / MANIFEST).read_bytes()
+    manifest = (history.store.path / MANIFEST).read_bytes()
     with pytest.raises(TransportError):
         history.sync("c", error=TransportError("reading"), repair=True)
-    assert (history.folder.path / MANIFEST).read_bytes() == manifest
-    assert not [name for name in history.folder.names() if "checkpoint" in name]
+    assert (history.store.path / MANIFEST).read_bytes() == manifest
+    assert not [name for name in history.store.names() if "checkpoint" in name]
     history.sync("c", "f", repair=True)
     assert set(history.rows()) == set("abcdef")
 
@@ -254,21 +254,21 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
     history.index.unlink()
     program = Path(__file__).with_name("writer_process.py")
     done = subprocess.run(
-        [sys.executable, str(program), "repair", str(history.folder.path), str(tmp_path / "out")],
+        [sys.executable, str(program), "repair", str(history.store.path), str(tmp_path / "out")],
         capture_output=True, text=True, check=True, timeout=200,
     )  # fmt: skip
     last = int(done.stdout)
     repaired = 0
     for number in range(1, last + 1):
-        history.folder = SnapshotStore(tmp_path / "out" / str(number))
+        history.store = SnapshotStore(tmp_path / "out" / str(number))
         try:
-            repaired += verify_snapshot(history.folder.path).rows == 6
+            repaired += verify_snapshot(history.store.path).rows == 6
         except SnapshotDamagedError:
             with pytest.raises(SnapshotDamagedError):
                 history.sync("c", "d", "f")
         history.sync("c", "d", "f", repair=True)
         assert set(history.rows()) == set("abcdef")
-        (kept,) = verify_snapshot(history.folder.path).unlisted
+        (kept,) = verify_snapshot(history.store.path).unlisted
         assert kept.endswith(".lost")
     assert 0 < repaired < last
     assert last > 20
@@ -276,11 +276,11 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
 
 def test_an_export_over_a_lost_file_makes_the_snapshot_whole(tmp_path: Path, made: SimpleNamespace) -> None:
     """What replaces all rows, as an export and a written frame do, needs none of those before."""
-    folder = SnapshotStore(tmp_path / "vectors")
+    store = SnapshotStore(tmp_path / "vectors")
     for _ in range(2):
-        export_load(made.load(*made.vectors, **made.vectors_are), folder)
-        assert verify_snapshot(folder.path).rows == 4
-        (file,) = folder.path.glob("part-*.parquet")
+        export_load(made.load(*made.vectors, **made.vectors_are), store)
+        assert verify_snapshot(store.path).rows == 4
+        (file,) = store.path.glob("part-*.parquet")
         file.unlink()
 
 
@@ -297,26 +297,26 @@ def test_a_file_lost_during_the_load_is_found_before_the_commit(
 
     load.batches = losing
     with pytest.raises(SnapshotDamagedError, match="1 of 3 data files lost"):
-        sync_load(load, history.folder, clock=history.clock)
+        sync_load(load, history.store, clock=history.clock)
 
 
 def test_an_older_snapshot_is_repaired(tmp_path: Path, made: SimpleNamespace) -> None:
     """Rows of older versions that are left become current ones; those that are lost come from the queue."""
     older = Path(__file__).parents[1] / "data" / "snapshots" / "version-4" / "failures"
-    folder = SnapshotStore(shutil.copytree(older, tmp_path / "snapshot"))
-    before = read_snapshot(folder.path)
-    files = sorted(folder.path.glob("first_seen/*/part-*.parquet"))
+    store = SnapshotStore(shutil.copytree(older, tmp_path / "snapshot"))
+    before = read_snapshot(store.path)
+    files = sorted(store.path.glob("first_seen/*/part-*.parquet"))
     files[0].unlink()
     manifest = tk.verify_snapshot(older)
     assert manifest.receipt is not None
     bound = {"source": manifest.receipt.source, "scope": manifest.receipt.scope}
     with pytest.raises(SnapshotDamagedError):
-        sync_load(made.load(made.entries("new"), **bound), folder)
-    sync_load(made.load(made.entries("new"), **bound), folder, repair=True)
-    after = read_snapshot(folder.path)
+        sync_load(made.load(made.entries("new"), **bound), store)
+    sync_load(made.load(made.entries("new"), **bound), store, repair=True)
+    after = read_snapshot(store.path)
     assert len(after) < len(before) + 1
     assert set(after["dlq_id"]) <= {*before["dlq_id"], "new"}
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert verify_snapshot(store.path).unlisted == ()
 
 
 def test_what_was_lost_stays_on_record(history: History) -> None:
@@ -325,7 +325,7 @@ def test_what_was_lost_stays_on_record(history: History) -> None:
     history.sync("c", "d", repair=True)
     for _ in range(KEPT_RECEIPTS + 3):
         history.sync("c", "d")
-    assert len(verify_snapshot(history.folder.path).repairs) == 1
+    assert len(verify_snapshot(history.store.path).repairs) == 1
 
 
 @settings(max_examples=25, deadline=None)

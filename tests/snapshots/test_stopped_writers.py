@@ -65,11 +65,11 @@ def _second(made: SimpleNamespace) -> Any:
 
 
 def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
     """After a kill at any operation the snapshot is whole, old or new, and the next sync ends the same."""
     sync(made.entries("a", "b", "c"))
-    last = int(_run("crash", folder.path, tmp_path / "out")[0])
+    last = int(_run("crash", store.path, tmp_path / "out")[0])
     states = []
     for number in range(1, last + 1):
         path = tmp_path / "out" / str(number)
@@ -127,18 +127,18 @@ def _kept_pages(path: Path) -> int:
 
 
 @pytest.mark.parametrize("resumes", [False, True])
-def test_a_sync_killed_at_any_step_goes_on_from_its_checkpoint(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, *, resumes: bool
+def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, *, resumes: bool
 ) -> None:
     """The old snapshot stays readable, and the same call reads on, each page once, to the same end.
 
-    So does a call that was killed while it went on from the checkpoint of an earlier one.
+    So does a call that was killed while it resumed from the checkpoint of an earlier one.
     """
     sync(made.entries("a", "b", "c"))
     if resumes:
         with pytest.raises(KeyboardInterrupt):
             sync(made.pages[0], error=KeyboardInterrupt())
-    last = int(_run("kept-sync", folder.path, tmp_path / "out")[0])
+    last = int(_run("kept-sync", store.path, tmp_path / "out")[0])
     # c came twice: nothing is marked gone, before a stop or after it
     new = {
         "a": ("body of a", True),
@@ -165,12 +165,12 @@ def test_a_sync_killed_at_any_step_goes_on_from_its_checkpoint(
     assert not (resumes and 0 in kept[: kept.index(2)])
 
 
-def test_an_export_killed_at_any_step_goes_on_from_its_checkpoint(
-    tmp_path: Path, made: SimpleNamespace, folder: SnapshotStore
+def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
+    tmp_path: Path, made: SimpleNamespace, store: SnapshotStore
 ) -> None:
     """The previous export stays readable, and the same call reads on, each page once, to the same end."""
-    export_load(made.load(made.vectors[0][:1], **made.vectors_are), folder)
-    last = int(_run("kept-export", folder.path, tmp_path / "out")[0])
+    export_load(made.load(made.vectors[0][:1], **made.vectors_are), store)
+    last = int(_run("kept-export", store.path, tmp_path / "out")[0])
     new = [row["id"] for page in made.vectors for row in page]
     kept = []
     for number in range(1, last + 1):
@@ -190,11 +190,11 @@ def test_an_export_killed_at_any_step_goes_on_from_its_checkpoint(
 
 
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
     """With too little room a writer fails with a typed error and changes nothing."""
     sync(made.entries("a", "b", "c"))
-    statuses = _run("limit", folder.path, tmp_path / "out")
+    statuses = _run("limit", store.path, tmp_path / "out")
     assert statuses == ["3"] * 6 + ["0"]
     for number in range(6):
         path = tmp_path / "out" / str(number)
@@ -225,7 +225,7 @@ def test_an_error_of_the_disk_at_any_step_is_typed_and_leaves_old_or_new(
 
 
 def test_everything_is_on_the_disk_before_the_manifest_says_so(
-    folder: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+    store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are brought to the disk before they get their names, folders before the commit and after it."""
     sync(made.entries("a", "b", "c"))
@@ -247,18 +247,18 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
     monkeypatch.setattr(os, "fsync", watched_fsync)
     monkeypatch.setattr(os, "replace", watched_replace)
     monkeypatch.setattr(os, "unlink", watched_unlink)
-    sync_load(_second(made), folder)
+    sync_load(_second(made), store)
 
     commit = done.index(("rename", "_manifest.json"))
-    root = folder.path.stat().st_ino
-    written = list(folder.path.rglob("*-000002-*"))
+    root = store.path.stat().st_ino
+    written = list(store.path.rglob("*-000002-*"))
     assert len(written) == 3
     for path in written:
         named = done.index(("rename", path.name))
         assert done.index(("fsync", path.stat().st_ino)) < named
         assert ("fsync", path.parent.stat().st_ino) in done[named:commit]
     assert ("fsync", root) in done[:commit]
-    assert ("fsync", (folder.path / "_manifest.json").stat().st_ino) in done[:commit]
+    assert ("fsync", (store.path / "_manifest.json").stat().st_ino) in done[:commit]
     removed = [number for number, (what, _) in enumerate(done) if what == "remove"]
     assert len(removed) == 2
     assert ("fsync", root) in done[commit : removed[0]]
@@ -266,50 +266,50 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
 
 @pytest.mark.parametrize("pattern", ["first_seen/*/_part*.tmp", "_index*.tmp"])
 def test_a_disk_that_gives_back_other_bytes_is_found_before_the_commit(
-    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, pattern: str
+    tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, pattern: str
 ) -> None:
     """What was written is read again: a byte that turned on the way is an error, and nothing is committed."""
     sync(made.entries("a", "b", "c"))
 
     def turn_a_byte(operation: str) -> None:
-        for path in folder.path.glob(pattern) if operation == "fsync file" else ():
+        for path in store.path.glob(pattern) if operation == "fsync file" else ():
             content = bytearray(path.read_bytes())
             if content:
                 content[len(content) // 2] ^= 1
                 path.write_bytes(content)
 
     with pytest.raises(SnapshotError, match="reads back different"):
-        sync_load(_second(made), SnapshotStore(folder.path, step=turn_a_byte))
-    assert _state(folder.path) == _OLD
-    assert verify_snapshot(folder.path).unlisted == ()
+        sync_load(_second(made), SnapshotStore(store.path, step=turn_a_byte))
+    assert _state(store.path) == _OLD
+    assert verify_snapshot(store.path).unlisted == ()
 
 
 def test_a_second_writer_is_refused_until_the_first_is_dead(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
+    made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
     """The lock names its holder, and vanishes with a process that was killed."""
     sync(made.entries("a"))
-    with _start("hold", folder.path) as holder:
+    with _start("hold", store.path) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline() == "locked\n"
         with pytest.raises(SnapshotLockedError, match=f"process {holder.pid}"):
             sync(made.entries("a", "b"))
-        assert len(read_snapshot(folder.path)) == 1
+        assert len(read_snapshot(store.path)) == 1
         holder.kill()
     assert sync(made.entries("a", "b")).counts["added"] == 1
 
 
-def test_two_processes_that_sync_at_once_leave_one_whole_history(folder: SnapshotStore) -> None:
+def test_two_processes_that_sync_at_once_leave_one_whole_history(store: SnapshotStore) -> None:
     """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
-    with _start("race", folder.path, 20) as first, _start("race", folder.path, 20) as second:
+    with _start("race", store.path, 20) as first, _start("race", store.path, 20) as second:
         refused = [int(process.communicate(timeout=100)[0]) for process in (first, second)]
-    verified = verify_snapshot(folder.path)
+    verified = verify_snapshot(store.path)
     assert verified.generation == 40 - sum(refused)
     assert (verified.rows, verified.unlisted) == (3, ())
 
 
 def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore, monkeypatch: pytest.MonkeyPatch
+    made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A commit between reading the manifest and opening its files is no damage: the reader begins again."""
     sync(made.entries("a", "b", "c"))
@@ -318,18 +318,18 @@ def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
     def after_a_commit(self: SnapshotStore, name: str) -> Any:
         if name.endswith(".parquet") and not commits:
             commits.append(name)
-            sync_load(_second(made), SnapshotStore(folder.path))
+            sync_load(_second(made), SnapshotStore(store.path))
         return opened(self, name)
 
     monkeypatch.setattr(SnapshotStore, "open", after_a_commit)
-    assert _state(folder.path) == _NEW
+    assert _state(store.path) == _NEW
     assert commits
 
 
 def test_a_reader_beside_a_writer_sees_whole_generations(
-    made: SimpleNamespace, sync: Callable[..., Any], folder: SnapshotStore
+    made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
-    """While every sync replaces the file, each read gives all rows of one sync."""
+    """While every sync replaces the file, each read returns all rows of one sync."""
     rounds = 30
 
     def rows(number: int) -> list[dict[str, Any]]:
@@ -340,7 +340,7 @@ def test_a_reader_beside_a_writer_sees_whole_generations(
     writer.start()
     seen = set()
     while writer.is_alive():
-        bodies = read_snapshot(folder.path)["body"].tolist()
+        bodies = read_snapshot(store.path)["body"].tolist()
         assert len(bodies) == 3
         assert len(set(bodies)) == 1
         seen.add(bodies[0])

@@ -39,18 +39,18 @@ def _found(changes: Changes) -> tuple[list[str], list[str], list[str]]:
     return _ids(changes.added), _ids(changes.changed), _ids(changes.gone)
 
 
-def _row(folder: SnapshotStore, name: str) -> Any:
-    frame = read_snapshot(folder.path)
+def _row(store: SnapshotStore, name: str) -> Any:
+    frame = read_snapshot(store.path)
     return frame[frame["dlq_id"] == name].iloc[0]
 
 
-def test_a_first_sync_adds_everything(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_first_sync_adds_everything(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
     """All rows come back as they were, with the time first seen and nothing gone."""
     rows = made.entries("a", "b", "c")
     changes = sync(rows[:2], rows[2:])
     assert _found(changes) == (["a", "b", "c"], [], [])
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
-    frame = read_snapshot(folder.path)
+    frame = read_snapshot(store.path)
     pd.testing.assert_frame_equal(frame[frame.columns[:-3]], to_frame(made.failures(rows)))
     assert frame["first_seen_at"].tolist() == [pd.Timestamp("2026-03-01T12:00Z")] * 3
     assert frame["gone_before"].isna().all()
@@ -59,20 +59,20 @@ def test_a_first_sync_adds_everything(sync: Sync, folder: SnapshotStore, made: S
 
 
 def test_a_sync_tells_added_changed_and_gone(
-    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
-    """New rows, rows with new content and rows that are missing are told apart; the rest is left alone."""
+    """New rows, rows with new content and rows that are missing are found; the others are left alone."""
     sync(made.entries("a", "b", "c"))
     clock.forward(days=1)
     changes = sync([made.entry("b", labels='["b","a"]'), *made.entries("c", "d")])
     assert _found(changes) == (["d"], ["b"], ["a"])
-    frame = read_snapshot(folder.path)
+    frame = read_snapshot(store.path)
     assert _ids(frame) == ["a", "b", "c", "d"]
     assert frame["gone_before"].notna().tolist() == (frame["dlq_id"] == "a").tolist()
     # a changed row keeps the day it was first seen
-    assert _row(folder, "b")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
-    assert _row(folder, "b")["labels"] == '["b","a"]'
-    assert _row(folder, "d")["first_seen_at"] == pd.Timestamp("2026-03-02T12:00Z")
+    assert _row(store, "b")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
+    assert _row(store, "b")["labels"] == '["b","a"]'
+    assert _row(store, "d")["first_seen_at"] == pd.Timestamp("2026-03-02T12:00Z")
     assert changes.changed["labels"].iloc[0] == '["b","a"]'
     assert changes.gone["gone_before"].notna().all()
 
@@ -91,7 +91,7 @@ def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNam
 
 
 def test_an_entry_that_comes_back_is_unmarked(
-    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """A row marked gone loses the mark when the entry is seen again, and keeps when it was first seen."""
     sync(made.entries("a", "b"))
@@ -101,12 +101,12 @@ def test_an_entry_that_comes_back_is_unmarked(
     clock.forward(days=3)
     changes = sync(made.entries("a", "b"))
     assert _found(changes) == ([], ["a"], [])
-    assert pd.isna(_row(folder, "a")["gone_before"])
-    assert _row(folder, "a")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
+    assert pd.isna(_row(store, "a")["gone_before"])
+    assert _row(store, "a")["first_seen_at"] == pd.Timestamp("2026-03-01T12:00Z")
 
 
 def test_an_incomplete_load_marks_nothing_gone(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """What is new is written, what is missing is not called gone, and the result says why."""
     sync(made.entries("a", "b"))
@@ -114,29 +114,29 @@ def test_an_incomplete_load_marks_nothing_gone(
     assert not moved.receipt.complete
     assert _found(moved) == (["c"], [], [])
     assert "nothing was marked gone" in repr(moved)
-    assert read_snapshot(folder.path)["gone_before"].isna().all()
+    assert read_snapshot(store.path)["gone_before"].isna().all()
     assert _found(sync(made.entries("b", "c"))) == ([], [], ["a"])
 
 
 def test_a_failing_load_leaves_the_snapshot_as_it_was(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
-    """Rows that came before the failure are not in it: they rest in a checkpoint beside it."""
+    """Rows that came before the failure are not in it: they are stored in a checkpoint beside it."""
     sync(made.entries("a", "b"))
-    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    before = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
     with pytest.raises(TransportError):
         sync(made.entries("c"), error=TransportError("reading"))
     with pytest.raises(KeyboardInterrupt):
         sync(made.entries("c"), error=KeyboardInterrupt())
-    after = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+    after = {path: path.read_bytes() for path in store.path.rglob("*") if path.is_file()}
     assert {p: c for p, c in before.items() if p.name != ".lock"} == {
         p: c for p, c in after.items() if p.name != ".lock" and not p.name.startswith("_checkpoint")
     }
-    assert verify_snapshot(folder.path).unlisted == ()
+    assert verify_snapshot(store.path).unlisted == ()
 
 
 def test_only_touched_files_are_rewritten(
-    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Files of a day lie in its folder, and keep their names as long as no row in them changes."""
     sync(made.entries("a"))
@@ -144,78 +144,78 @@ def test_only_touched_files_are_rewritten(
     sync(made.entries("a", "b"))
     clock.forward(days=1)
     sync(made.entries("a", "b", "c"))
-    names = sorted(name for name in folder.names() if name.endswith(".parquet"))
+    names = sorted(name for name in store.names() if name.endswith(".parquet"))
     assert [name.split("/")[:2] for name in names] == [["first_seen", f"2026-03-0{day}"] for day in (1, 2, 3)]
     sync([*made.entries("a", "c"), made.entry("b", body="new")])
-    after = sorted(name for name in folder.names() if name.endswith(".parquet"))
+    after = sorted(name for name in store.names() if name.endswith(".parquet"))
     assert [old == new for old, new in zip(names, after, strict=True)] == [True, False, True]
 
 
-def test_an_unchanged_sync_writes_no_rows(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_an_unchanged_sync_writes_no_rows(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
     """Only the manifest is new: with the receipt of the load, and a generation on."""
     sync(made.entries("a", "b"))
-    before = set(folder.names())
+    before = set(store.names())
     changes = sync(made.entries("b", "a"))
     assert _found(changes) == ([], [], [])
-    assert set(folder.names()) == before
-    assert verify_snapshot(folder.path).generation == 2
+    assert set(store.names()) == before
+    assert verify_snapshot(store.path).generation == 2
 
 
 def test_any_reader_gives_the_rows_of_the_frame(
-    sync: Sync, folder: SnapshotStore, clock: Any, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Plain pyarrow, DuckDB and the dataset see exactly the frame's rows and columns, after rewrites too."""
     sync(made.entries("a", "b"))
     clock.forward(days=1)
     sync([made.entry("b", body_base64="/wA=", body=None), *made.entries("c")])
-    frame = read_snapshot(folder.path).sort_values("dlq_id", ignore_index=True)
-    plain = pq.read_table(folder.path)
-    ducks = duckdb.read_parquet(f"{folder.path}/**/*.parquet").to_arrow_table()
-    for table in (plain, ducks, scan_snapshot(folder.path).to_table()):
+    frame = read_snapshot(store.path).sort_values("dlq_id", ignore_index=True)
+    plain = pq.read_table(store.path)
+    ducks = duckdb.read_parquet(f"{store.path}/**/*.parquet").to_arrow_table()
+    for table in (plain, ducks, scan_snapshot(store.path).to_table()):
         assert table.schema.names == STORED_FAILURES.names
         found = to_frame(table.cast(STORED_FAILURES).replace_schema_metadata(None))
         pd.testing.assert_frame_equal(found.sort_values("dlq_id", ignore_index=True), frame, check_like=False)
 
 
 def test_an_empty_queue_is_a_snapshot_with_all_columns(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """A sync of nothing can be read by anything, and the first rows replace the empty file."""
     changes = sync()
     assert _found(changes) == ([], [], [])
     assert changes.added.drop(columns="error").columns.tolist() == STORED_FAILURES.names
-    assert pq.read_table(folder.path).schema.names == STORED_FAILURES.names
-    assert read_snapshot(folder.path).empty
+    assert pq.read_table(store.path).schema.names == STORED_FAILURES.names
+    assert read_snapshot(store.path).empty
     assert _found(sync()) == ([], [], [])
     assert _found(sync(made.entries("a"))) == (["a"], [], [])
-    assert verify_snapshot(folder.path).files == 1
+    assert verify_snapshot(store.path).files == 1
 
 
 @pytest.mark.parametrize("other", [{"source": "http://127.0.0.1:2"}, {"scope": {"kind": "messages"}}])
 def test_a_snapshot_belongs_to_one_service_and_scope(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace, other: dict[str, Any]
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace, other: dict[str, Any]
 ) -> None:
     """Another account or a narrower filter is refused before anything is read, and marks nothing gone."""
     sync(made.entries("a"))
     load = made.load(made.entries("b"), **other)
     with pytest.raises(SnapshotBindingError, match="folder of its own"):
-        sync_load(load, folder)
+        sync_load(load, store)
     assert load.work.pages == 0
     assert load.receipt.rows == 0
-    assert _ids(read_snapshot(folder.path)) == ["a"]
+    assert _ids(read_snapshot(store.path)) == ["a"]
 
 
-def test_a_frame_does_not_replace_a_history(sync: Sync, folder: SnapshotStore, made: SimpleNamespace) -> None:
+def test_a_frame_does_not_replace_a_history(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
     """Writing a frame over a synced snapshot is refused."""
     sync(made.entries("a"))
     with pytest.raises(SnapshotBindingError, match="history"):
-        write_snapshot(read_snapshot(folder.path), folder.path)
+        write_snapshot(read_snapshot(store.path), store.path)
 
 
 def test_changes_show_themselves_escaped(sync: Sync, tmp_path: Path, made: SimpleNamespace) -> None:
     """Text and HTML say counts, place and completeness, without markup from names."""
-    folder = SnapshotStore(tmp_path / "<b>&")
-    changes = sync_load(made.load(made.entries("a")), folder)
+    store = SnapshotStore(tmp_path / "<b>&")
+    changes = sync_load(made.load(made.entries("a")), store)
     assert "1 added, 0 changed, 0 gone" in repr(changes)
     html = changes._repr_html_()
     assert "&lt;b&gt;&amp;" in html
@@ -231,9 +231,9 @@ def test_changes_of_an_earlier_sync_say_when_they_are_gone(sync: Sync, made: Sim
 
 
 def test_a_load_that_gives_an_entry_twice_is_refused(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ids are unique at rest even if a loader should fail to make them so."""
+    """Stored ids are unique even if a loader should fail to make them so."""
 
     def unchecked(load: Load, table: pa.Table) -> Batch:
         found = identities(table, load.plan.key)
@@ -247,26 +247,26 @@ def test_a_load_that_gives_an_entry_twice_is_refused(
     for pages in ([made.entries("a", "a")], [made.entries("a"), made.entries("a")]):
         with pytest.raises(SnapshotError, match="twice"):
             sync(*pages)
-    assert len(read_snapshot(folder.path)) == 1
+    assert len(read_snapshot(store.path)) == 1
 
 
 def test_files_and_folders_are_for_this_user_only(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Every file is 0600 and every folder 0700."""
     sync(made.entries("a"))
-    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in folder.path.rglob("*")}
+    modes = {(path.is_dir(), path.stat().st_mode & 0o777) for path in store.path.rglob("*")}
     assert modes == {(True, 0o700), (False, 0o600)}
-    assert folder.path.stat().st_mode & 0o777 == 0o700
+    assert store.path.stat().st_mode & 0o777 == 0o700
 
 
 def test_the_metadata_says_receipt_and_schema_version(
-    sync: Sync, folder: SnapshotStore, made: SimpleNamespace
+    sync: Sync, store: SnapshotStore, made: SimpleNamespace
 ) -> None:
     """Each data file carries our JSON beside Arrow's own schema, and zstd pages."""
     changes = sync(made.entries("a"))
-    (name,) = [name for name in folder.names() if name.endswith(".parquet")]
-    found = pq.read_metadata(folder.path / name)
+    (name,) = [name for name in store.names() if name.endswith(".parquet")]
+    found = pq.read_metadata(store.path / name)
     said = json.loads(found.metadata[b"toolkit"])
     assert said == {
         "kind": "failures",
@@ -288,13 +288,13 @@ def test_any_history_of_syncs_ends_as_a_model_says(
     states: list[dict[str, str]], made: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """After each sync the counts, the rows and their marks are those of a dictionary kept beside it."""
-    folder = SnapshotStore(tmp_path_factory.mktemp("model"))
+    store = SnapshotStore(tmp_path_factory.mktemp("model"))
     clock = made.clock(datetime(2026, 1, 1, tzinfo=UTC))
     model: dict[str, tuple[str, bool, datetime]] = {}
     for state in states:
         clock.forward(hours=18)
         load = made.load([made.entry(name, body=body) for name, body in state.items()])
-        changes = sync_load(load, folder, clock=clock)
+        changes = sync_load(load, store, clock=clock)
         expected = {
             "added": len(state.keys() - model.keys()),
             "changed": sum(model[n][:2] != (b, True) for n, b in state.items() if n in model),
@@ -305,11 +305,11 @@ def test_any_history_of_syncs_ends_as_a_model_says(
         model = {name: (body, name in state, first) for name, (body, _, first) in model.items()}
         for name, body in state.items():
             model[name] = (body, True, model[name][2] if name in model else clock.now)
-        frame = read_snapshot(folder.path)
+        frame = read_snapshot(store.path)
         found = {
             row.dlq_id: (row.body, pd.isna(gone), row.first_seen_at.to_pydatetime())
             for row, gone in zip(frame.itertuples(), frame["gone_before"], strict=True)
         }
         assert len(frame) == len(found)
         assert found == model
-    assert verify_snapshot(folder.path).gone == sum(not there for _, there, _ in model.values())
+    assert verify_snapshot(store.path).gone == sum(not there for _, there, _ in model.values())

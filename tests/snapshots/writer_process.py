@@ -30,32 +30,32 @@ from toolkit.snapshots.syncing import sync_load
 from toolkit.snapshots.writing import export_load
 
 
-def second_sync(folder: SnapshotStore) -> None:
+def second_sync(store: SnapshotStore) -> None:
     """A sync that adds d, changes b, misses a, and finds c as it was."""
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
-    sync_load(load_of(*pages), folder, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
+    sync_load(load_of(*pages), store, clock=Clock(START + timedelta(days=1)), batch_bytes=1)
 
 
-def kept_sync(folder: SnapshotStore) -> None:
+def kept_sync(store: SnapshotStore) -> None:
     """A sync that writes a checkpoint after each of its pages."""
-    sync_load(load_of(*PAGES), folder, clock=Clock(START + timedelta(hours=1)), every=0)
+    sync_load(load_of(*PAGES), store, clock=Clock(START + timedelta(hours=1)), every=0)
 
 
-def kept_export(folder: SnapshotStore) -> None:
+def kept_export(store: SnapshotStore) -> None:
     """An export that writes a checkpoint after each of its pages."""
-    export_load(load_of(*VECTORS, **VECTORS_ARE), folder, clock=Clock(START + timedelta(hours=1)), every=0)
+    export_load(load_of(*VECTORS, **VECTORS_ARE), store, clock=Clock(START + timedelta(hours=1)), every=0)
 
 
-def repair(folder: SnapshotStore) -> None:
+def repair(store: SnapshotStore) -> None:
     """A sync that repairs, while the queue has c, d and f."""
     load = load_of(entries("c", "d", "f"))
-    sync_load(load, folder, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True)
+    sync_load(load, store, clock=Clock(START + timedelta(days=3)), batch_bytes=1, repair=True)
 
 
-def large_sync(folder: SnapshotStore) -> None:
+def large_sync(store: SnapshotStore) -> None:
     """A sync that adds about 2 MB that do not compress."""
     rows = [entry(f"large-{number}", body=os.urandom(500).hex()) for number in range(2000)]
-    sync_load(load_of(rows), folder, clock=Clock(START + timedelta(days=1)))
+    sync_load(load_of(rows), store, clock=Clock(START + timedelta(days=1)))
 
 
 def attempt(base: Path, copy: Path, run: Callable[[SnapshotStore], int], step: Callable[[str], None]) -> int:
@@ -75,8 +75,8 @@ def attempt(base: Path, copy: Path, run: Callable[[SnapshotStore], int], step: C
 def crash(base: Path, out: Path, sync: Callable[[SnapshotStore], None] = second_sync) -> None:
     """Kill a writer at each of its steps, until one comes through."""
 
-    def run(folder: SnapshotStore) -> int:
-        sync(folder)
+    def run(store: SnapshotStore) -> int:
+        sync(store)
         return 0
 
     for number in range(1, 1000):
@@ -91,10 +91,10 @@ def crash(base: Path, out: Path, sync: Callable[[SnapshotStore], None] = second_
 def limit(base: Path, out: Path) -> None:
     """Let a writer's files grow to ever more bytes, until one comes through."""
 
-    def run(size: int, folder: SnapshotStore) -> int:
+    def run(size: int, store: SnapshotStore) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
-            large_sync(folder)
+            large_sync(store)
         except SnapshotError as error:
             return 3 if "File too large" in str(error) else 4
         return 0
@@ -105,21 +105,21 @@ def limit(base: Path, out: Path) -> None:
         sys.stdout.flush()
 
 
-def hold(folder: Path) -> None:
+def hold(store: Path) -> None:
     """Take the lock and keep it."""
-    with SnapshotStore(folder).locked():
+    with SnapshotStore(store).locked():
         sys.stdout.write("locked\n")
         sys.stdout.flush()
         time.sleep(60)
 
 
-def race(folder: Path, count: int) -> None:
+def race(store: Path, count: int) -> None:
     """Sync again and again."""
     refused = 0
     for number in range(count):
         try:
             rows = [*entries("a", "b"), entry("shared", body=f"{os.getpid()} {number}")]
-            sync_load(load_of(rows), SnapshotStore(folder))
+            sync_load(load_of(rows), SnapshotStore(store))
         except SnapshotLockedError:
             refused += 1
     sys.stdout.write(f"{refused}\n")

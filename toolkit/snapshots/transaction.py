@@ -283,7 +283,7 @@ def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[T
     SnapshotConflictError
         When another writer changed it meanwhile, where there is no lock.
     SnapshotDamagedError
-        When its manifest cannot be believed; then nothing is removed either.
+        When its manifest is damaged; then nothing is removed either.
     SnapshotBindingError
         When it is a snapshot of another kind.
     SnapshotError

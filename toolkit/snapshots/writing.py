@@ -164,7 +164,7 @@ def export_vectors(
     Returns
     -------
     Receipt
-        What was read and whether it is complete. `read_snapshot` gives the columns of `load_vectors`,
+        What was read and whether it is complete. `read_snapshot` returns the columns of `load_vectors`,
         `scan_snapshot` reads them in batches.
 
     Raises

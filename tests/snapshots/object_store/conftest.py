@@ -54,7 +54,7 @@ class ObjectServer:
 def object_server() -> Iterator[ObjectServer]:
     """A server on a port of its own, watched by nobody yet."""
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    store = DomainDispatcherApplication(create_backend_app)
+    s3 = DomainDispatcherApplication(create_backend_app)
 
     def watched(environ: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
         request = environ["REQUEST_METHOD"], environ["PATH_INFO"]
@@ -62,7 +62,7 @@ def object_server() -> Iterator[ObjectServer]:
         if status is not None:
             start(f"{status} refused", [("Content-Length", "0")])
             return []
-        answer = store(environ, start)
+        answer = s3(environ, start)
         server.after(*request)
         return answer
 
@@ -78,7 +78,7 @@ def object_server() -> Iterator[ObjectServer]:
 
 
 @pytest.fixture
-def store(object_server: ObjectServer) -> Iterator[SimpleNamespace]:
+def s3(object_server: ObjectServer) -> Iterator[SimpleNamespace]:
     """The server, with an empty bucket of this test's own."""
     bucket = f"bucket-{uuid.uuid4().hex}"
     object_server.filesystem(allow_bucket_creation=True).create_dir(bucket)

@@ -32,19 +32,17 @@ def _read(filesystem: Any, address: str) -> bytes:
 
 
 DAMAGES: dict[str, Damage] = {
-    "deleted": lambda store, address: store.delete_file(address),
-    "emptied": lambda store, address: _write(store, address, b""),
-    "truncated": lambda store, address: _write(store, address, _read(store, address)[:-7]),
-    "longer": lambda store, address: _write(store, address, _read(store, address) + b"x"),
+    "deleted": lambda s3, address: s3.delete_file(address),
+    "emptied": lambda s3, address: _write(s3, address, b""),
+    "truncated": lambda s3, address: _write(s3, address, _read(s3, address)[:-7]),
+    "longer": lambda s3, address: _write(s3, address, _read(s3, address) + b"x"),
 }
 
 
 @pytest.mark.parametrize("name", DAMAGES)
-def test_a_lost_object_is_noticed_and_repaired(
-    store: SimpleNamespace, made: SimpleNamespace, name: str
-) -> None:
+def test_a_lost_object_is_noticed_and_repaired(s3: SimpleNamespace, made: SimpleNamespace, name: str) -> None:
     """A sync raises over a lost object each time; a repair adds again what the queue still has."""
-    bucket: SnapshotStore = open_store(store.path, store.filesystem)
+    bucket: SnapshotStore = open_store(s3.path, s3.filesystem)
     clock = made.clock(made.start)
     sync_load(made.load(made.entries("a", "b")), bucket, clock=clock)
     clock.forward(days=1)
@@ -53,16 +51,16 @@ def test_a_lost_object_is_noticed_and_repaired(
     assert manifest is not None
     lost = manifest.files[0].path
     assert "2026-03-01" in lost
-    DAMAGES[name](store.filesystem, bucket.address(lost))
+    DAMAGES[name](s3.filesystem, bucket.address(lost))
     for _ in range(2):
         with pytest.raises(SnapshotDamagedError, match="1 of 2 data files lost, with 2 of 3 rows"):
             sync_load(made.load(made.entries("b", "c")), bucket, clock=clock)
     repaired = sync_load(made.load(made.entries("b", "c")), bucket, clock=clock, repair=True)
-    frame = read_snapshot(store.path, filesystem=store.filesystem).set_index("dlq_id")
+    frame = read_snapshot(s3.path, filesystem=s3.filesystem).set_index("dlq_id")
     assert set(frame.index) == ({"a", "b", "c"} if name == "longer" else {"b", "c"})
     assert repaired.counts["added"] == (0 if name == "longer" else 1)
     assert frame["first_seen_at"]["b"].isoformat() == "2026-03-01T12:00:00+00:00"
-    verified = verify_snapshot(store.path, filesystem=store.filesystem)
+    verified = verify_snapshot(s3.path, filesystem=s3.filesystem)
     assert len(verified.repairs) == 1
     assert len(verified.unlisted) == (name in {"truncated", "longer"})
     again = sync_load(made.load(made.entries("b", "c")), bucket, clock=clock)
@@ -70,10 +68,10 @@ def test_a_lost_object_is_noticed_and_repaired(
 
 
 def test_an_object_replaced_in_place_is_compared_by_its_hash(
-    store: SimpleNamespace, made: SimpleNamespace
+    s3: SimpleNamespace, made: SimpleNamespace
 ) -> None:
     """Other bytes of the same size are found where the store says that they came after the manifest."""
-    bucket = open_store(store.path, store.filesystem)
+    bucket = open_store(s3.path, s3.filesystem)
     sync_load(made.load(made.entries("a", "b")), bucket)
     manifest = read_manifest(bucket)
     assert manifest is not None
@@ -81,6 +79,6 @@ def test_an_object_replaced_in_place_is_compared_by_its_hash(
     committed = bucket.states(["_manifest.json"])["_manifest.json"].changed_at
     content = bytes(manifest.files[0].bytes)
     while bucket.states([manifest.files[0].path])[manifest.files[0].path].changed_at <= committed:
-        _write(store.filesystem, address, content)  # times of a store are whole seconds
+        _write(s3.filesystem, address, content)  # times of a store are whole seconds
     with pytest.raises(SnapshotDamagedError, match="other bytes than were written"):
         sync_load(made.load(made.entries("a", "b")), bucket)

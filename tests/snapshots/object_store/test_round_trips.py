@@ -42,8 +42,8 @@ from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.schemas import LABELS_EXPLODED
 
 
-def _objects(store: SimpleNamespace) -> list[str]:
-    found = store.filesystem.get_file_info(FileSelector(store.bucket, recursive=True))
+def _objects(s3: SimpleNamespace) -> list[str]:
+    found = s3.filesystem.get_file_info(FileSelector(s3.bucket, recursive=True))
     return [info.path for info in found if info.is_file]
 
 
@@ -52,31 +52,31 @@ def _labels(*names: str) -> Any:
 
 
 def test_a_frame_comes_back_as_from_a_disk(
-    store: SimpleNamespace, made: SimpleNamespace, tmp_path: Path
+    s3: SimpleNamespace, made: SimpleNamespace, tmp_path: Path
 ) -> None:
     """Written, read, scanned and verified, a snapshot is the same in a bucket as in a folder."""
     frame = to_frame(made.failures(made.entries("a", "b")))
-    for options in ({"path": store.path, "filesystem": store.filesystem}, {"path": tmp_path / "snapshot"}):
+    for options in ({"path": s3.path, "filesystem": s3.filesystem}, {"path": tmp_path / "snapshot"}):
         write_snapshot(frame, **options)
         write_snapshot(frame, **options)
         assert_frame_equal(read_snapshot(**options), frame)
         assert scan_snapshot(**options).to_table().num_rows == 2
         verified = verify_snapshot(**options)
         assert (verified.rows, verified.generation, verified.unlisted[1:]) == (2, 2, ())
-    assert len(_objects(store)) == 2  # the data file and the manifest
+    assert len(_objects(s3)) == 2  # the data file and the manifest
 
 
 def test_syncs_keep_history_as_on_a_disk(
-    store: SimpleNamespace, made: SimpleNamespace, folder: SnapshotStore
+    s3: SimpleNamespace, made: SimpleNamespace, store: SnapshotStore
 ) -> None:
     """Added, changed and gone rows, and those that come back, are the same in a bucket as in a folder."""
-    bucket = open_store(store.path, store.filesystem)
+    bucket = open_store(s3.path, s3.filesystem)
     pages = [
         made.entries("a", "b", "c"),
         [made.entry("b", body="new"), *made.entries("c", "d")],
         made.entries("a", "c", "d"),
     ]
-    found: dict[SnapshotStore, list[Any]] = {bucket: [], folder: []}
+    found: dict[SnapshotStore, list[Any]] = {bucket: [], store: []}
     for place, changes in found.items():
         clock = made.clock(made.start)
         for page in pages:
@@ -91,19 +91,17 @@ def test_syncs_keep_history_as_on_a_disk(
             assert ours["body"].tolist() == theirs["body"].tolist()
             assert ours["gone_before"].isna().tolist() == theirs["gone_before"].isna().tolist()
     assert found[bucket][1].counts == {"added": 1, "changed": 1, "gone": 1}
-    verified = verify_snapshot(store.path, filesystem=store.filesystem)
+    verified = verify_snapshot(s3.path, filesystem=s3.filesystem)
     assert (verified.rows, verified.gone, verified.generation, verified.unlisted) == (4, 1, 3, ())
 
 
 def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
-    store: SimpleNamespace, made: SimpleNamespace
+    s3: SimpleNamespace, made: SimpleNamespace
 ) -> None:
-    """A snapshot of an older toolkit reads as from a disk; a sync writes it anew, and keeps its rows."""
+    """A snapshot of an older toolkit reads as from a disk; a sync rewrites it, and keeps its rows."""
     older = Path(__file__).parents[2] / "data" / "snapshots" / "version-4" / "failures"
-    copy_files(
-        str(older), store.path, source_filesystem=LocalFileSystem(), destination_filesystem=store.filesystem
-    )
-    where = {"path": store.path, "filesystem": store.filesystem}
+    copy_files(str(older), s3.path, source_filesystem=LocalFileSystem(), destination_filesystem=s3.filesystem)
+    where = {"path": s3.path, "filesystem": s3.filesystem}
     before = read_snapshot(older)
     assert_frame_equal(read_snapshot(**where), before)
     assert scan_snapshot(**where).to_table().column_names == [
@@ -120,10 +118,10 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
     assert (verified.rows, verified.gone, verified.unlisted) == (len(before) + 1, len(before), ())
 
 
-def test_the_public_functions_take_a_file_system(store: SimpleNamespace, sample_service: tk.Service) -> None:
+def test_the_public_functions_take_a_file_system(s3: SimpleNamespace, sample_service: tk.Service) -> None:
     """Failures and vectors of a service go to a bucket and come back whole."""
-    where = {"filesystem": store.filesystem}
-    failures, vectors = f"{store.bucket}/failures", f"{store.bucket}/vectors"
+    where = {"filesystem": s3.filesystem}
+    failures, vectors = f"{s3.bucket}/failures", f"{s3.bucket}/vectors"
     some = tk.FailureFilter(label="priority")
     first = tk.sync_failures(sample_service, failures, filter=some, **where)
     second = tk.sync_failures(sample_service, failures, filter=some, **where)
@@ -135,19 +133,17 @@ def test_the_public_functions_take_a_file_system(store: SimpleNamespace, sample_
 
 
 def test_an_address_says_where_and_the_environment_who(
-    store: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+    s3: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An address and credentials from the environment are enough; neither gets into what is kept."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key-of-the-test")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-of-the-test")
-    address = (
-        f"s3://{store.path}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{store.server.port}"
-    )
+    address = f"s3://{s3.path}?region=us-east-1&scheme=http&endpoint_override=127.0.0.1:{s3.server.port}"
     write_snapshot(_labels("a"), address)
     assert read_snapshot(address)["dlq_id"].tolist() == ["a"]
-    assert verify_snapshot(address).path == f"s3://{store.path}"
-    for name in _objects(store):
-        with store.filesystem.open_input_file(name) as file:
+    assert verify_snapshot(address).path == f"s3://{s3.path}"
+    for name in _objects(s3):
+        with s3.filesystem.open_input_file(name) as file:
             assert b"of-the-test" not in file.read()
 
 
@@ -184,27 +180,27 @@ def test_an_address_with_a_secret_is_refused_and_not_repeated(
         ),
     ],
 )
-def test_a_path_leads_nowhere_else(store: SimpleNamespace, path: str, expected: str) -> None:
+def test_a_path_leads_nowhere_else(s3: SimpleNamespace, path: str, expected: str) -> None:
     """Paths that could mean another place, or none, are refused, under a folder of a file system too."""
-    for filesystem in (store.filesystem, SubTreeFileSystem(store.bucket, store.filesystem)):
+    for filesystem in (s3.filesystem, SubTreeFileSystem(s3.bucket, s3.filesystem)):
         with pytest.raises(InputError, match=expected):
             open_store(path, filesystem)
 
 
-def test_what_is_local_after_all_is_a_local_folder(tmp_path: Path, store: SimpleNamespace) -> None:
+def test_what_is_local_after_all_is_a_local_folder(tmp_path: Path, s3: SimpleNamespace) -> None:
     """However a local path is named, all promises of the disk hold; a part of a bucket is a prefix."""
     local = LocalFileSystem()
-    for folder in (
+    for store in (
         open_store(tmp_path / "x"),
         open_store(str(tmp_path / "x"), local),
         open_store((tmp_path / "x").as_uri()),
         open_store("x", SubTreeFileSystem(str(tmp_path), local)),
         open_store("x", SubTreeFileSystem(tmp_path.name, SubTreeFileSystem(str(tmp_path.parent), local))),
     ):
-        assert type(folder) is SnapshotStore
-        assert folder.path == tmp_path / "x"
-    inside = open_store("snapshot/", SubTreeFileSystem(store.bucket, store.filesystem))
-    assert str(inside) == f"s3://{store.path}"
+        assert type(store) is SnapshotStore
+        assert store.path == tmp_path / "x"
+    inside = open_store("snapshot/", SubTreeFileSystem(s3.bucket, s3.filesystem))
+    assert str(inside) == f"s3://{s3.path}"
 
 
 def test_a_file_system_of_another_library_is_refused_with_a_way_out() -> None:
@@ -215,71 +211,69 @@ def test_a_file_system_of_another_library_is_refused_with_a_way_out() -> None:
 
 @pytest.mark.parametrize("harm", ["flip", "cut", "remove"])
 @pytest.mark.parametrize("which", ["part-", "_index-", "_manifest"])
-def test_a_harmed_object_is_found(
-    store: SimpleNamespace, made: SimpleNamespace, which: str, harm: str
-) -> None:
+def test_a_harmed_object_is_found(s3: SimpleNamespace, made: SimpleNamespace, which: str, harm: str) -> None:
     """An object that was changed, cut or removed is refused by name, whichever it is."""
-    sync_load(made.load(made.entries("a", "b")), open_store(store.path, store.filesystem))
-    (name,) = (name for name in _objects(store) if name.rpartition("/")[2].startswith(which))
-    with store.filesystem.open_input_file(name) as file:
+    sync_load(made.load(made.entries("a", "b")), open_store(s3.path, s3.filesystem))
+    (name,) = (name for name in _objects(s3) if name.rpartition("/")[2].startswith(which))
+    with s3.filesystem.open_input_file(name) as file:
         content = bytearray(file.read())
     content[len(content) // 2] ^= 1
     if harm == "remove":
-        store.filesystem.delete_file(name)
+        s3.filesystem.delete_file(name)
     else:
-        with store.filesystem.open_output_stream(name) as stream:
+        with s3.filesystem.open_output_stream(name) as stream:
             stream.write(bytes(content if harm == "flip" else content[:-1]))
     expected = SnapshotError if (which, harm) == ("_manifest", "remove") else SnapshotDamagedError
     with pytest.raises(expected, match=f"{which}|no manifest"):
-        verify_snapshot(store.path, filesystem=store.filesystem)
+        verify_snapshot(s3.path, filesystem=s3.filesystem)
 
 
-def test_other_readers_find_plain_parquet(store: SimpleNamespace, made: SimpleNamespace) -> None:
+def test_other_readers_find_plain_parquet(s3: SimpleNamespace, made: SimpleNamespace) -> None:
     """pyarrow, DuckDB and Dask read the prefix as it is."""
-    folder = open_store(store.path, store.filesystem)
-    sync_load(made.load(made.entries("a", "b", "c")), folder, clock=made.clock(made.start))
+    store = open_store(s3.path, s3.filesystem)
+    sync_load(made.load(made.entries("a", "b", "c")), store, clock=made.clock(made.start))
     later = made.clock(made.start + timedelta(days=1))
-    sync_load(made.load([made.entry("b", body="new"), *made.entries("c", "d")]), folder, clock=later)
+    sync_load(made.load([made.entry("b", body="new"), *made.entries("c", "d")]), store, clock=later)
     expected = ["a", "b", "c", "d"]
 
-    assert sorted(pq.read_table(store.path, filesystem=store.filesystem)["dlq_id"].to_pylist()) == expected
-    dataset = ds.dataset(store.path, filesystem=store.filesystem)
+    assert sorted(pq.read_table(s3.path, filesystem=s3.filesystem)["dlq_id"].to_pylist()) == expected
+    dataset = ds.dataset(s3.path, filesystem=s3.filesystem)
     assert sorted(dataset.to_table(columns=["dlq_id"])["dlq_id"].to_pylist()) == expected
 
-    endpoint = {"endpoint_url": f"http://127.0.0.1:{store.server.port}", "region_name": "us-east-1"}
+    endpoint = {"endpoint_url": f"http://127.0.0.1:{s3.server.port}", "region_name": "us-east-1"}
     options = {"key": "a", "secret": "b", "client_kwargs": endpoint, "skip_instance_cache": True}
     with duckdb.connect() as connection:
         connection.register_filesystem(s3fs.S3FileSystem(**options))
-        query = f"select dlq_id from read_parquet('s3://{store.path}/first_seen/*/*.parquet') order by 1"  # noqa: S608 - made here
+        query = f"select dlq_id from read_parquet('s3://{s3.path}/first_seen/*/*.parquet') order by 1"  # noqa: S608 - made here
         assert [row[0] for row in connection.execute(query).fetchall()] == expected
-        scanned = scan_snapshot(store.path, filesystem=store.filesystem)
+        scanned = scan_snapshot(s3.path, filesystem=s3.filesystem)
         connection.register("failures", scanned)
         assert connection.execute("select count(*) from failures").fetchone() == (4,)
-    frame = dd.read_parquet(f"s3://{store.path}/first_seen", filesystem=store.filesystem)
+    frame = dd.read_parquet(f"s3://{s3.path}/first_seen", filesystem=s3.filesystem)
     assert sorted(frame["dlq_id"].compute(scheduler="synchronous")) == expected
     through_fsspec = PyFileSystem(FSSpecHandler(s3fs.S3FileSystem(**options)))
-    assert len(read_snapshot(store.path, filesystem=through_fsspec)) == 4
+    assert len(read_snapshot(s3.path, filesystem=through_fsspec)) == 4
 
 
-def test_a_listing_of_many_pages_is_read_to_its_end(store: SimpleNamespace) -> None:
+def test_a_listing_of_many_pages_is_read_to_its_end(s3: SimpleNamespace) -> None:
     """A store lists a thousand objects at a time; all of them are seen."""
-    write_snapshot(_labels("a"), store.path, filesystem=store.filesystem)
+    write_snapshot(_labels("a"), s3.path, filesystem=s3.filesystem)
     objects = get_backend("s3")["123456789012"]["aws"]
     for number in range(1100):
-        objects.put_object(store.bucket, f"snapshot/notes/{number}", b"mine")
-    unlisted = verify_snapshot(store.path, filesystem=store.filesystem).unlisted
+        objects.put_object(s3.bucket, f"snapshot/notes/{number}", b"mine")
+    unlisted = verify_snapshot(s3.path, filesystem=s3.filesystem).unlisted
     assert set(unlisted) == {f"notes/{number}" for number in range(1100)}
-    write_snapshot(_labels("b"), store.path, filesystem=store.filesystem)
-    assert verify_snapshot(store.path, filesystem=store.filesystem).unlisted == unlisted
+    write_snapshot(_labels("b"), s3.path, filesystem=s3.filesystem)
+    assert verify_snapshot(s3.path, filesystem=s3.filesystem).unlisted == unlisted
 
 
 @pytest.mark.parametrize("status", [403, 500, 503])
-def test_a_store_that_refuses_is_not_an_empty_one(store: SimpleNamespace, status: int) -> None:
+def test_a_store_that_refuses_is_not_an_empty_one(s3: SimpleNamespace, status: int) -> None:
     """No permission and no answer are errors of the store, never "there is no snapshot"."""
-    where = {"path": store.path, "filesystem": store.filesystem}
+    where = {"path": s3.path, "filesystem": s3.filesystem}
     write_snapshot(_labels("a"), **where)
     for refused in ("HEAD", "GET"):
-        store.server.before = lambda method, _, refused=refused: status if method == refused else None
+        s3.server.before = lambda method, _, refused=refused: status if method == refused else None
         for use in (
             read_snapshot,
             scan_snapshot,
@@ -289,25 +283,25 @@ def test_a_store_that_refuses_is_not_an_empty_one(store: SimpleNamespace, status
             with pytest.raises(SnapshotError, match="the store can be reached") as caught:
                 use(**where)
             assert type(caught.value) is SnapshotError
-    store.server.free()
+    s3.server.free()
     assert read_snapshot(**where)["dlq_id"].tolist() == ["a"]
 
 
-def test_a_store_that_is_not_there_is_an_error_without_secrets(store: SimpleNamespace) -> None:
+def test_a_store_that_is_not_there_is_an_error_without_secrets(s3: SimpleNamespace) -> None:
     """Nobody listening is a typed error, which names the place and no key."""
     with socket.create_server(("127.0.0.1", 0)) as closed:
         port = closed.getsockname()[1]
-    nowhere = store.server.filesystem(endpoint_override=f"127.0.0.1:{port}")
+    nowhere = s3.server.filesystem(endpoint_override=f"127.0.0.1:{port}")
     for use in (read_snapshot, lambda path, **to: write_snapshot(_labels("b"), path, **to)):
-        with pytest.raises(SnapshotError, match=f"s3://{store.path}") as caught:
-            use(store.path, filesystem=nowhere)
+        with pytest.raises(SnapshotError, match=f"s3://{s3.path}") as caught:
+            use(s3.path, filesystem=nowhere)
         shown = "".join(traceback.format_exception(caught.value))
         assert "of-the-test" not in shown
 
 
-def test_a_bucket_that_is_missing_is_not_made(store: SimpleNamespace) -> None:
+def test_a_bucket_that_is_missing_is_not_made(s3: SimpleNamespace) -> None:
     """A misspelt bucket is an error for writers and readers."""
-    where = {"path": "no-such-bucket/snapshot", "filesystem": store.filesystem}
+    where = {"path": "no-such-bucket/snapshot", "filesystem": s3.filesystem}
     with pytest.raises(SnapshotError, match="no-such-bucket"):
         write_snapshot(_labels("a"), **where)
     with pytest.raises(SnapshotError, match="no-such-bucket"):
@@ -317,61 +311,61 @@ def test_a_bucket_that_is_missing_is_not_made(store: SimpleNamespace) -> None:
 @settings(deadline=None)
 @given(contents=st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4), block=st.integers(1, 50))
 def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int) -> None:
-    """Bytes of any length, written in any pieces and sent in blocks of any size, are read again exactly."""
+    """Bytes of any length, written in any chunks and sent in blocks of any size, are read again exactly."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(object_store, "_BLOCK", block)
-        folder = ObjectSnapshotStore("bucket/x", _MockFileSystem())
-        for number, pieces in enumerate(contents):
-            with folder.new_file(f"days/{number}.bin") as file:
-                for piece in pieces:
-                    file.write(piece)
-                assert f"days/{number}.bin" not in set(folder.names())
+        store = ObjectSnapshotStore("bucket/x", _MockFileSystem())
+        for number, chunks in enumerate(contents):
+            with store.new_file(f"days/{number}.bin") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                assert f"days/{number}.bin" not in set(store.names())
                 file.sync()
-            folder.replace("_manifest.json", b"".join(pieces))
-        for number, pieces in enumerate(contents):
-            whole = b"".join(pieces)
-            with folder.open(f"days/{number}.bin") as file:
+            store.replace("_manifest.json", b"".join(chunks))
+        for number, chunks in enumerate(contents):
+            whole = b"".join(chunks)
+            with store.open(f"days/{number}.bin") as file:
                 assert file.read() == whole
-            assert folder.states([f"days/{number}.bin"])[f"days/{number}.bin"].bytes == len(whole)
+            assert store.states([f"days/{number}.bin"])[f"days/{number}.bin"].bytes == len(whole)
         if contents:
-            assert folder.content("_manifest.json") == b"".join(contents[-1])
-            folder.remove("days/0.bin")
-            folder.remove("days/0.bin")
+            assert store.content("_manifest.json") == b"".join(contents[-1])
+            store.remove("days/0.bin")
+            store.remove("days/0.bin")
         left = {f"days/{number}.bin" for number in range(1, len(contents))}
-        assert set(folder.names()) == left | ({"_manifest.json"} if contents else set())
+        assert set(store.names()) == left | ({"_manifest.json"} if contents else set())
 
 
-def test_an_object_that_was_never_finished_is_never_there(store: SimpleNamespace) -> None:
+def test_an_object_that_was_never_finished_is_never_there(s3: SimpleNamespace) -> None:
     """Without its last word, nothing of an object goes up, and nothing is left begun."""
-    folder = open_store(store.path, store.filesystem)
-    with folder.new_file("part.parquet") as file:
+    store = open_store(s3.path, s3.filesystem)
+    with store.new_file("part.parquet") as file:
         file.write(b"half")
     with pytest.raises(FileNotFoundError, match=r"part\.parquet"):
-        folder.open("part.parquet")
-    assert _objects(store) == []
+        store.open("part.parquet")
+    assert _objects(s3) == []
 
 
-def test_a_large_object_goes_up_and_comes_back_in_blocks(store: SimpleNamespace) -> None:
+def test_a_large_object_goes_up_and_comes_back_in_blocks(s3: SimpleNamespace) -> None:
     """More than one block goes up as one object, and is read again whole."""
-    folder = open_store(store.path, store.filesystem)
+    store = open_store(s3.path, s3.filesystem)
     content = bytes(range(256)) * (80 << 10)  # 20 MB: a block and a quarter
-    with folder.new_file("part.bin") as file:
+    with store.new_file("part.bin") as file:
         file.write(content)
         file.sync()
-    with folder.open("part.bin") as file:
+    with store.open("part.bin") as file:
         assert file.read() == content
-    with folder.open_partial("part.bin") as file:
+    with store.open_partial("part.bin") as file:
         file.seek(-3, 2)
         assert file.read() == content[-3:]
 
 
-def test_tables_of_other_types_are_refused_in_a_bucket_too(store: SimpleNamespace) -> None:
+def test_tables_of_other_types_are_refused_in_a_bucket_too(s3: SimpleNamespace) -> None:
     """What a snapshot may hold does not depend on where it is."""
-    write_snapshot(_labels("a"), store.path, filesystem=store.filesystem)
+    write_snapshot(_labels("a"), s3.path, filesystem=s3.filesystem)
     with pytest.raises(SnapshotError, match="folder of its own"):
         write_snapshot(
             _labels("a")[["label"]],
-            store.path,
-            filesystem=store.filesystem,
+            s3.path,
+            filesystem=s3.filesystem,
             schema=pa.schema([("label", pa.string())]),
         )

@@ -36,29 +36,29 @@ _NEW = {
 
 
 @pytest.fixture
-def place(store: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
+def place(s3: SimpleNamespace, made: SimpleNamespace) -> SimpleNamespace:
     """Syncs to one snapshot, and what it holds."""
-    quick = store.server.filesystem(allow_delayed_open=True)  # small objects in one request
+    quick = s3.server.filesystem(allow_delayed_open=True)  # small objects in one request
 
     def sync(
         *rows: Any,
-        path: str = store.path,
+        path: str = s3.path,
         filesystem: Any = quick,
         step: Callable[[str], None] = lambda _: None,
     ) -> Any:
-        folder = open_store(path, filesystem, step=step)
-        return sync_load(made.load(*rows), folder, clock=made.clock(made.start), batch_bytes=1)
+        store = open_store(path, filesystem, step=step)
+        return sync_load(made.load(*rows), store, clock=made.clock(made.start), batch_bytes=1)
 
     def second(**options: Any) -> Any:
         return sync([made.entry("b", body="new"), *made.entries("c")], made.entries("d"), **options)
 
-    def state(path: str = store.path) -> dict[str, tuple[str, bool]]:
-        frame = read_snapshot(path, filesystem=store.filesystem)
+    def state(path: str = s3.path) -> dict[str, tuple[str, bool]]:
+        frame = read_snapshot(path, filesystem=s3.filesystem)
         there = frame["gone_before"].isna()
         return {row.dlq_id: (row.body, here) for row, here in zip(frame.itertuples(), there, strict=True)}
 
-    def whole(path: str = store.path) -> Any:
-        return verify_snapshot(path, filesystem=store.filesystem)
+    def whole(path: str = s3.path) -> Any:
+        return verify_snapshot(path, filesystem=s3.filesystem)
 
     return SimpleNamespace(
         first=lambda **options: sync(made.entries("a", "b", "c"), **options),
@@ -77,9 +77,9 @@ def _once(act: Callable[[], Any]) -> Callable[[], None]:
     return call
 
 
-def _objects(store: SimpleNamespace) -> dict[str, bytes]:
-    """Everything in the bucket, taken from the server's memory."""
-    keys = get_backend("s3")["123456789012"]["aws"].buckets[store.bucket].keys
+def _objects(s3: SimpleNamespace) -> dict[str, bytes]:
+    """Everything in the bucket, read from the server's memory."""
+    keys = get_backend("s3")["123456789012"]["aws"].buckets[s3.bucket].keys
     return {name: key.value for name, key in keys.items()}
 
 
@@ -93,7 +93,7 @@ def _writers(port: int) -> Iterator[subprocess.Popen[str]]:
         assert writers.wait(timeout=60) == 0
 
 
-def _ending(writers: subprocess.Popen[str], store: SimpleNamespace, path: str, number: int) -> int:
+def _ending(writers: subprocess.Popen[str], s3: SimpleNamespace, path: str, number: int) -> int:
     """How a writer ended that was killed before this one of its requests that change something."""
     assert writers.stdin is not None
     assert writers.stdout is not None
@@ -106,31 +106,31 @@ def _ending(writers: subprocess.Popen[str], store: SimpleNamespace, path: str, n
         os.kill(writer.get(), signal.SIGKILL)
         return 500  # to nobody
 
-    store.server.before = kill
+    s3.server.before = kill
     writers.stdin.write(f"{path}\n")
     writers.stdin.flush()
     writer.put(int(writers.stdout.readline()))
     ended = int(writers.stdout.readline())
-    store.server.free()
+    s3.server.free()
     return ended
 
 
 @pytest.mark.parametrize("old", [{}, _OLD], ids=["a first sync", "a second sync"])
 def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
-    store: SimpleNamespace, place: SimpleNamespace, old: dict[str, tuple[str, bool]]
+    s3: SimpleNamespace, place: SimpleNamespace, old: dict[str, tuple[str, bool]]
 ) -> None:
     """After a kill before any request that changes something, all is whole; the next sync clears up."""
     if old:
         place.first()
-    base = _objects(store)
+    base = _objects(s3)
     backend = get_backend("s3")["123456789012"]["aws"]
     states = []
-    with _writers(store.server.port) as writers:
+    with _writers(s3.server.port) as writers:
         for number in itertools.count(1):
-            path = f"{store.bucket}/{number}"
+            path = f"{s3.bucket}/{number}"
             for name, content in base.items():
-                backend.put_object(store.bucket, name.replace("snapshot", str(number), 1), content)
-            ended = _ending(writers, store, path, number)
+                backend.put_object(s3.bucket, name.replace("snapshot", str(number), 1), content)
+            ended = _ending(writers, s3, path, number)
             try:
                 states.append(place.state(path))
             except SnapshotError as error:
@@ -148,22 +148,22 @@ def test_a_writer_killed_at_any_request_leaves_the_old_snapshot_or_the_new_one(
 
 
 def test_a_store_that_refuses_any_request_keeps_old_or_new(
-    store: SimpleNamespace, place: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
     """Whatever the store refuses, a typed error is raised, and the snapshot is whole."""
     states = []
     for number in itertools.count(1):
-        path = f"{store.bucket}/{number}"
+        path = f"{s3.bucket}/{number}"
         place.first(path=path)
         turns = itertools.count(1)
-        store.server.before = lambda method, _, turns=turns, number=number: (
+        s3.server.before = lambda method, _, turns=turns, number=number: (
             500 if method in _CHANGING and next(turns) == number else None
         )
         try:
             place.second(path=path)
         except SnapshotError as error:
             assert "store can be reached" in str(error)  # noqa: PT017 - the last attempt raises nothing
-            store.server.free()
+            s3.server.free()
             states.append(place.state(path))
         else:
             break
@@ -173,7 +173,7 @@ def test_a_store_that_refuses_any_request_keeps_old_or_new(
 
 
 def test_a_commit_by_another_is_found_before_ours(
-    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
     """Another writer's commit while we write is a typed error; what we wrote is removed, theirs is whole."""
     place.first()
@@ -187,7 +187,7 @@ def test_a_commit_by_another_is_found_before_ours(
 
 
 def test_of_two_first_writers_one_wins(
-    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
     """Where nothing was, the one that commits later is told, and nothing of it is left."""
     other = _once(place.first)
@@ -198,45 +198,45 @@ def test_of_two_first_writers_one_wins(
 
 
 def test_a_writer_that_only_began_takes_nothing_away(
-    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
-    """What another has sent up and not committed looks left behind; it is not cleared away at the start."""
+    """What another has uploaded and not committed looks left behind; it is not removed at the start."""
     place.first()
 
     @_once
     def other() -> None:
         load = made.load(made.entries("x"), error=ConnectionError("lost"))
         with pytest.raises(SnapshotError, match="lost"):
-            sync_load(load, open_store(store.path, store.filesystem), every=1e9)
+            sync_load(load, open_store(s3.path, s3.filesystem), every=1e9)
 
     place.second(step=lambda name: other() if name == "replace" else None)
     assert place.state() == _NEW
     assert place.whole().unlisted == ()
 
 
-def test_a_load_that_stopped_goes_on_in_a_bucket(
-    store: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
+def test_a_stopped_load_resumes_in_a_bucket(
+    s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
-    """What was read rests as objects beside the snapshot; the same call goes on, and clears them away."""
+    """What was read is stored as objects beside the snapshot; the same call resumes, and removes them."""
     place.first()
-    folder = open_store(store.path, store.filesystem)
+    store = open_store(s3.path, s3.filesystem)
     clock = made.clock(made.start)
     stopped = made.load(*made.pages, error=ZeroDivisionError())
     with pytest.raises(ZeroDivisionError):
-        sync_load(stopped, folder, clock=clock, batch_bytes=1, spool_bytes=1)
+        sync_load(stopped, store, clock=clock, batch_bytes=1, spool_bytes=1)
     assert place.state() == _OLD
-    assert any("_checkpoint" in name for name in _objects(store))
+    assert any("_checkpoint" in name for name in _objects(s3))
     resumed = made.load(*made.pages)
-    changes = sync_load(resumed, folder, clock=clock, batch_bytes=1, spool_bytes=1)
+    changes = sync_load(resumed, store, clock=clock, batch_bytes=1, spool_bytes=1)
     assert changes.receipt.resumed == 1
     assert sorted(place.state()) == ["a", "b", "c", "d"]
     assert place.whole().unlisted == ()
-    assert not any("_checkpoint" in name for name in _objects(store))
+    assert not any("_checkpoint" in name for name in _objects(s3))
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_a_commit_by_another_in_the_same_moment_is_never_silent(
-    store: SimpleNamespace, place: SimpleNamespace, moment: str
+    s3: SimpleNamespace, place: SimpleNamespace, moment: str
 ) -> None:
     """Between the look at the manifest and its replacement no lock helps: the later writer finds out."""
     place.first()
@@ -248,9 +248,9 @@ def test_a_commit_by_another_in_the_same_moment_is_never_silent(
         if method in _CHANGING and path.endswith("_manifest.json") and next(turns) == 3:
             other()
 
-    setattr(store.server, moment, act)
+    setattr(s3.server, moment, act)
     with pytest.raises(SnapshotConflictError, match="verify the snapshot"):
-        place.second(filesystem=store.filesystem)
+        place.second(filesystem=s3.filesystem)
     if moment == "after":
         assert place.state() == _NEW
         assert place.whole().generation == 3
@@ -261,7 +261,7 @@ def test_a_commit_by_another_in_the_same_moment_is_never_silent(
 
 @pytest.mark.parametrize("turn", [1, 2, 3])
 def test_an_interrupt_while_the_manifest_goes_up_leaves_a_whole_one(
-    store: SimpleNamespace, place: SimpleNamespace, turn: int
+    s3: SimpleNamespace, place: SimpleNamespace, turn: int
 ) -> None:
     """Ctrl-C at any request of the commit ends the call, and never leaves an empty or a half manifest."""
     place.first()
@@ -271,35 +271,35 @@ def test_an_interrupt_while_the_manifest_goes_up_leaves_a_whole_one(
         if method in _CHANGING and path.endswith("_manifest.json") and next(turns) == turn:
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
-    store.server.before = interrupt
+    s3.server.before = interrupt
     with pytest.raises(KeyboardInterrupt):
-        place.second(filesystem=store.filesystem)
-    store.server.free()
+        place.second(filesystem=s3.filesystem)
+    s3.server.free()
     assert place.state() == _NEW
     place.second()
     assert place.whole().unlisted == ()
 
 
 def test_a_manifest_that_is_replaced_while_it_is_read_is_read_again(
-    store: SimpleNamespace, place: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
     """A longer manifest between its size and its bytes is no damage."""
     place.first()
     commit = _once(place.second)
-    store.server.before = lambda method, path: (
+    s3.server.before = lambda method, path: (
         commit() if method == "GET" and path.endswith("_manifest.json") else None
     )
     assert place.state() == _NEW
 
 
 def test_a_reader_whose_objects_are_replaced_reads_the_next_generation(
-    store: SimpleNamespace, place: SimpleNamespace
+    s3: SimpleNamespace, place: SimpleNamespace
 ) -> None:
     """Objects go with the commit that supersedes them: readers begin again, a dataset names what is gone."""
     place.first()
-    dataset = scan_snapshot(store.path, filesystem=store.filesystem)
+    dataset = scan_snapshot(s3.path, filesystem=s3.filesystem)
     commit = _once(place.second)
-    store.server.before = lambda method, path: (
+    s3.server.before = lambda method, path: (
         commit() if method in {"GET", "HEAD"} and path.endswith(".parquet") else None
     )
     assert place.state() == _NEW

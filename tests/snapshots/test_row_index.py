@@ -1,15 +1,16 @@
-"""Fingerprints: equal for equal rows, different for different ones, however tables are cut."""
+"""The index of stored rows: ids are found at their positions, and equal rows have equal fingerprints."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from toolkit.snapshots.row_index import fingerprints
+from toolkit.snapshots.row_index import ENTRY, RowIndex, fingerprints, new_entries
 
 _SCHEMA = pa.schema(
     [
@@ -71,12 +72,37 @@ def test_slices_and_chunks_change_nothing(rows: list[tuple[Any, ...]], cut: int)
 
 
 def test_no_rows_have_no_fingerprints(made: SimpleNamespace) -> None:
-    """An empty table gives an empty array of the right width."""
+    """An empty table returns an empty array of the right width."""
     found = fingerprints(made.failures([]))
     assert (len(found), found.dtype.itemsize) == (0, 16)
 
 
 def test_the_fingerprint_of_a_row_is_pinned(made: SimpleNamespace) -> None:
-    """The encoding may not change unnoticed: every row at rest would seem changed."""
+    """The encoding may not change unnoticed: every stored row would seem changed."""
     table = made.failures([made.entry("a")])
     assert fingerprints(table)[0].hex() == "430e9f4a08ca28e94bce5b223f3a73c0"
+
+
+_BEGINNINGS = st.sampled_from([bytes(8), b"\xff" * 8, b"in front"])
+_IDS = st.builds(lambda start, end: start + end, _BEGINNINGS, st.binary(min_size=8, max_size=8))
+
+
+def _array(ids: list[bytes]) -> np.ndarray:
+    return np.frombuffer(b"".join(ids), dtype=ENTRY["id"])
+
+
+@given(st.lists(_IDS, unique=True, max_size=12), st.lists(_IDS, max_size=6))
+def test_ids_are_found_at_their_positions(rest: list[bytes], others: list[bytes]) -> None:
+    """Whether their first eight bytes are their own or many ids': the position, or -1."""
+    index = RowIndex(new_entries(_array(rest), _array(rest), _array(rest), 0))
+    assert not index.repeats
+    expected = [rest.index(one) if one in rest else -1 for one in rest + others]
+    assert index.find(_array(rest + others)).tolist() == expected
+
+
+@given(st.lists(_IDS, min_size=1, max_size=6))
+def test_an_id_that_is_there_twice_is_noticed(ids: list[bytes]) -> None:
+    """Not one that only begins like another."""
+    twice, once = _array([*ids, ids[0]]), _array(ids)
+    assert RowIndex(new_entries(twice, twice, twice, 0)).repeats
+    assert RowIndex(new_entries(once, once, once, 0)).repeats is (len(set(ids)) < len(ids))
