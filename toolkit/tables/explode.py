@@ -33,7 +33,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` gives it.
+        As `load_failures` returns it.
     column : {"headers", "response_headers"}
         Which headers.
 
@@ -81,7 +81,7 @@ def explode_labels(failures: pd.DataFrame) -> pd.DataFrame:
     Parameters
     ----------
     failures : pandas.DataFrame
-        As `load_failures` gives it.
+        As `load_failures` returns it.
 
     Returns
     -------
@@ -114,7 +114,7 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
     Parameters
     ----------
     frame : pandas.DataFrame
-        With ``id`` and ``metadata`` columns, as `load_vectors` or `query` gives.
+        With ``id`` and ``metadata`` columns, as `load_vectors` or `query` returns.
     fields : iterable of str, optional
         Which fields, by dotted name. Default: all that occur, sorted.
 
@@ -157,15 +157,8 @@ def explode_metadata(frame: pd.DataFrame, *, fields: Iterable[str] | None = None
 
 
 def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListArray:
-    """A column of labels, JSON text, as lists of text; null where there are none.
+    """A column of labels, JSON text, as lists of text; null where there are none. InputError for other text.
 
-    Raises
-    ------
-    InputError
-        When a text is no JSON list of texts.
-
-    Examples
-    --------
     >>> label_lists(pa.array(['["eu","beta"]', None])).to_pylist()
     [['eu', 'beta'], None]
     """
@@ -220,7 +213,7 @@ def _unreadable(column: str, text: str, expected: str) -> InputError:
         f"exploding {column}",
         got=f"text of {len(text):,} characters that is something else",
         expected=expected,
-        next_step=f"Use the {column} column as load_failures gives it.",
+        next_step=f"Use the {column} column as load_failures returns it.",
     )
 
 

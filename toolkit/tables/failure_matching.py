@@ -1,4 +1,4 @@
-"""A failure filter applied to a frame: which of its rows the service would have given."""
+"""Failure filters applied to frames: the rows they choose, and the values that they could have."""
 
 from __future__ import annotations
 
@@ -23,27 +23,10 @@ _COMPARED: Final = {">=": operator.ge, "<=": operator.le, "=": operator.eq}
 
 
 def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.bool_]:
-    """Which rows of a frame of failures a filter chooses.
+    """Which rows of a frame of failures a filter chooses; a missing value matches nothing.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        Of `load_failures`, or rows of one. Columns that the filter does not speak of may be missing.
-    wanted : FailureFilter
-        `since` and `until` are compared with ``created_at``, as the embedded service does.
+    Columns that the filter does not need may be missing; without one that it needs, InputError.
 
-    Returns
-    -------
-    numpy.ndarray of bool
-        One value a row. A missing value matches nothing.
-
-    Raises
-    ------
-    InputError
-        When a column that the filter speaks of is missing.
-
-    Examples
-    --------
     >>> rows = pd.DataFrame({"workflow_run_id": ["wfr_1", "wfr_2", None]})
     >>> match_failures(rows, FailureFilter(workflow_run_id="wfr_2")).tolist()
     [False, True, False]
@@ -57,21 +40,8 @@ def match_failures(frame: pd.DataFrame, wanted: FailureFilter) -> NDArray[np.boo
 def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redactor) -> list[str]:
     """Which values of a filter no row of a frame has, each with the nearest that there are.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        With the columns that the filter speaks of.
-    wanted : FailureFilter
-    redactor : Redactor
-        Masks what is named, as it masked the frame.
+    None for a column that is empty. The redactor masks what is named, as it masked the frame.
 
-    Returns
-    -------
-    list of str
-        Empty where every value occurs, and for a column that is empty.
-
-    Examples
-    --------
     >>> rows = pd.DataFrame({"caller_ip": ["10.0.0.1", "10.0.0.2"]})
     >>> unknown_values(rows, FailureFilter(caller_ip="10.0.01"), Redactor())
     ["no caller_ip '10.0.01'. Did you mean '10.0.0.1'? Known: '10.0.0.1', '10.0.0.2'."]
@@ -90,7 +60,7 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
 
 
 def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:
-    """Which rows each part of a filter chooses, by the part's name."""
+    """Which rows each field of a filter chooses, by the field's name."""
     chosen = ((field, getattr(wanted, field.name)) for field in FIELDS.values())
     return {field.name: _matching(frame, field, value) for field, value in chosen if value not in (None, ())}
 
@@ -114,28 +84,11 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
 def count_choices(
     frame: pd.DataFrame, wanted: FailureFilter, names: tuple[str, ...]
 ) -> dict[str, list[tuple[str, int]]]:
-    """How many rows each value would choose, with everything else that a filter says.
+    """How many rows each value of some fields would choose, with all other conditions of a filter.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    wanted : FailureFilter
-    names : tuple of str
-        Parts of the filter with several values; see `count_values`.
+    Those of most rows come first. A count does not depend on other values of its own field, which are
+    alternatives to it. Fields are those of several values; see `count_values`.
 
-    Returns
-    -------
-    dict of str to list of (str, int)
-        For each part all values that are in the frame, those of most rows first. A value's count does not
-        depend on the other values of its own part, which are alternatives to it.
-
-    Raises
-    ------
-    InputError
-        When a column that the filter speaks of is missing.
-
-    Examples
-    --------
     >>> rows = pd.DataFrame({"caller_ip": ["a", "b", "b"], "response_status": [500, 500, 429]})
     >>> count_choices(rows, FailureFilter(response_status=500, caller_ip="a"), ("caller_ip",))
     {'caller_ip': [('b', 1), ('a', 1)]}
@@ -145,7 +98,7 @@ def count_choices(
     for name in names:
         values, rows = _values(frame, name)
         everywhere = _counted(values)
-        others = [mask for part, mask in matched.items() if part != name]
+        others = [mask for field, mask in matched.items() if field != name]
         here = None
         if others:
             mask = np.logical_and.reduce(others)
@@ -156,17 +109,7 @@ def count_choices(
 
 
 def error_lines(frame: pd.DataFrame) -> pd.Series:
-    """The line of each failure that says what went wrong: the column ``error``, or read from the bodies.
-
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        With ``error`` or ``response_body``.
-
-    Returns
-    -------
-    pandas.Series
-    """
+    """The line of each failure that says what went wrong: the column ``error``, or read from the bodies."""
     if "error" in frame.columns:
         return frame["error"]
     codes, bodies = pd.factorize(_column(frame, "response_body"), use_na_sentinel=False)
@@ -175,22 +118,10 @@ def error_lines(frame: pd.DataFrame) -> pd.Series:
 
 
 def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
-    """The values that a part of a filter could have in this frame, and in how many rows each is.
+    """The values that a field of a filter could have in this frame, and in how many rows each is.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-    name : str
-        Of a field with several values. Labels are counted in ``labels`` where that column
-        is there.
+    The most frequent first, equal ones by value. Labels are those of ``labels``, where that column is there.
 
-    Returns
-    -------
-    list of (str, int)
-        The most frequent first, equal ones by value.
-
-    Examples
-    --------
     >>> count_values(pd.DataFrame({"caller_ip": ["10.0.0.2", "10.0.0.1", "10.0.0.2", None]}), "caller_ip")
     [('10.0.0.2', 2), ('10.0.0.1', 1)]
     """
@@ -198,10 +129,9 @@ def count_values(frame: pd.DataFrame, name: str) -> list[tuple[str, int]]:
 
 
 def _values(frame: pd.DataFrame, name: str) -> tuple[pa.Array, NDArray[np.int64] | None]:
-    """The values of a part of a filter, and the row of each where a row can have several."""
+    """The values of a field of a filter, and the row of each where a row can have several."""
     if name == "label" and "labels" in frame.columns:
-        labels, rows = _lists(frame)
-        return labels, rows.to_numpy(zero_copy_only=False).astype(np.int64)
+        return _labels(frame)
     if name == "error" and {"error", "response_body"} & set(frame.columns):
         return _arrow(error_lines(frame)), None
     if name in frame.columns:
@@ -221,7 +151,7 @@ def _column(frame: pd.DataFrame, name: str) -> pd.Series:
         raise InputError(
             "choosing failures of a frame",
             got=f"a frame without {name}",
-            expected="the columns that the filter speaks of",
+            expected="the columns that the filter needs",
             next_step="Use a frame made by load_failures.",
         )
     return frame[name]
@@ -261,16 +191,15 @@ def _among(column: pd.Series, values: tuple[str, ...]) -> NDArray[np.bool_]:
     return np.asarray(found.to_numpy(zero_copy_only=False), dtype=bool)
 
 
-def _lists(frame: pd.DataFrame) -> tuple[pa.Array, pa.Array]:
+def _labels(frame: pd.DataFrame) -> tuple[pa.Array, NDArray[np.int64]]:
     """All labels, and the row of each."""
     lists = label_lists(frame["labels"])
-    return pc.list_flatten(lists), pc.list_parent_indices(lists)
+    return pc.list_flatten(lists), np.asarray(pc.list_parent_indices(lists), dtype=np.int64)
 
 
 def _labelled(frame: pd.DataFrame, values: tuple[str, ...]) -> NDArray[np.bool_]:
     found = np.zeros(len(frame), dtype=bool)
     if "labels" in frame.columns:
-        labels, rows = _lists(frame)
-        hits = pc.is_in(labels, pa.array(values, labels.type))
-        found[rows.filter(hits).to_numpy(zero_copy_only=False).astype(np.int64)] = True
+        labels, rows = _labels(frame)
+        found[rows[np.asarray(pc.is_in(labels, pa.array(values, labels.type)), dtype=bool)]] = True
     return found

@@ -1,9 +1,8 @@
 """Header maps by the column: JSON text in and out, without a Python object for any of the maps.
 
-Raw JSON of many maps is cut at its quotes. Between two texts of such maps stand few different things:
-``":["`` behind a name, ``","`` between values, ``"],"`` before the next name, and so on. Each distinct one is
-understood once; one that is not understood means that some map is not as specified, and the caller looks at
-every value.
+Raw JSON of many maps is split at its quotes into texts and the gaps between them. There are few distinct
+gaps: ``":["`` after a name, ``","`` between values, ``"],"`` before the next name, and so on. Each is parsed
+once; any other means that some map is not as specified, and the caller decodes value by value.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ from toolkit.tables.text import clean
 
 HeaderMap = dict[str, list[str]]
 
-_ROW: Final = b"\x1e"  # between rows: a character that stands nowhere in JSON
-_FENCE: Final = b'{"":[""]}'  # before the first row and behind the last: every row lies between two texts
+_ROW: Final = b"\x1e"  # between rows: a character that no JSON contains
+_FENCE: Final = b'{"":[""]}'  # before the first row and after the last: every row is between two texts
 _SPACE: Final = re.compile(rb"[ \t\r\n]+")
 _GAP: Final = re.compile(
     rb'"(?:'
@@ -37,30 +36,18 @@ _QUOTE: Final = ord('"')
 _BACKSLASH: Final = ord("\\")
 _COUNTED: Final = 16  # rows by names, to the headers there are, up to which counting is quicker than sorting
 
-_Places = npt.NDArray[np.int64]
+_Indices = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class HeaderColumn:
-    """Header maps as a column, unmasked: their JSON, and where in it names and values are.
+    """Header maps as a column, unmasked: their JSON, and where in it names and values are."""
 
-    Attributes
-    ----------
-    names : pyarrow.DictionaryArray
-        Of every header, one map's behind the other's.
-    rows : numpy.ndarray
-        The row of each name.
-    values : pyarrow.Array
-        Every value (str), one header's behind the other's.
-    headers : numpy.ndarray
-        The header that each value belongs to: a place in `names`.
-    """
-
-    names: pa.DictionaryArray
-    rows: _Places
-    values: pa.Array
-    headers: _Places
-    _json: bytes  # compact, `_ROW` behind each map
+    names: pa.DictionaryArray  # of every header of every map
+    rows: _Indices  # the row of each name
+    values: pa.Array  # of every header
+    headers: _Indices  # the header of each value: an index of `names`
+    _json: bytes  # compact, `_ROW` after each map
     _begins: npt.NDArray[np.int32]  # where the JSON of each value begins, and where it ends
     _ends: npt.NDArray[np.int32]
     _missing: npt.NDArray[np.bool_]
@@ -81,13 +68,7 @@ class HeaderColumn:
         return self.values.take(pa.array(found, mask=found < 0))
 
     def texts(self, values: pa.Array | None = None) -> pa.Array:
-        """The maps as compact JSON, null where there is none.
-
-        Parameters
-        ----------
-        values : pyarrow.Array, optional
-            What to write in place of `values`.
-        """
+        """The maps as compact JSON, null where there is none; with other `values`, if any."""
         whole = self._json if values is None or values is self.values else self._with(values)
         ends = np.flatnonzero(np.frombuffer(whole, np.uint8) == _ROW[0]) - np.arange(len(self._missing))
         buffers = [
@@ -98,12 +79,12 @@ class HeaderColumn:
         return pa.Array.from_buffers(pa.binary(), len(self._missing), buffers).cast(pa.string())
 
     def _with(self, values: pa.Array) -> bytes:
-        """The JSON with other values in it; what lies between them is copied as it is."""
+        """The JSON with other values in it; what is between them is copied."""
         other = pc.not_equal(values, self.values)
-        places = np.flatnonzero(other.to_numpy(zero_copy_only=False))
-        cuts = np.empty(2 * len(places) + 2, np.int32)
+        changed = np.flatnonzero(other.to_numpy(zero_copy_only=False))
+        cuts = np.empty(2 * len(changed) + 2, np.int32)
         cuts[0], cuts[-1] = 0, len(self._json)
-        cuts[1:-1:2], cuts[2:-1:2] = self._begins[places], self._ends[places]
+        cuts[1:-1:2], cuts[2:-1:2] = self._begins[changed], self._ends[changed]
         encoded = values.filter(other).dictionary_encode()
         written = [msgspec.json.encode(text)[1:-1] for text in encoded.dictionary.to_pylist()]
         pieces = _cut(self._json, cuts)
@@ -115,11 +96,7 @@ class HeaderColumn:
 
 
 def header_column(maps: Sequence[Mapping[str, Sequence[str]] | None]) -> HeaderColumn:
-    """A column of maps that are Python objects; None is null.
-
-    >>> header_column([{"Age": ["1"]}, None]).texts().to_pylist()
-    ['{"Age":["1"]}', None]
-    """
+    """A column of maps that are Python objects; None is null."""
     found = header_maps([msgspec.json.encode(headers) for headers in maps])
     if found is None:
         raise ValueError("no map of names to lists of text")
@@ -140,25 +117,11 @@ def header_map(value: Any) -> HeaderMap | None:
 
 
 def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
-    """Raw header maps as a column.
+    """Raw header maps, well-formed JSON, as a column; None where a row is none, or has a name twice.
 
-    Parameters
-    ----------
-    raws : sequence of bytes or msgspec.Raw
-        For each row an object of lists of text, or null: JSON that was found to be well-formed.
+    A map is an object of lists of text, or null. Where a text is not UTF-8, or represents what UTF-8 cannot
+    write, ArrowInvalid, UnicodeDecodeError or DecodeError is raised.
 
-    Returns
-    -------
-    HeaderColumn or None
-        One map a row, its names in their order; None where a row is anything else, or has a name twice.
-
-    Raises
-    ------
-    pyarrow.ArrowInvalid, UnicodeDecodeError, msgspec.DecodeError
-        When a text is not UTF-8, or stands for what UTF-8 cannot write.
-
-    Examples
-    --------
     >>> rows = [b'{"A": ["x", "y"], "B": []}', b"null"]
     >>> header_maps(rows).texts().to_pylist()
     ['{"A":["x","y"],"B":[]}', None]
@@ -171,12 +134,12 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     cuts = _quotes(whole)
     if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
         return None
-    cuts[::2] += 1  # behind a quote that opens, before one that closes: texts and gaps by turns
+    cuts[::2] += 1  # after a quote that opens, before one that closes: texts and gaps in turn
     pieces = _cut(whole, cuts)
     gaps = pieces.take(pa.array(np.arange(1, len(pieces), 2))).dictionary_encode()
     distinct = gaps.dictionary.to_pylist()
-    understood = [_understood(gap) for gap in distinct]
-    if None in understood:
+    parsed = [_parsed(gap) for gap in distinct]
+    if None in parsed:
         return None
     kinds = gaps.indices.to_numpy()
     if any(_SPACE.search(gap) for gap in distinct):  # as many writers space JSON: written without
@@ -187,20 +150,18 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         _, offsets, data = pieces.buffers()
         whole = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
         cuts = np.frombuffer(offsets, np.int32)[: len(pieces) + 1] + 2
-    follows_name, precedes_name, ended = (
-        np.array(meaning)[kinds] for meaning in zip(*understood, strict=True)
-    )
-    row = np.cumsum(ended) - 1  # of the text behind each gap
+    follows_name, precedes_name, ended = (np.array(meaning)[kinds] for meaning in zip(*parsed, strict=True))
+    row = np.cumsum(ended) - 1  # of the text after each gap
     if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
         return None
 
     missing = np.zeros(len(raws), bool)
     for kind, gap in enumerate(distinct):
-        # what lies between the ends of two rows in a gap is a row without any text: null, or empty
+        # what is between the ends of two rows in a gap is a row without any text: null, or empty
         between = gap.split(_ROW)[1:-1]
-        for place, text in enumerate(between):
-            missing[row[kinds == kind] - len(between) + place] = b"null" in text
-    inner = slice(1, -2)  # without the texts of the fences; the text behind gap 1 is piece 4
+        for index, text in enumerate(between):
+            missing[row[kinds == kind] - len(between) + index] = b"null" in text
+    inner = slice(1, -2)  # without the texts of the fences; the text after gap 1 is piece 4
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
     escapes = b"\\" in whole
@@ -228,21 +189,21 @@ def _cut(whole: bytes, cuts: npt.NDArray[np.int32]) -> pa.Array:
 
 
 def _quotes(whole: bytes) -> npt.NDArray[np.int32]:
-    """Where the quotes stand that begin or end a text."""
+    """The positions of quotes that begin or end a text."""
     characters = np.frombuffer(whole, np.uint8)
     quotes = np.flatnonzero(characters == _QUOTE).astype(np.int32)
     slashes = np.flatnonzero(characters == _BACKSLASH)
     if not len(slashes):
         return quotes
-    # what stands behind an odd number of backslashes is part of its text
+    # a quote after an odd number of backslashes is part of its text
     runs = np.flatnonzero(np.diff(slashes, prepend=-2) != 1)
     lengths = np.diff(runs, append=len(slashes))
     escaped = (slashes[runs] + lengths)[lengths % 2 == 1]
     return np.setdiff1d(quotes, escaped, assume_unique=True).astype(np.int32)
 
 
-def _understood(gap: bytes) -> tuple[bool, bool, int] | None:
-    """Of what stands between two texts: whether a name is before it, and behind it, and how many rows end."""
+def _parsed(gap: bytes) -> tuple[bool, bool, int] | None:
+    """Whether a name is before a gap, whether one is after it, and how many rows end in it."""
     found = _GAP.fullmatch(_SPACE.sub(b"", gap))
     if found is None:
         return None
@@ -251,8 +212,8 @@ def _understood(gap: bytes) -> tuple[bool, bool, int] | None:
     return after_name, before_name, gap.count(_ROW)
 
 
-def _texts(pieces: pa.Array, places: npt.NDArray[Any], *, escapes: bool) -> pa.Array:
-    texts = pieces.take(pa.array(places)).cast(pa.string())
+def _texts(pieces: pa.Array, indices: npt.NDArray[Any], *, escapes: bool) -> pa.Array:
+    texts = pieces.take(pa.array(indices)).cast(pa.string())
     if not escapes:
         return texts
     written = pc.match_substring(texts, "\\")

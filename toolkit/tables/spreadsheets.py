@@ -70,18 +70,17 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
     """
     checked_frame("frame", frame)
     choice("vectors", vectors, ("text", "columns"))
-    columns: list[tuple[Any, pd.Series[Any]]] = []
-    for place, name in enumerate(frame.columns):
-        column = frame.iloc[:, place]
+    names: list[Any] = []
+    columns: list[pd.Series[Any]] = []
+    for name, column in frame.items():
         if not isinstance(column.dtype, VectorDtype):
-            columns.append((name, column))
+            made = {name: column}
         elif vectors == "text":
-            columns.append((name, column.astype("str")))
+            made = {name: column.astype("str")}
         else:
-            columns += [(f"{name}_{number}", numbers) for number, numbers in enumerate(_numbers(column))]
-    numbered = [column.rename(place) for place, (_, column) in enumerate(columns)]
-    found = pd.concat(numbered, axis=1) if columns else frame.copy()
-    names = [name for name, _ in columns]
+            made = {f"{name}_{number}": numbers for number, numbers in enumerate(_numbers(column))}
+        names += made
+        columns += made.values()
     if len(set(names)) < len(names) and frame.columns.is_unique:
         repeated = sorted({str(name) for name in names if names.count(name) > 1})
         raise InputError(
@@ -90,6 +89,7 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
             expected="names that vectors' columns can take",
             next_step="Rename them first.",
         )
+    found = pd.concat(columns, axis=1, keys=range(len(columns))) if columns else frame.copy()
     found.columns = pd.Index(names, dtype=frame.columns.dtype) if columns else found.columns
     found.attrs = dict(frame.attrs)
     return found
@@ -135,8 +135,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
       id                seen
     0  a 2026-03-01 12:00:00
     """
-    checked_frame("frame", frame)
-    place = _checked_path(path)
+    flat, target = _flat_and_path(frame, path)
     try:
         openpyxl = importlib.import_module("openpyxl")
         new_cell = importlib.import_module("openpyxl.cell").WriteOnlyCell
@@ -156,8 +155,8 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         )
     book = openpyxl.Workbook(write_only=True)
     try:
-        _fill(book, frame, new_cell)
-        _save(book.save, place)
+        _fill(book, flat, new_cell)
+        _save(book.save, target)
     finally:
         for sheet in book.worksheets:  # rows of a workbook that was not saved wait for more of them
             if not sheet.closed:
@@ -199,18 +198,25 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     0  '=1+1      -1
     1      a       2
     """
-    checked_frame("frame", frame)
-    flat = flatten(frame)
-    for place in range(flat.shape[1]):
-        column = flat.iloc[:, place]
+    flat, target = _flat_and_path(frame, path)
+    for index in range(flat.shape[1]):
+        column = flat.iloc[:, index]
         if isinstance(column.dtype, pd.StringDtype | pd.CategoricalDtype) or column.dtype == object:
-            flat.isetitem(place, [_text_only(value) for value in column.astype(object)])
+            flat.isetitem(index, [_text_only(value) for value in column.astype(object)])
     flat.columns = pd.Index([_text_only(name) for name in flat.columns], dtype=object)
     # quoted throughout, as a lone carriage return within a text would end its row
     _save(
         lambda draft: flat.to_csv(draft, index=False, encoding="utf-8-sig", quoting=csv.QUOTE_NONNUMERIC),
-        _checked_path(path),
+        target,
     )
+
+
+def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
+    """The frame to be written, flat, and where it goes: the checks of both writers."""
+    flat = flatten(checked_frame("frame", frame))
+    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
+        raise wrong("path", path, "the path of a file")
+    return flat, Path(path)
 
 
 def _text_only(value: Any) -> Any:
@@ -221,7 +227,7 @@ def _text_only(value: Any) -> Any:
     return f"'{text}" if _LIKE_FORMULA.match(text) else text
 
 
-def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
+def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
     """The frame as the first sheet, and a second one that says what was truncated."""
     sheet = book.create_sheet("data")
     truncated: list[tuple[int, str, int]] = []
@@ -234,14 +240,15 @@ def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
         made.quotePrefix = value.startswith(_FORMULA)  # and a text still when it is edited
         return made
 
-    flat = flatten(frame)
     names = [_written(str(name)) for name in flat.columns]
     sheet.append([cell(name) for name in names])
-    for number, row in enumerate(_rows(flat), start=2):
-        for place, value in enumerate(row):
+    columns = [map(_plain, flat.iloc[:, index].astype(object)) for index in range(flat.shape[1])]
+    for number, values in enumerate(zip(*columns, strict=True), start=2):
+        row = list(values)
+        for index, value in enumerate(row):
             if isinstance(value, str) and len(value) > _TEXT:
-                truncated.append((number, names[place], len(value)))
-                row[place] = value[: _TEXT - 1] + "…"
+                truncated.append((number, names[index], len(value)))
+                row[index] = value[: _TEXT - 1] + "…"
         sheet.append([cell(value) for value in row])
     if truncated:
         notes = book.create_sheet("truncated")
@@ -256,12 +263,6 @@ def _fill(book: Any, frame: pd.DataFrame, new_cell: Any) -> None:
             UnexpectedResultWarning,
             stacklevel=3,
         )
-
-
-def _checked_path(path: object) -> Path:
-    if not isinstance(path, str | os.PathLike) or not os.fspath(path) or "\0" in str(os.fspath(path)):
-        raise wrong("path", path, "the path of a file")
-    return Path(path)
 
 
 def _save(write: Callable[[str], Any], path: Path) -> None:
@@ -282,21 +283,11 @@ def _save(write: Callable[[str], Any], path: Path) -> None:
 def _numbers(column: pd.Series[Any]) -> Iterator[pd.Series[Any]]:
     """A column of each number of the vectors."""
     rows = [() if missing(value) else tuple(value) for value in column]
-    dtype = column.dtype
-    longest = max(map(len, rows), default=0)
-    if isinstance(dtype, VectorDtype) and dtype.dimension:
-        longest = dtype.dimension
-    whole = isinstance(dtype, VectorDtype) and dtype.numbers == "int64"
-    for place in range(longest):
-        values = [row[place] if place < len(row) else None for row in rows]
-        yield pd.Series(values, index=column.index, dtype="Int64" if whole else "float64")
-
-
-def _rows(frame: pd.DataFrame) -> Iterator[list[Any]]:
-    columns = [
-        [_plain(value) for value in frame.iloc[:, place].astype(object)] for place in range(frame.shape[1])
-    ]
-    return (list(row) for row in zip(*columns, strict=True))
+    longest = column.dtype.dimension or max(map(len, rows), default=0)  # type: ignore[union-attr]
+    dtype = "Int64" if column.dtype.numbers == "int64" else "float64"  # type: ignore[union-attr]
+    for index in range(longest):
+        values = [row[index] if index < len(row) else None for row in rows]
+        yield pd.Series(values, index=column.index, dtype=dtype)
 
 
 def _plain(value: Any) -> Any:
