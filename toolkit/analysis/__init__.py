@@ -4,6 +4,7 @@ Every function takes a frame with the columns it names (pandas, Arrow, or anythi
 changes it, and returns a small pandas frame or a frozen value. Nothing here draws or sends a request.
 """
 
+from toolkit.analysis.change_points import change_points
 from toolkit.analysis.counts import (
     CountMatrix,
     count_by,
@@ -12,6 +13,7 @@ from toolkit.analysis.counts import (
     count_matrix,
     count_states,
 )
+from toolkit.analysis.explaining import Explanation, explain_change
 from toolkit.analysis.frame_summary import FrameSummary, summary
 from toolkit.analysis.lifetimes import (
     ExpiryBins,
@@ -56,6 +58,7 @@ __all__ = [
     "CountMatrix",
     "ErrorText",
     "ExpiryBins",
+    "Explanation",
     "FailureCalendar",
     "FailureDelays",
     "FailureOverview",
@@ -67,6 +70,7 @@ __all__ = [
     "RetriesUsed",
     "ScoreBins",
     "ScoreCurve",
+    "change_points",
     "count_by",
     "count_by_hour",
     "count_errors",
@@ -80,6 +84,7 @@ __all__ = [
     "error_text",
     "expiring",
     "expiry_bins",
+    "explain_change",
     "failure_calendar",
     "failure_delays",
     "failure_overview",

@@ -1,0 +1,118 @@
+"""What a rise of failures is concentrated in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from tests.accuracy.incidents import incident, matches
+from toolkit.analysis import explain_change
+from toolkit.errors import InputError
+
+COLUMNS = [
+    "rank", "condition", "observed", "expected", "excess", "share", "lift", "confidence", "alternatives",
+]  # fmt: skip
+
+
+def _calm(rows: int, seed: int = 0) -> pd.DataFrame:
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {"step": rng.choice(["pay", "ship", "bill"], rows), "region": rng.choice(["eu", "us"], rows)}
+    )
+
+
+def test_incidents_with_known_roots_are_explained() -> None:
+    """In most of them the first condition is the root, in nearly all one of the first three."""
+    first = three = 0
+    for seed in range(60):
+        case = incident(seed)
+        found = explain_change(case.after, case.before, weight="n", exposure=case.exposure).frame
+        right = [matches(row.condition, row.alternatives, case.root or {}) for row in found.itertuples()]
+        first, three = first + (right[:1] == [True]), three + any(right[:3])
+    assert first >= 0.8 * 60
+    assert three >= 0.9 * 60
+
+
+def test_nothing_stands_out_in_quiet_windows() -> None:
+    """In at least 95 % of windows in which nothing was made to rise."""
+    quiet = 0
+    for seed in range(60):
+        case = incident(10_000 + seed, quiet=True)
+        quiet += not explain_change(case.after, case.before, weight="n", exposure=case.exposure).stands_out
+    assert quiet >= 0.95 * 60
+
+
+def test_events_and_counts_of_events_say_the_same() -> None:
+    """A frame of events, the same as counts, and as Arrow."""
+    before, after = (
+        _calm(400),
+        pd.concat([_calm(400, 1), pd.DataFrame({"step": ["pay"] * 200, "region": ["eu"] * 200})]),
+    )
+    events = explain_change(after, before)
+    counts = [frame.groupby(["step", "region"], as_index=False).size() for frame in (after, before)]
+    counted = explain_change(*counts, weight="size")
+    arrow = explain_change(pa.Table.from_pandas(after), pa.Table.from_pandas(before))
+    assert events.frame.iloc[0]["condition"] == {"step": "pay", "region": "eu"}
+    pd.testing.assert_frame_equal(events.frame, counted.frame)
+    pd.testing.assert_frame_equal(events.frame, arrow.frame)
+
+
+def test_attributes_that_name_the_same_rows_are_one_condition() -> None:
+    """The second is listed under the first as an alternative."""
+    before, after = (
+        _calm(400),
+        pd.concat([_calm(400, 1), pd.DataFrame({"step": ["pay"] * 300, "region": ["eu"] * 300})]),
+    )
+    before, after = (frame.assign(owner=frame["step"] + " team") for frame in (before, after))
+    first = explain_change(after, before).frame.iloc[0]
+    named = [first["condition"], *first["alternatives"]]
+    assert {"region": "eu", "step": "pay"} in [dict(sorted(one.items())) for one in named]
+    assert {"owner": "pay team", "region": "eu"} in [dict(sorted(one.items())) for one in named]
+
+
+@pytest.mark.parametrize("after", [0, 1, 5])
+@pytest.mark.parametrize("before", [0, 1, 5])
+def test_few_rows_stand_for_nothing(after: int, before: int) -> None:
+    """Empty frames and single rows are answered, with the columns as documented."""
+    found = explain_change(_calm(after), _calm(before))
+    assert list(found.frame.columns) == COLUMNS
+    assert not found.stands_out
+    assert "nothing stands out" in repr(found)
+
+
+def test_missing_values_are_a_value() -> None:
+    """A rise of rows without a region is one."""
+    after = pd.concat([_calm(300), pd.DataFrame({"step": ["pay", "ship", "bill"] * 60, "region": None})])
+    assert explain_change(after, _calm(300, 1)).frame.iloc[0]["condition"] == {"region": "(none)"}
+
+
+def test_what_is_given_is_not_changed() -> None:
+    """Neither frame."""
+    after, before = _calm(50), _calm(50, 1)
+    copies = after.copy(), before.copy()
+    explain_change(after, before)
+    pd.testing.assert_frame_equal(after, copies[0])
+    pd.testing.assert_frame_equal(before, copies[1])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"exposure": 0}, "exposure"),
+        ({"exposure": "x"}, "exposure"),
+        ({"attributes": "step"}, "attributes"),
+        ({"attributes": ["no such"]}, "no such"),
+        ({"weight": "no such"}, "no such"),
+        ({"weight": "step"}, "weight"),
+        ({"after": 17}, "after"),
+        ({"before": None}, "before"),
+    ],
+)
+def test_what_cannot_be_used_is_named(arguments: dict[str, Any], named: str) -> None:
+    """Each with an error that names the argument or column."""
+    with pytest.raises(InputError, match=named):
+        explain_change(**{"after": _calm(9), "before": _calm(9)} | arguments)

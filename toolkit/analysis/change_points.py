@@ -1,0 +1,222 @@
+"""Where a rate of failures changed for longer than chance explains."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.arguments import whole, wrong
+
+_Floats = npt.NDArray[np.float64]
+
+_SHORTEST: Final = 3  # bins of a level
+_PERIODS: Final = (24, 168, 7, 12, 48, 96, 144, 288, 336, 672, 1440)  # a day or a week of usual bins
+_CYCLES: Final = 3  # a period is believed when it is seen as often
+_WAVE: Final = 1e-6  # the chance that bins without a period look as regular
+_BLOCKS: Final = (1, 2, 4, 8, 16)
+_TRIMMED: Final = 0.1  # share of the cycles that are left out at each end
+_PENALTY: Final = 2.5  # times the logarithm of the number of bins: what a change must explain to be one
+
+
+def change_points(
+    counts: Sequence[float] | _Floats | pd.Series, *, period: int | None = None
+) -> pd.DataFrame:
+    """Find the bins at which the rate of a count changed to another level.
+
+    Failures come in bursts (retries, batches), so that counts vary more than by chance alone: the
+    evidence is divided by how much they vary around their level. Not for single bursts: a level lasts three
+    bins at least.
+
+    Parameters
+    ----------
+    counts : sequence of float
+        Numbers of events in bins of equal length, oldest first; none of them negative, missing or infinite.
+    period : int, optional
+        Bins of a daily or weekly wave, such as 24 for hours; 1 for none. Default: found in the counts.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a change, oldest first: `at` (Int64, position of the first bin of the new level), `before` and
+        `after` (float64, events a bin), `confidence` (float64, 0 to 1: that the level changed at all).
+
+    Raises
+    ------
+    InputError
+        When `counts` are not numbers as above, or `period` is below 1.
+
+    Notes
+    -----
+    The penalised likelihood of a piecewise constant Poisson rate, maximised exactly by dynamic programming,
+    with the likelihood divided by the dispersion of the counts.
+
+    Examples
+    --------
+    >>> counts = [4, 6, 5, 5, 3, 6, 5, 4, 6, 5, 16, 14, 15, 17, 13, 15, 16, 14]
+    >>> change_points(counts)[["at", "before", "after"]]
+       at  before  after
+    0  10     4.9   15.0
+    """
+    values = _checked(counts)
+    period = whole("period", period, optional="to find it in the counts")
+    empty = values.size < 2 * _SHORTEST or not values.any()
+    starts = [0] if empty else _levels(values, period)
+    bounds = [*starts, values.size]
+    rates = [float(values[one:two].mean()) for one, two in pairwise(bounds) if two > one]
+    confidence = [] if empty else _confidence(values, starts, period)
+    return pd.DataFrame(
+        {
+            "at": pd.Series(starts[1:], dtype="Int64"),
+            "before": pd.Series(rates[:-1], dtype="float64"),
+            "after": pd.Series(rates[1:], dtype="float64"),
+            "confidence": pd.Series(confidence, dtype="float64"),
+        }
+    )
+
+
+def _checked(counts: Any) -> _Floats:
+    try:
+        values = np.asarray(counts, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise wrong("counts", counts, "numbers of events in bins of equal length") from None
+    if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
+        raise wrong("counts", counts, "a sequence of numbers, none negative, missing or infinite")
+    return values
+
+
+def _levels(values: _Floats, period: int | None) -> list[int]:
+    """Positions at which a level begins, the first included."""
+    exposure = seasonal_profile(values, period)
+    return _segments(values, exposure, _PENALTY * np.log(values.size) * dispersion(values, exposure))
+
+
+def seasonal_profile(values: _Floats, period: int | None = None) -> _Floats:
+    """How much of the mean rate each bin is expected to have by its phase; 1 without a wave."""
+    if period is None:
+        period = next((found for found in _PERIODS if _has_wave(values, found)), 1)
+    if period == 1 or values.size < 2 * period:
+        return np.ones(values.size)
+    level = np.maximum(_moving_mean(values, period), 1e-9)
+    cycles = -(-values.size // period)
+    ratios = np.full(cycles * period, np.nan)
+    ratios[: values.size] = values / level
+    by_phase = np.sort(ratios.reshape(cycles, period), axis=0)  # missing ones last
+    known = np.isfinite(by_phase).sum(axis=0)
+    cut = (known * _TRIMMED).astype(int)
+    rows = np.arange(cycles)[:, None]
+    kept = np.where((rows >= cut) & (rows < known - cut), by_phase, 0).sum(axis=0) / np.maximum(
+        known - 2 * cut, 1
+    )
+    profile = np.maximum(kept / max(kept.mean(), 1e-9), 0.02)
+    return np.tile(profile, cycles)[: values.size]
+
+
+def _has_wave(values: _Floats, period: int) -> bool:
+    """Whether the phase of a period explains the counts better than chance (an F test of phase means)."""
+    cycles = values.size // period
+    if cycles < _CYCLES:
+        return False
+    level = np.maximum(_moving_mean(values, period), 1e-9)
+    table = np.sqrt(np.minimum(values / level, 20))[: cycles * period].reshape(cycles, period)
+    table = table - table.mean(axis=1, keepdims=True)
+    between = cycles * table.mean(axis=0).var() * period / (period - 1)
+    within = (table - table.mean(axis=0)).var() * cycles * period / ((cycles - 1) * (period - 1))
+    if within <= 0:
+        return bool(between > 0)
+    # Wilson and Hilferty's normal approximation of the F distribution
+    one, two = period - 1, (cycles - 1) * (period - 1)
+    root = (between / within) ** (1 / 3)
+    z = (root * (1 - 2 / (9 * two)) - (1 - 2 / (9 * one))) / np.sqrt(root**2 * 2 / (9 * two) + 2 / (9 * one))
+    return float(z) > -_normal_quantile(_WAVE)
+
+
+def _normal_quantile(chance: float) -> float:
+    """Of a small chance: accurate to some thousandths, which is all that a threshold needs."""
+    t = np.sqrt(-2 * np.log(chance))
+    return float(
+        -(
+            t
+            - (2.515517 + 0.802853 * t + 0.010328 * t * t)
+            / (1 + 1.432788 * t + 0.189269 * t * t + 0.001308 * t**3)
+        )
+    )
+
+
+def _moving_mean(values: _Floats, width: int) -> _Floats:
+    """Centred, with fewer bins at both ends."""
+    sums = np.concatenate([[0.0], np.cumsum(values)])
+    centre = np.arange(values.size)
+    first, last = np.maximum(centre - width // 2, 0), np.minimum(centre - width // 2 + width, values.size)
+    return np.asarray((sums[last] - sums[first]) / (last - first), dtype=np.float64)
+
+
+def dispersion(values: _Floats, exposure: _Floats) -> float:
+    """Variance over mean around a slowly changing level, 1 for a Poisson process.
+
+    Taken from differences of neighbouring blocks, so that changes of level hardly count, of blocks of several
+    sizes, as a burst that lasts adds up over its bins. The largest are left out: they may be changes.
+    """
+    found = 1.0
+    for width in _BLOCKS:
+        blocks = values.size // width
+        if blocks < 4 * _SHORTEST:
+            break
+        sums = values[: blocks * width].reshape(blocks, width).sum(axis=1)
+        shares = exposure[: blocks * width].reshape(blocks, width).sum(axis=1)
+        one, two = sums[:-1] / shares[:-1], sums[1:] / shares[1:]
+        level = (sums[:-1] + sums[1:]) / (shares[:-1] + shares[1:])
+        expected = level * (1 / shares[:-1] + 1 / shares[1:])
+        ratio = np.divide((one - two) ** 2, expected, out=np.ones_like(expected), where=expected > 0)
+        kept = np.sort(ratio)[: ratio.size - max(2, ratio.size // 50)]
+        found = max(found, float(kept.mean()))
+    return found
+
+
+def _segments(values: _Floats, exposure: _Floats, penalty: float) -> list[int]:
+    """Optimal starts of levels by the penalised Poisson likelihood (PELT)."""
+    total, share = np.concatenate([[0.0], np.cumsum(values)]), np.concatenate([[0.0], np.cumsum(exposure)])
+    size = values.size
+    best = np.full(size + 1, np.inf)
+    best[0] = -penalty
+    origin = np.zeros(size + 1, dtype=np.intp)
+    candidates = np.array([0], dtype=np.intp)
+    for end in range(_SHORTEST, size + 1):
+        fresh = end - _SHORTEST
+        if fresh >= _SHORTEST:
+            candidates = np.append(candidates, fresh)
+        cost = best[candidates] + _cost(total[end] - total[candidates], share[end] - share[candidates])
+        winner = int(np.argmin(cost))
+        best[end], origin[end] = cost[winner] + penalty, candidates[winner]
+        candidates = candidates[cost <= best[end]]
+    starts, end = [], size
+    while end > 0:
+        end = int(origin[end])
+        starts.append(end)
+    return starts[::-1]
+
+
+def _cost(events: _Floats, share: _Floats) -> _Floats:
+    """Minus the maximised log-likelihood of levels, up to what all segmentations share."""
+    logs = np.log(events / share, out=np.zeros_like(events), where=events > 0)
+    return np.asarray(events - events * logs)
+
+
+def _confidence(values: _Floats, starts: list[int], period: int | None) -> list[float]:
+    """Of each change: one minus the chance of as large a difference at any bin between its neighbours."""
+    exposure = seasonal_profile(values, period)
+    spread = dispersion(values, exposure)
+    bounds, found = [*starts, values.size], []
+    for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
+        parts = [
+            (values[one:two].sum(), exposure[one:two].sum())
+            for one, two in ((before, at), (at, after), (before, after))
+        ]
+        one, two, both = (float(_cost(np.array([n]), np.array([share]))[0]) for n, share in parts)
+        gain = max(both - one - two, 0.0) / spread
+        found.append(1 - min(1.0, (after - before) * np.exp(-gain)))
+    return found

@@ -1,0 +1,419 @@
+"""Which values of which attributes a rise of failures is concentrated in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.selection import NONE, collect, select
+from toolkit.arguments import wrong
+from toolkit.errors import InputError
+from toolkit.redaction import escape_html
+
+_Floats = npt.NDArray[np.float64]
+_Codes = npt.NDArray[np.int64]
+_Scored = tuple[float, tuple[str, ...], tuple[int, ...]]
+_Table = tuple[pd.DataFrame, _Floats]
+
+_DEPTH: Final = 3  # attributes of a condition
+_VALUES: Final = 400  # values of an attribute that are looked at, the largest in excess first
+_ATTRIBUTES: Final = 14
+_KEPT: Final = 300  # conditions that are compared with each other
+_RANKED: Final = 10
+_SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
+_COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
+_CELLS: Final = 8
+_FEW: Final = 5.0
+_LOWER: Final = 0.85  # of the cells, those that rose least
+_MEDIAN, _LOWER_MEAN = (
+    0.4549,
+    0.52,
+)  # of the chi-squared distribution with one degree of freedom, and of that part
+_EVIDENCE: Final = 5.0  # natural units of log-likelihood beyond the cost of stating a condition
+_SEEN, _USUAL = "\x00observed", "\x00expected"  # no column of a user is called so
+_LEAST: Final = 3.0  # events in excess
+
+
+@dataclass(frozen=True, repr=False)
+class Explanation:
+    """Conditions in which a change is concentrated. Association: what goes together, not what caused it.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a condition, the likeliest first: `rank` (Int64), `condition` (dict of attribute to value),
+        `observed` and `expected` (float64, events after, and before in as long a time),
+        `excess` (float64, their difference), `share` (float64, of the whole change), `lift` (float64, observed
+        over expected), `confidence` (float64, 0 to 1), `alternatives` (list of dict: conditions that describe
+        the same rows).
+    observed, expected : float
+        All events.
+    stands_out : bool
+        False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
+    """
+
+    frame: pd.DataFrame
+    observed: float
+    expected: float
+    stands_out: bool
+
+    def __repr__(self) -> str:
+        change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
+        if not self.stands_out:
+            return f"{change}: nothing stands out"
+        first = self.frame.iloc[0]
+        return f"{change}: {describe(first['condition'])} holds {first['share']:.0%} of the change"
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape_html(repr(self))}</p>{self.frame.to_html(index=False) if self.stands_out else ''}"
+
+
+def describe(condition: dict[str, Any]) -> str:
+    """A condition as text.
+
+    >>> describe({"region": "eu", "step": "pay"})
+    'region = eu and step = pay'
+    """
+    return " and ".join(f"{name} = {value}" for name, value in condition.items())
+
+
+def explain_change(
+    after: IntoFrame,
+    before: IntoFrame,
+    *,
+    attributes: Sequence[str] | None = None,
+    weight: str | None = None,
+    exposure: float = 1.0,
+) -> Explanation:
+    """Find the conditions on attributes in which a rise is concentrated.
+
+    All conditions on up to three attributes are compared: how well a rise inside of it, beside another rate
+    outside, explains the counts, less what it costs to state the condition. Not proof of a cause: whatever
+    changed together with the failures is found, too.
+
+    Parameters
+    ----------
+    after, before : frame
+        One row an event, or rows with counts; pandas, Arrow, or anything else narwhals reads.
+    attributes : sequence of str, optional
+        Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat.
+    weight : str, optional
+        A column with the count of each row. Default: each row counts one.
+    exposure : float
+        How many times longer `before` is than `after`.
+
+    Returns
+    -------
+    Explanation
+        `.frame` with the ranked conditions, `.stands_out`.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, `weight` holds negative or missing numbers, or `exposure` is not positive.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40, "region": ["eu", "eu", "us", "us"] * 20})
+    >>> after = pd.concat([before, pd.DataFrame({"step": ["pay"] * 90, "region": ["eu", "us"] * 45})])
+    >>> explain_change(after, before)
+    170 observed, 80 expected: step = pay holds 100% of the change
+    """
+    if not isinstance(exposure, int | float) or isinstance(exposure, bool) or not 0 < exposure < float("inf"):
+        raise wrong("exposure", exposure, "a positive number")
+    tables = [
+        _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
+    ]
+    chosen = _attributes(tables, attributes)
+    leaves, observed, usual = _leaves(tables, chosen)
+    expected = usual / float(exposure)
+    total_observed, total_expected = float(observed.sum()), float(expected.sum())
+    found = _scan(leaves, observed, usual, chosen, float(exposure)) if chosen and total_observed else []
+    frame, stands_out = _rank(found, observed, expected)
+    return Explanation(frame, total_observed, total_expected, stands_out)
+
+
+def _read(frame: IntoFrame, attributes: Sequence[str] | None, weight: str | None, name: str) -> _Table:
+    """The columns of a frame as texts, and the count of each row."""
+    doing = "explaining a change"
+    try:
+        known = list(map(str, nw.from_native(frame).lazy().collect_schema().names()))
+    except (TypeError, ValueError, AttributeError, nw.exceptions.NarwhalsError):
+        select(frame, [], doing=doing, name=name)  # says what is expected
+        raise
+    if attributes is not None and (
+        isinstance(attributes, str) or not all(isinstance(one, str) for one in attributes)
+    ):
+        raise wrong("attributes", attributes, "a list of names of columns")
+    names = list(dict.fromkeys(known if attributes is None else attributes))
+    needed = [*(attributes or []), *([weight] if weight is not None else [])]
+    missing = [column for column in needed if column not in known]
+    if missing:
+        raise InputError(
+            doing,
+            got=f"{name} with the columns {', '.join(known[:30])}",
+            expected=f"also {', '.join(map(str, missing))}",
+        )
+    lazy = (
+        nw.from_native(frame)
+        .lazy()
+        .select([column for column in known if column in names or column == weight])
+    )
+    table = collect(lazy)
+    read = {column: _texts(table[column].to_pandas()) for column in table.column_names if column != weight}
+    numbers = np.ones(table.num_rows)
+    if weight is not None:
+        try:
+            numbers = table[weight].to_pandas().to_numpy(dtype=np.float64, na_value=np.nan)
+        except (TypeError, ValueError):
+            raise wrong("weight", weight, "a column of numbers") from None
+        if not np.isfinite(numbers).all() or (numbers < 0).any():
+            raise wrong("weight", weight, "a column of counts, none of them negative or missing")
+    return pd.DataFrame(read, index=range(table.num_rows)), numbers
+
+
+def _texts(column: pd.Series) -> pd.Categorical:
+    values = column.astype(object).where(column.notna(), NONE)
+    return pd.Categorical(values.map(lambda value: value if isinstance(value, str) else str(value)))
+
+
+def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[str]:
+    """Columns that both have, and of which some value repeats."""
+    (after, _), (before, _) = tables
+    common = [column for column in after.columns if column in before.columns]
+    if attributes is not None:
+        return [column for column in dict.fromkeys(attributes) if column in common]
+    rows = len(after) + len(before)
+    repeating = [
+        column
+        for column in common
+        if 1
+        < len(set(after[column].cat.categories) | set(before[column].cat.categories))
+        <= max(20, rows // 4)
+    ]
+    return repeating[:_ATTRIBUTES]
+
+
+def _leaves(tables: list[_Table], chosen: list[str]) -> tuple[pd.DataFrame, _Floats, _Floats]:
+    """Each combination of values once, with the events observed and expected."""
+    (after, seen), (before, usual) = tables
+    if not chosen:
+        return pd.DataFrame(index=[0]), seen.sum(keepdims=True), usual.sum(keepdims=True)
+    rows = pd.concat([after[chosen].astype(object), before[chosen].astype(object)], ignore_index=True)
+    counted = rows.assign(**{_SEEN: np.append(seen, 0 * usual), _USUAL: np.append(0 * seen, usual)})
+    sums = counted.groupby(chosen, sort=False)[[_SEEN, _USUAL]].sum()
+    return sums.index.to_frame(index=False), sums[_SEEN].to_numpy(), sums[_USUAL].to_numpy()
+
+
+@dataclass(frozen=True)
+class _Condition:
+    """A condition and the leaves it holds."""
+
+    names: tuple[str, ...]
+    values: tuple[str, ...]
+    rows: npt.NDArray[np.bool_]
+    observed: float
+    expected: float
+    score: float
+
+    @property
+    def named(self) -> dict[str, Any]:
+        return dict(zip(self.names, self.values, strict=True))
+
+
+def _scan(
+    leaves: pd.DataFrame, observed: _Floats, usual: _Floats, chosen: list[str], exposure: float
+) -> list[_Condition]:
+    """The best conditions by their score, the best first."""
+    codes: dict[str, _Codes] = {}
+    values: dict[str, npt.NDArray[Any]] = {}
+    for name in chosen:
+        codes[name], values[name] = _largest(leaves[name], observed, usual / exposure)
+    spread = _dispersion(codes, observed, usual)
+    found = _best(codes, values, (observed, usual), spread, exposure)
+    if (
+        spread > 1 and found
+    ):  # what rose makes counts look as if they came in bursts: measured again without it
+        rest = ~_holds(codes, *found[0][1:])
+        calm = {name: code[rest] for name, code in codes.items()}
+        spread = min(spread, _dispersion(calm, observed[rest], usual[rest]))
+        found = _best(codes, values, (observed, usual), spread, exposure)
+    conditions = []
+    for score, names, key in found:
+        rows = _holds(codes, names, key)
+        inside = float(observed[rows].sum()), float(usual[rows].sum()) / exposure
+        said = tuple(str(values[name][code]) for name, code in zip(names, key, strict=True))
+        conditions.append(_Condition(names, said, rows, *inside, score))
+    return conditions
+
+
+def _best(
+    codes: dict[str, _Codes],
+    values: dict[str, npt.NDArray[Any]],
+    events: tuple[_Floats, _Floats],
+    spread: float,
+    exposure: float,
+) -> list[_Scored]:
+    """Conditions of one to three attributes with their scores, the best first."""
+    sums = (float(events[0].sum()), float(events[1].sum()))
+    found: list[_Scored] = []
+    for depth in range(1, min(_DEPTH, len(codes)) + 1):
+        for names in combinations(codes, depth):
+            found += _of_attributes(names, codes, values, events, sums, spread, exposure)
+        found = sorted(found, key=lambda item: -item[0])[:_KEPT]
+    return found
+
+
+def _holds(codes: dict[str, _Codes], names: tuple[str, ...], key: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """The leaves that a condition holds."""
+    held: npt.NDArray[np.bool_] = np.logical_and.reduce(
+        [codes[name] == code for name, code in zip(names, key, strict=True)]
+    )
+    return held
+
+
+def _largest(column: pd.Series, observed: _Floats, expected: _Floats) -> tuple[_Codes, npt.NDArray[Any]]:
+    """Codes of an attribute's values; -1 for those beyond the largest in excess."""
+    codes, values = pd.factorize(column)
+    excess = np.bincount(codes, observed, len(values)) - np.bincount(codes, expected, len(values))
+    order = np.argsort(-excess)[:_VALUES]
+    renumbered = np.full(len(values), -1, dtype=np.int64)
+    renumbered[order] = np.arange(len(order))
+    return renumbered[codes], np.asarray(values, dtype=object)[order]
+
+
+def _of_attributes(
+    names: tuple[str, ...],
+    codes: dict[str, _Codes],
+    values: dict[str, npt.NDArray[Any]],
+    events: tuple[_Floats, _Floats],
+    sums: tuple[float, float],
+    spread: float,
+    exposure: float,
+) -> Iterator[_Scored]:
+    """Scores of all conditions on these attributes that rose."""
+    known = np.logical_and.reduce([codes[name] >= 0 for name in names])
+    key = np.zeros(int(known.sum()), dtype=np.int64)
+    for name in names:
+        key = key * len(values[name]) + codes[name][known]
+    groups, inverse = np.unique(key, return_inverse=True)
+    observed = np.bincount(inverse, events[0][known], len(groups)).astype(np.float64)
+    usual = np.bincount(inverse, events[1][known], len(groups)).astype(np.float64)
+    cost = _cost(names, values, len(codes))
+    scores = _gain(observed, usual, *sums) / spread - cost
+    for position in np.argsort(-scores)[:_KEPT]:
+        if observed[position] - usual[position] / exposure < _LEAST or scores[position] <= -cost:
+            continue  # did not rise, or not more than the rest
+        rest, parts = int(groups[position]), []
+        for name in reversed(names):
+            rest, part = divmod(rest, len(values[name]))
+            parts.append(part)
+        yield float(scores[position]), names, tuple(reversed(parts))
+
+
+def _cost(names: tuple[str, ...], values: dict[str, npt.NDArray[Any]], attributes: int) -> float:
+    """What it takes to state a condition, in natural units: which attributes, and which of their values."""
+    return float(len(names) * np.log(attributes) + sum(np.log(max(2, len(values[name]))) for name in names))
+
+
+def _gain(observed: _Floats, usual: _Floats, all_observed: float, all_usual: float) -> _Floats:
+    """Log-likelihood of two rates, inside and outside, over that of one; zero where the inside rose less.
+
+    Of counts after and before, so that few events before are known to be few.
+    """
+    other_observed, other_usual = all_observed - observed, all_usual - usual
+    gain = _split(observed, usual) + _split(other_observed, other_usual)
+    gain -= _split(np.array([all_observed]), np.array([all_usual]))
+    return np.where(observed * other_usual > other_observed * usual, gain, 0.0)
+
+
+def _split(one: _Floats, two: _Floats) -> _Floats:
+    """Log-likelihood of how events are split in two, at its maximum."""
+    both = np.maximum(one + two, 1e-300)
+    return sum(  # type: ignore[return-value]
+        np.where(part > 0, part * np.log(np.maximum(part, 1e-300) / both), 0.0) for part in (one, two)
+    )
+
+
+def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> float:
+    """Variance over mean of counts, 1 for single events and more where they come in bursts.
+
+    The median over the values of single attributes and of pairs of them, so that what rose hardly counts.
+    """
+    ratios: list[_Floats] = []
+    for depth in (1, 2):
+        for names in combinations(codes, depth):
+            key = codes[names[0]] + 1
+            for name in names[1:]:
+                key = key * (_VALUES + 1) + codes[name] + 1
+            _, inverse = np.unique(key, return_inverse=True)
+            one, two = (np.bincount(inverse, n).astype(np.float64) for n in (observed, usual))
+            known = one + two >= _COUNTED
+            share = float(np.median(one[known] / (one + two)[known])) if known.any() else 0.0
+            if 0 < share < 1:
+                both = (one + two)[known]
+                ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
+    if sum(map(len, ratios)) < _CELLS:  # leaves of few events are single bursts; of others nothing is known
+        both = observed + usual
+        return float(max(1.0, (both**2).sum() / both.sum())) if both.mean() < _FEW else 1.0
+    ordered = np.sort(np.concatenate(ratios))
+    lower = ordered[: max(1, int(ordered.size * _LOWER))]
+    return float(max(1.0, np.median(ordered) / _MEDIAN, lower.mean() / _LOWER_MEAN))
+
+
+def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tuple[pd.DataFrame, bool]:
+    """One row for conditions that describe the same rows, the plainest of them in front."""
+    ranked: list[tuple[_Condition, list[_Condition]]] = []
+    for condition in found:
+        for one, others in ranked:
+            if _overlap(one.rows, condition.rows, observed) >= _SAME:
+                others.append(condition)
+                break
+        else:
+            if len(ranked) < _RANKED:
+                ranked.append((condition, []))
+    change = float(observed.sum() - expected.sum())
+    stands_out = bool(ranked) and ranked[0][0].score >= _EVIDENCE
+    weights = np.exp([one.score - ranked[0][0].score for one, _ in ranked]) if ranked else np.array([])
+    rows = [
+        {
+            "rank": number + 1,
+            "condition": one.named,
+            "observed": one.observed,
+            "expected": one.expected,
+            "excess": one.observed - one.expected,
+            "share": (one.observed - one.expected) / change if change > 0 else np.nan,
+            "lift": one.observed / one.expected if one.expected else np.inf,
+            "confidence": float(weights[number] / weights.sum()),
+            "alternatives": [other.named for other in others],
+        }
+        for number, (one, others) in enumerate(ranked)
+    ]
+    columns = [
+        "rank",
+        "condition",
+        "observed",
+        "expected",
+        "excess",
+        "share",
+        "lift",
+        "confidence",
+        "alternatives",
+    ]
+    frame = pd.DataFrame(rows, columns=columns)
+    numbers = dict.fromkeys(columns[2:8], "float64")
+    return frame.astype({"rank": "Int64", **numbers}), stands_out
+
+
+def _overlap(one: npt.NDArray[np.bool_], two: npt.NDArray[np.bool_], observed: _Floats) -> float:
+    both, either = float(observed[one & two].sum()), float(observed[one | two].sum())
+    return both / either if either else 1.0
