@@ -51,7 +51,7 @@ class Explanation:
     frame : pandas.DataFrame
         One row a condition, the likeliest first: `rank` (Int64), `condition` (dict of attribute to value),
         `observed` and `expected` (float64, events after, and before in as long a time),
-        `excess` (float64, their difference), `share` (float64, of the whole change), `lift` (float64, observed
+        `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
         over expected), `confidence` (float64, 0 to 1), `alternatives` (list of dict: conditions that describe
         the same rows).
     observed, expected : float
