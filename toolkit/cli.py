@@ -1,17 +1,17 @@
 """The command ``toolkit``: the same functions from a shell.
 
-Where the service is, and with which tokens, comes from the environment alone (`toolkit.connect`): every
-user of a machine can read command lines. Exit status:
+Addresses and tokens come from the environment alone (`toolkit.connect`): every user of a machine can read
+command lines. Exit status:
 
 ====  ==========================================================================
 0     done
 1     an error, explained on standard error
 2     the command line is not understood
-3     done as far as possible, but the load is not complete; standard error says why
+3     done, but the load is not complete; standard error says why
 130   interrupted, by Ctrl-C or SIGTERM
 ====  ==========================================================================
 
-With ``--every``, being interrupted is the way to end, so the status is 0.
+With ``--every``, an interrupt is the way to end, so the status is 0.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ import warnings
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import toolkit as tk
+from toolkit.client.failures import Kind
 from toolkit.errors import (
     IncompleteLoadError,
     IncompleteLoadWarning,
@@ -38,6 +39,7 @@ from toolkit.errors import (
     UnexpectedResultWarning,
 )
 from toolkit.filters.failure import FIELDS
+from toolkit.filters.query import QueryMode
 from toolkit.redaction import visible
 from toolkit.tables.text import json_value
 from toolkit.times import parse_duration
@@ -56,7 +58,7 @@ _EXIT_HELP: Final = """\
 exit status: 0 done, 1 error, 2 command line not understood, 3 load not complete, 130 interrupted"""
 
 LOCAL_PACKAGES: Final = "h11 httpx starlette uvicorn"
-"""What the extra [local] installs, by name: a command that works wherever the toolkit itself came from."""
+"""The packages of the extra [local], by name, which install from any source of the toolkit."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -79,9 +81,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     with warnings.catch_warnings():
-        # a load that is not complete ends with status 3 and its reasons; the warning would say them twice
+        # a load that is not complete ends with status 3 and its reasons; the warning would repeat them
         warnings.simplefilter("ignore", IncompleteLoadWarning)
-        # a mistyped label or namespace is said as errors are, without the line of code that warned
+        # a mistyped label or namespace is reported like an error, without the line of code that warned
         warnings.simplefilter("always", UnexpectedResultWarning)
         warnings.showwarning = lambda message, *_, **__: _complain(str(message))
         try:
@@ -97,13 +99,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
             _complain("interrupted")
             return INTERRUPTED
         except BrokenPipeError:
-            # whoever read the output has left; keep the interpreter from complaining about it at its end
+            # the reader of the output has ended; keep the interpreter from complaining about it on exit
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return FAILED
 
 
 def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
-    """The whole command line; `serve`'s own options are only looked up when it is asked for."""
+    """The whole command line; the options of `serve` are only looked up for that command."""
     parser = argparse.ArgumentParser(
         prog="toolkit",
         description="Failed workflow runs and vector indexes: load, keep, report on, query.",
@@ -113,111 +115,67 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"toolkit {__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-
-    demo = _command(
+    add = _command(
         commands, "demo", _demo, "run the main job end to end", "toolkit demo --out out --runs 200"
     )
-    demo.add_argument(
-        "--out", type=Path, default=Path("out"), metavar="DIR", help="where everything is written (out)"
-    )
-    demo.add_argument("--runs", type=int, default=200, metavar="N", help="workflow runs to start (200)")
-    demo.add_argument(
-        "--notebooks", type=Path, metavar="DIR", help="notebooks to execute (notebooks/, where that exists)"
-    )
+    add("--out", "where everything is written (out)", type=Path, default=Path("out"), metavar="DIR")
+    add("--runs", "workflow runs to start (200)", type=int, default=200, metavar="N")
+    add("--notebooks", "notebooks to execute (notebooks/, where that exists)", type=Path, metavar="DIR")
 
-    serve = _command(
+    add = _command(
         commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
     )
     if "serve" in first:
         from toolkit.local.options import add_arguments  # noqa: PLC0415 - only for this command
 
-        add_arguments(serve)
+        add_arguments(commands.choices["serve"])
 
-    snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet").add_subparsers(
-        required=True, metavar="WHAT"
-    )
-    failures = _command(
-        snapshot,
-        "failures",
-        _snapshot_failures,
-        "bring a snapshot of the DLQ up to date",
-        "toolkit snapshot failures snapshots/failures --every 1h",
-    )
-    _add_snapshot_arguments(failures)
-    failures.add_argument(
-        "--repair",
-        action="store_true",
-        help="bring back what a damaged snapshot has lost: from its files, and from the queue",
-    )
-    _add_filters(failures)
-    vectors = _command(
-        snapshot,
-        "vectors",
-        _snapshot_vectors,
-        "export a vector index",
-        "toolkit snapshot vectors snapshots/vectors --namespace runbooks --every 1d",
-    )
-    _add_snapshot_arguments(vectors)
-    vectors.add_argument(
-        "--namespace",
-        action="append",
-        metavar="NAME",
-        help='repeatable; "" is the default namespace (all namespaces)',
-    )
+    snapshot = commands.add_parser("snapshot", help="keep failures or vectors as Parquet")
+    kinds = snapshot.add_subparsers(required=True, metavar="WHAT")
+    example = "toolkit snapshot failures snapshots/failures --every 1h"
+    add = _command(kinds, "failures", _snapshot_failures, "bring a snapshot of the DLQ up to date", example)
+    _add_snapshot_options(add)
+    what = "bring back what a damaged snapshot has lost: from its files, and from the queue"
+    add("--repair", what, action="store_true")
+    _add_filters(kinds.choices["failures"])
+    example = "toolkit snapshot vectors snapshots/vectors --namespace runbooks --every 1d"
+    add = _command(kinds, "vectors", _snapshot_vectors, "export a vector index", example)
+    _add_snapshot_options(add)
+    what = 'repeatable; "" is the default namespace (all namespaces)'
+    add("--namespace", what, action="append", metavar="NAME")
 
-    report = _command(
-        commands,
-        "report",
-        _report,
-        "report on failures",
-        "toolkit report --since 7d --output failure-report.html --output failure-report.md",
-    )
-    report.add_argument(
-        "--output",
-        action="append",
-        metavar="FILE",
-        help=".html, .md, .json or .pdf; repeatable (failure-report.html)",
-    )
-    report.add_argument(
-        "--pdf", action="append", dest="output", metavar="FILE", help="the same for a .pdf; needs Chromium"
-    )
-    report.add_argument(
-        "--snapshot", metavar="DIR", help="report on a snapshot instead of asking the service"
-    )
-    report.add_argument(
-        "--previous", metavar="DIR", help="a snapshot to compare with: what is new since then"
-    )
-    report.add_argument("--retention", default="7d", help="how long the service keeps failures (7d)")
-    report.add_argument("--title", help="title of the report")
-    report.add_argument("--limit", type=int, metavar="N", help="read at most N failures, for a first look")
-    _add_filters(report)
+    example = "toolkit report --since 7d --output failure-report.html --output failure-report.md"
+    add = _command(commands, "report", _report, "report on failures", example)
+    what = ".html, .md, .json or .pdf; repeatable (failure-report.html)"
+    add("--output", what, action="append", metavar="FILE")
+    what = "the same for a .pdf; needs Chromium"
+    add("--pdf", what, action="append", dest="output", metavar="FILE")
+    add("--snapshot", "report on a snapshot instead of asking the service", metavar="DIR")
+    add("--previous", "a snapshot to compare with: what is new since then", metavar="DIR")
+    add("--retention", "how long the service keeps failures (7d)", default="7d")
+    add("--title", "title of the report")
+    add("--limit", "read at most N failures, for a first look", type=int, metavar="N")
+    _add_filters(commands.choices["report"])
 
-    verify = _command(
-        commands, "verify", _verify, "check every file of snapshots", "toolkit verify snapshots/failures"
-    )
-    verify.add_argument("path", nargs="+", help="folder of a snapshot")
+    example = "toolkit verify snapshots/failures"
+    add = _command(commands, "verify", _verify, "check every file of snapshots", example)
+    add("path", "folder of a snapshot", nargs="+")
 
-    query = _command(
-        commands,
-        "query",
-        _query,
-        "search a vector index by text",
-        "toolkit query 'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\"",
-    )
-    query.add_argument("text", help="what to look for")
-    query.add_argument("--top-k", type=int, default=10, metavar="N", help="hits at most (10)")
-    query.add_argument(
-        "--namespace", default="", metavar="NAME", help="namespace to search (the default one)"
-    )
-    query.add_argument("--filter", default="", metavar="FILTER", help="metadata filter")
-    query.add_argument("--query-mode", choices=("HYBRID", "DENSE", "SPARSE"), help="for hybrid indexes")
-    query.add_argument("--json", action="store_true", help="one JSON object a hit, with data and metadata")
+    example = "toolkit query 'connection refused' --namespace runbooks --top-k 5 --filter \"city = 'Izmir'\""
+    add = _command(commands, "query", _query, "search a vector index by text", example)
+    add("text", "what to look for")
+    add("--top-k", "hits at most (10)", type=int, default=10, metavar="N")
+    add("--namespace", "namespace to search (the default one)", default="", metavar="NAME")
+    add("--filter", "metadata filter", default="", metavar="FILTER")
+    add("--query-mode", "for hybrid indexes", choices=get_args(QueryMode))
+    add("--json", "one JSON object a hit, with data and metadata", action="store_true")
     return parser
 
 
 def _command(
     commands: Any, name: str, run: Callable[[argparse.Namespace], int], summary: str, example: str
-) -> argparse.ArgumentParser:
+) -> Callable[..., object]:
+    """Add a command. Returns a function that adds an argument to it: its name, its help, and options."""
     command: argparse.ArgumentParser = commands.add_parser(
         name,
         help=summary,
@@ -227,30 +185,18 @@ def _command(
         allow_abbrev=False,
     )
     command.set_defaults(run=run)
-    return command
+    return lambda argument, what, **options: command.add_argument(argument, help=what, **options)
 
 
-def _add_snapshot_arguments(command: argparse.ArgumentParser) -> None:
-    command.add_argument("path", help="folder of the snapshot, made when missing; or s3://bucket/prefix")
-    command.add_argument(
-        "--every",
-        type=_seconds,
-        metavar="DURATION",
-        help="again and again, until Ctrl-C or SIGTERM: 30s, 15m, 1h, 1d. Without it, once, as cron wants it",
-    )
-    command.add_argument(
-        "--connections", type=int, default=argparse.SUPPRESS, metavar="N", help="most requests at once (16)"
-    )
-    command.add_argument(
-        "--requests-per-second",
-        type=float,
-        default=argparse.SUPPRESS,
-        metavar="N",
-        help="requests a second, at most (as many as the service allows)",
-    )
-    command.add_argument(
-        "--passes", type=int, choices=(1, 2), default=1, help="2 reads everything twice and compares (1)"
-    )
+def _add_snapshot_options(add: Callable[..., object]) -> None:
+    add("path", "folder of the snapshot, made when missing; or s3://bucket/prefix")
+    what = "repeat until Ctrl-C or SIGTERM: every 30s, 15m, 1h or 1d. Without it, run once, as for cron"
+    add("--every", what, type=_seconds, metavar="DURATION")
+    what = "concurrent requests at most (16)"
+    add("--connections", what, type=int, default=argparse.SUPPRESS, metavar="N")
+    what = "requests a second, at most (as many as the service allows)"
+    add("--requests-per-second", what, type=float, default=argparse.SUPPRESS, metavar="N")
+    add("--passes", "2 reads everything twice and compares (1)", type=int, choices=(1, 2), default=1)
 
 
 def _seconds(text: str) -> float:
@@ -262,9 +208,8 @@ def _seconds(text: str) -> float:
 
 
 def _add_filters(command: argparse.ArgumentParser) -> None:
-    group = command.add_argument_group(
-        "which failures", "Different filters combine with AND, repeated ones with OR."
-    )
+    combined = "Different filters combine with AND, repeated ones with OR."
+    group = command.add_argument_group("which failures", combined)
     for field in FIELDS.values():
         if field.option:
             several: dict[str, Any] = {"action": "append", "default": []} if field.many else {}
@@ -272,12 +217,8 @@ def _add_filters(command: argparse.ArgumentParser) -> None:
             group.add_argument(
                 field.option, dest=field.name, metavar=field.metavar, help=field.help, type=read, **several
             )
-    group.add_argument(
-        "--kind",
-        choices=("workflows", "messages"),
-        default="workflows",
-        help="failed workflow runs, or failed plain messages (workflows)",
-    )
+    kinds = "failed workflow runs, or failed plain messages (workflows)"
+    group.add_argument("--kind", choices=get_args(Kind), default="workflows", help=kinds)
 
 
 def _filter(given: argparse.Namespace, *, now: datetime | None = None) -> tk.FailureFilter:
@@ -323,8 +264,8 @@ def _snapshot_failures(given: argparse.Namespace) -> int:
     if given.every is not None and _filter(given, now=datetime.now(UTC) - timedelta(hours=1)) != chosen:
         raise InputError(
             "syncing on a schedule",
-            got="an age, which means other times at each run",
-            expected="times that stay, or none",
+            got="an age, which means different times at each run",
+            expected="fixed times, or none",
             next_step="Sync everything, and choose when reading or reporting.",
         )
 
@@ -360,10 +301,10 @@ def _load_options(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -> int:
-    """Run once, or on a schedule. What another run may heal is then said and tried again."""
+    """Run once, or on a schedule. Errors that another run may not repeat are then reported and retried."""
     from toolkit.snapshots.resumable import repeat, sigterm_as_interrupt  # noqa: PLC0415 - heavy
 
-    def said() -> None:
+    def report() -> None:
         began = f"{datetime.now(UTC).isoformat(timespec='seconds')} {given.path}"
         try:
             verdict, receipt = run()
@@ -380,7 +321,7 @@ def _run(given: argparse.Namespace, run: Callable[[], tuple[str, tk.Receipt]]) -
             _say(f"{given.path}: {verdict}")
             return _status(receipt)
         try:
-            repeat(said, every=given.every)
+            repeat(report, every=given.every)
         except KeyboardInterrupt:
             _complain("stopped; the next run resumes an unfinished load")
             return DONE
@@ -449,8 +390,8 @@ def _status(receipt: tk.Receipt) -> int:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)  # noqa: T201 - what was asked for
+    print(text, flush=True)  # noqa: T201 - the result
 
 
 def _complain(text: str) -> None:
-    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - and what is said about it
+    print(f"toolkit: {text}", file=sys.stderr)  # noqa: T201 - messages about it

@@ -293,7 +293,7 @@ def test_a_malformed_info_is_a_typed_error(server, name):
     server.always(json.dumps({"result": ODD_INFO[name]}).encode())
     with (
         opened(server.service(), "vector", 2) as transport,
-        pytest.raises(MalformedResponseError, match=r"asking what the vector index is .*got .*expected"),
+        pytest.raises(MalformedResponseError, match=r"reading the index information .*got .*expected"),
     ):
         vectors.read_info(transport)
 

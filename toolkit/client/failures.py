@@ -18,7 +18,7 @@ from toolkit.times import milliseconds
 
 Kind = Literal["workflows", "messages"]
 Ids = str | Iterable[str]
-"""Exact ids, or a frame (any object with a column ``dlq_id``)."""
+"""Exact ids, or a frame with a column ``dlq_id``."""
 
 PAGE_LIMIT: Final = 100
 """Entries a page at most (the specification's limit)."""
@@ -83,12 +83,13 @@ def delete_failures(
 ) -> int:
     """Delete exactly these entries from the DLQ. They cannot be read again.
 
+    There is no deletion by filter here, on purpose.
+
     Parameters
     ----------
     service : Service
     dlq_ids : DataFrame, str or iterable of str
-        A frame of failures, whose ``dlq_id`` column is taken, or exact ids. There is no deletion by filter
-        here, on purpose.
+        Exact ids, or a frame of failures with its ``dlq_id`` column.
     confirm : bool
         Must be True.
     kind : {"workflows", "messages"}
@@ -97,20 +98,19 @@ def delete_failures(
     Returns
     -------
     int
-        How many the service deleted. Fewer than asked for means that some were gone already.
+        How many the service deleted. Fewer than the ids means that some no longer existed.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
+        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for invalid ids.
     ServiceError
-        When asking fails; a note on the error says how many had been deleted by then.
+        When a request fails; a note on the error says how many had been deleted by then.
 
     Warns
     -----
     UnexpectedResultWarning
-        When nothing was deleted, or when it is not known how many were, because the response to an
-        earlier try was lost.
+        When nothing was deleted, or when the number is unknown because a response was lost.
 
     Examples
     --------
@@ -162,11 +162,8 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
 
     Parameters
     ----------
-    service : Service
-    dlq_ids : DataFrame, str or iterable of str
-        A frame of failures, whose ``dlq_id`` column is taken, or exact ids.
-    confirm : bool
-        Must be True: real work starts.
+    service, dlq_ids, confirm
+        As in `delete_failures`.
 
     Returns
     -------
@@ -176,9 +173,9 @@ def resume_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) ->
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
+        As in `delete_failures`.
     ServiceError
-        When asking fails; a note on the error says which runs had been resumed by then.
+        When a request fails; a note on the error says which runs had been resumed by then.
 
     Examples
     --------
@@ -195,11 +192,8 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
 
     Parameters
     ----------
-    service : Service
-    dlq_ids : DataFrame, str or iterable of str
-        A frame of failures, whose ``dlq_id`` column is taken, or exact ids.
-    confirm : bool
-        Must be True: real work starts.
+    service, dlq_ids, confirm
+        As in `delete_failures`.
 
     Returns
     -------
@@ -209,9 +203,9 @@ def restart_failures(service: Service, dlq_ids: Ids, *, confirm: bool = False) -
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
+        As in `delete_failures`.
     ServiceError
-        When asking fails; a note on the error says which runs had been resumed by then.
+        When a request fails; a note on the error says which runs had been restarted by then.
 
     Examples
     --------
@@ -228,19 +222,16 @@ def rerun_failure_function(service: Service, dlq_id: Ids, *, confirm: bool = Fal
 
     Parameters
     ----------
-    service : Service
-    dlq_id : str, DataFrame or iterable of str
-        An exact id, several, or a frame of failures, whose ``dlq_id`` column is taken.
-    confirm : bool
-        Must be True: real work starts.
+    service, dlq_id, confirm
+        As in `delete_failures`.
 
     Raises
     ------
     InputError
-        Without ``confirm=True``, without ids, for a frame without ``dlq_id``, or for what cannot be ids.
+        As in `delete_failures`.
     ServiceError
-        When asking fails (`NotFoundError` when an entry is gone); a note on the error says of which entries
-        the function had been started by then.
+        When a request fails (`NotFoundError` when an entry no longer exists); a note on the error says for
+        which entries the function had been started by then.
 
     Examples
     --------
@@ -287,18 +278,18 @@ def _run_again(
 
 
 def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]) -> dict[str, str]:
-    """Ask for each id in turn: one request an entry, so that what has been started is always known."""
+    """One request an entry, so that it is always known which were started."""
     done: dict[str, str] = {}
     with Transport.to(service, "queue") as transport:
         for dlq_id in ids:
             try:
                 done[dlq_id] = run(transport, dlq_id)
             except (ToolkitError, KeyboardInterrupt) as error:
-                told = ", ".join(f"{one} → {new}" if new else one for one, new in done.items()) or "none"
-                # a response with an error status says that it was not done
+                done_ids = ", ".join(f"{one} → {new}" if new else one for one, new in done.items()) or "none"
+                # an error status means that it was not done
                 known = isinstance(error, ResponseError)
                 error.add_note(
-                    f"Done before this ({len(done)} of {len(ids)}): {told}."
+                    f"Done before this ({len(done)} of {len(ids)}): {done_ids}."
                     + f" Whether {dlq_id} was done is unknown: it may have been." * (not known)
                     + f" Not asked for: {len(ids) - len(done) - 1}."
                 )
@@ -319,7 +310,7 @@ def checked_id(dlq_id: str, name: str = "dlq_id") -> str:
 
 
 def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids") -> tuple[str, list[str]]:
-    """What is being done, for errors, and the ids to do it with: each once, in order."""
+    """The operation, for errors, and its ids: each once, in order."""
     ids = list(dict.fromkeys(texts(name, dlq_ids, column="dlq_id")))
     for dlq_id in ids:
         checked_id(dlq_id, name)

@@ -20,10 +20,10 @@ from toolkit.client.publish_headers import (
     forwarded,
     header_name,
     header_value,
+    invalid_header,
     listed,
     method_name,
     not_before_seconds,
-    refused,
     web_address,
 )
 from toolkit.client.responses import Request, Response, a_text, small
@@ -34,14 +34,14 @@ from toolkit.settings.service import Service, endpoint_of
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """What the service answered to a publish.
+    """The service's response to a publish.
 
     Attributes
     ----------
     message_id : str
         Id of the message; callbacks name it as ``source_message_id``.
     deduplicated : bool
-        Whether the service had the message already and did not take it again.
+        Whether the service had the message already and did not accept it again.
 
     Examples
     --------
@@ -57,7 +57,7 @@ class Published:
 class CallbackSettings:
     """Where a callback or failure callback goes, and how it is delivered.
 
-    What is None takes the service's own setting (retries: those of the original message).
+    None means the service's own setting (retries: those of the original message).
 
     Attributes
     ----------
@@ -138,7 +138,7 @@ def publish(
     callback: str | CallbackSettings | None = None,
     failure_callback: str | CallbackSettings | None = None,
 ) -> Published:
-    """Publish a message: the service delivers it to `url`, and tries again when that fails.
+    """Publish a message: the service delivers it to `url`, and retries when that fails.
 
     A deduplication id is always sent (a random one unless given), so that a publish whose response was lost
     can be sent again without a second message.
@@ -178,7 +178,7 @@ def publish(
     period : int, str or timedelta, optional
         The service's default is one second.
     deduplication_id : str, optional
-        Messages of one id within ten minutes are taken once.
+        Messages of one id within ten minutes are accepted once.
     content_based_deduplication : bool
         Let the service make the id from the message's content. Not with `deduplication_id`.
     redact : str or iterable of str
@@ -197,7 +197,7 @@ def publish(
     InputError
         When a value cannot be sent; it names the header, not the value.
     ServiceError
-        When the service does not take the message.
+        When the service does not accept the message.
 
     Examples
     --------
@@ -213,9 +213,9 @@ def publish(
     if headers is not None:
         mapping("headers", headers)
     if delay is not None and not_before is not None:
-        raise refused("Not-Before", "delay and not_before", "one of them")
+        raise invalid_header("Not-Before", "delay and not_before", "one of them")
     if content_based_deduplication and deduplication_id is not None:
-        raise refused("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
+        raise invalid_header("Deduplication-Id", "an id and content_based_deduplication=True", "one of them")
     content, kind = content_of(body)
     options: dict[str, str | None] = {
         "Method": method_name("Method", method),
@@ -271,8 +271,8 @@ def start_run(
 ) -> str:
     """Start a workflow run at an application's own workflow endpoint.
 
-    The application is asked, not the service: nothing of ours is sent but body and headers. The request is
-    not sent again once it may have arrived, as that could start a second run.
+    The request goes to the application, not to the service: nothing of ours is sent but body and headers. It
+    is not retried once it may have arrived, as that could start a second run.
 
     Parameters
     ----------
@@ -295,7 +295,7 @@ def start_run(
     InputError
         When the address or a header cannot be sent.
     ServiceError
-        When the application does not response as a workflow endpoint does.
+        When the application does not respond as a workflow endpoint does.
 
     Examples
     --------

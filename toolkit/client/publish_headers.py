@@ -1,4 +1,4 @@
-"""What a publish may carry: values become header text, bodies become bytes, and URLs are checked.
+"""The parts of a publish: values become header text, bodies become bytes, and URLs are checked.
 
 An error names the header and never shows a value that may be a secret.
 """
@@ -26,7 +26,7 @@ _URL: Final = re.compile(r"(?:[A-Za-z0-9\-._~:/?\[\]@!$&'()*+,;=]|%[0-9A-Fa-f]{2
 _MILLISECONDS_LOOK_LIKE: Final = 100_000_000_000  # as Unix seconds, this is the year 5138
 
 
-def refused(header: str, got: str, expected: str, next_step: str | None = None) -> InputError:
+def invalid_header(header: str, got: str, expected: str, next_step: str | None = None) -> InputError:
     """The error for a header that cannot be made from what was given."""
     return InputError(f"making the header {header}", got=got, expected=expected, next_step=next_step)
 
@@ -53,7 +53,7 @@ def content_of(body: Any) -> tuple[bytes | None, str | None]:
 
 
 def web_address(what: str, url: Any, *, doing: str = "publishing a message") -> str:
-    """The URL as given, once it is sure that it means the same after a path or in a header."""
+    """The URL, checked: it means the same after a path or in a header."""
     problem = _url_problem(url, in_path=what == "destination")
     if problem:
         raise InputError(
@@ -79,10 +79,10 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
         ("@" in parts.netloc, "with user info"),
         (not host, "without a host"),
         # an HTTP library percent-encodes the brackets
-        (in_path and "[" in parts.netloc, "of an IPv6 address, which cannot stand in a path: name its host"),
+        (in_path and "[" in parts.netloc, "of an IPv6 address, which cannot be in a path: name its host"),
         ("#" in url, "with a fragment, which is never sent"),
-        (not _URL.fullmatch(url), "with characters that no URL holds"),
-        # an HTTP library resolves them, and the request would then ask another path of the service itself
+        (not _URL.fullmatch(url), "with characters that no URL contains"),
+        # an HTTP library resolves them, and the request would go to another path of the service itself
         (
             any(unquote(piece) in {".", ".."} for piece in parts.path.split("/")),
             "with the path segments '.' or '..'",
@@ -92,18 +92,18 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
 
 
 def header_name(name: Any) -> str:
-    """The name, once it is one."""
+    """The name, checked."""
     if not isinstance(name, str) or not _HEADER_NAME.fullmatch(name):
-        raise refused(ascii(name)[:60], "characters that no header name holds", "a header name")
+        raise invalid_header(ascii(name)[:60], "characters that no header name contains", "a header name")
     return name
 
 
 def header_value(name: str, value: Any) -> str:
-    """The value, which is never shown in an error: it may be a secret."""
+    """The value, checked; an error never shows it, as it may be a secret."""
     if not isinstance(value, str):
-        raise refused(name, f"a value of the type {type(value).__name__}", "text")
+        raise invalid_header(name, f"a value of the type {type(value).__name__}", "text")
     if not _HEADER_VALUE.fullmatch(value):
-        raise refused(
+        raise invalid_header(
             name,
             "line ends, control characters, other than ASCII, or white space at an end",
             "visible ASCII text",
@@ -115,7 +115,7 @@ def header_value(name: str, value: Any) -> str:
 def forwarded(prefix: str, headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers under a forwarding prefix, checked."""
     if not isinstance(headers, Mapping):
-        raise refused(f"{prefix}headers", type(headers).__name__, "a mapping of names to values")
+        raise invalid_header(f"{prefix}headers", type(headers).__name__, "a mapping of names to values")
     return [
         (f"{prefix}{header_name(name)}", header_value(f"{prefix}{name}", value))
         for name, value in headers.items()
@@ -127,7 +127,7 @@ def count(header: str, value: Any, *, least: int = 0) -> str | None:
     if value is None:
         return None
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise refused(header, repr(value)[:60], f"a whole number of {least} or more")
+        raise invalid_header(header, repr(value)[:60], f"a whole number of {least} or more")
     return str(int(value))
 
 
@@ -136,7 +136,7 @@ def method_name(header: str, value: str | None) -> str | None:
     if value is None:
         return None
     if not isinstance(value, str) or value not in _METHODS:
-        raise refused(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
+        raise invalid_header(header, repr(value)[:60], f"one of {', '.join(_METHODS)}")
     return value
 
 
@@ -154,9 +154,9 @@ def duration(header: str, value: Any) -> str | None:
     try:
         span = parse_duration(value, zero=True)
     except InputError:
-        raise refused(header, repr(value)[:60], expected) from None
+        raise invalid_header(header, repr(value)[:60], expected) from None
     if span.microseconds:
-        raise refused(header, repr(value)[:60], expected)
+        raise invalid_header(header, repr(value)[:60], expected)
     return f"{span.days * 86_400 + span.seconds}s"
 
 
@@ -170,18 +170,20 @@ def not_before_seconds(value: Any) -> str | None:
         truncated = isinstance(value, datetime) and value.microsecond % 1000 > 0
         value = -int(-(moment.timestamp() + 0.001 * truncated) // 1)
     if value >= _MILLISECONDS_LOOK_LIKE:
-        raise refused("Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime")
+        raise invalid_header(
+            "Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime"
+        )
     return count("Not-Before", value)
 
 
 def listed(header: str, values: str | Iterable[str]) -> str | None:
     """Values as one comma-separated header."""
     if isinstance(values, bytes | Mapping) or not isinstance(values, Iterable):
-        raise refused(header, type(values).__name__, "text, or several texts")
+        raise invalid_header(header, type(values).__name__, "text, or several texts")
     several = [values] if isinstance(values, str) else list(values)
     for value in several:
         if not isinstance(value, str) or not value.strip() or "," in value:
-            raise refused(
+            raise invalid_header(
                 header, repr(value)[:60], "texts without commas, which separate them, and not empty"
             )
     return ",".join(header_value(header, value) for value in several) or None
@@ -199,5 +201,5 @@ def flow_control(
     }
     text = ", ".join(f"{name}={value}" for name, value in parts.items() if value is not None)
     if text and key is None:
-        raise refused(header, "limits without flow_control_key", "both")
+        raise invalid_header(header, "limits without flow_control_key", "both")
     return text or None

@@ -1,4 +1,4 @@
-"""Verifying that a callback, or any other delivery, comes from the service and was not changed.
+"""Verifying that a callback, or any other delivery, comes from the service unchanged.
 
 The service signs each delivery with a JWT (HS256) in the header ``Upstash-Signature`` or
 ``Service-Signature``: its subject is the destination, its claim ``body`` the SHA-256 of the raw body. Two
@@ -43,7 +43,7 @@ _REQUIRED: Final = ("iss", "sub", "exp", "nbf", "body")
 
 
 class ReplayGuard:
-    """Remembers the ids of verified signatures until they have expired, so that none is accepted twice.
+    """Remembers the ids of verified signatures until they expire, so that none is accepted twice.
 
     It may be shared between threads. It holds one entry for each verified delivery of the last hour at most.
 
@@ -92,21 +92,21 @@ def verify_signature(
     issuer: str = "Upstash",
     seen: ReplayGuard | None = None,
 ) -> dict[str, Any]:
-    """Verify the signature of a delivery and give back its claims.
+    """Verify the signature of a delivery and return its claims.
 
     Parameters
     ----------
     signature : str
         Value of the signature header.
     body : bytes
-        The raw body as it came. A body that was parsed and written again does not verify.
+        The raw body. One that was parsed and serialised again does not verify.
     url : str
         The address the service was told to call, exactly as it was published.
     keys : sequence of Secret or str, or Service
         The signing keys, the current one first, each of 32 characters or more; or a service that knows them.
     region : str, optional
         Value of the delivery's header ``Upstash-Region``, such as ``"US_EAST_1"``: a service that knows this
-        region's keys verifies with these. It does not matter for `keys` that are a sequence.
+        region's keys verifies with these. It has no effect on `keys` that are a sequence.
     now : float or datetime, optional
         Unix seconds, or a datetime with a time zone. Default: now.
     leeway : float
@@ -120,14 +120,14 @@ def verify_signature(
     Returns
     -------
     dict
-        The claims: ``iss``, ``sub``, ``exp``, ``nbf``, ``body``, and what else the service put there.
+        The claims: ``iss``, ``sub``, ``exp``, ``nbf``, ``body``, and any other claims.
 
     Raises
     ------
     SignatureError
         When the signature does not verify. It names neither the signature nor a key.
     InputError
-        When an argument cannot be used: no key, a key that could be guessed, a body that is not bytes.
+        When an argument is invalid: no key, a short key, a body that is not bytes.
     SettingsError
         When the service has no signing keys.
 
@@ -160,19 +160,18 @@ def verify_signature(
     moment = _unix_seconds(now)
     claims = verify_claims(signature, url=url, keys=keys, now=moment, leeway=leeway, issuer=issuer)
     if not _same_hash(claims["body"], bytes(body)):
-        raise SignatureError(
-            _DOING,
-            got="another body than the one signed",
-            expected="the raw bytes as they came",
-            next_step="Hand over the request's body before it is parsed.",
+        raise _invalid(
+            "another body than the one signed",
+            "the raw bytes as they came",
+            "Hand over the request's body before it is parsed.",
         )
     if seen is not None:
         token_id = claims.get("jti")
         if not isinstance(token_id, str) or not token_id:
-            raise SignatureError(_DOING, got="no id (jti)", expected="one, to know it when it comes again")
+            raise _invalid("no id (jti)", "one, to know it when it comes again")
         # within the leeway an expired signature is still accepted, so it is remembered that much longer
         if not seen.is_new(token_id, until=claims["exp"] + leeway, now=moment):
-            raise SignatureError(_DOING, got="a signature that was used before", expected="a new one")
+            raise _invalid("a signature that was used before", "a new one")
     return claims
 
 
@@ -186,11 +185,11 @@ def verify_claims(
     leeway: float = 5.0,
     issuer: str = "Upstash",
 ) -> dict[str, Any]:
-    """Verify what can be verified before the body has come, and return the claims; see `verify_signature`."""
+    """Verify everything but the body, and return the claims; see `verify_signature`."""
     keys = signing_keys(keys, region)
     moment = _unix_seconds(now)
     if not isinstance(url, str) or not url:
-        raise InputError(_DOING, got=f"url={url!r}", expected="the address that was published")
+        raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
     if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
         raise InputError(_DOING, got=f"leeway={leeway!r}", expected=f"0 to {_MOST_LEEWAY} seconds")
     text("issuer", issuer)
@@ -200,17 +199,16 @@ def verify_claims(
     if not hmac.compare_digest(
         claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
     ):
-        raise SignatureError(
-            _DOING,
-            got="a signature for another address",
-            expected="the address given as url=",
-            next_step="Give the address exactly as it was published, also behind a proxy.",
+        raise _invalid(
+            "a signature for another address",
+            "the address given as url=",
+            "Give the address exactly as it was published, also behind a proxy.",
         )
     return claims
 
 
 def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
-    """The keys as secrets, checked: there is one at least, and none that could be guessed."""
+    """The keys as secrets, checked: at least one, none of them short."""
     if isinstance(keys, Service):
         found = keys.need("queue").keys_of(region)
         if not found:
@@ -238,23 +236,20 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The signature among a request's headers, names compared without case; None when there is none.
 
-    Headers that differ are none: which of them counts would be a guess.
-
-    >>> signature_in([("Content-Type", "application/json"), ("Upstash-Signature", "a.b.c")])
-    'a.b.c'
+    Several different headers count as none.
     """
     found = {value for name, value in headers if normalise_header(name) in SIGNATURE_HEADERS}
     return found.pop() if len(found) == 1 else None
 
 
 def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
-    """The region that a delivery names as the one whose keys signed it; None when it names none, or two.
-
-    >>> region_in([("Upstash-Region", "US_EAST_1")])
-    'US_EAST_1'
-    """
+    """The region whose keys signed a delivery, by its header; None without one, or with two."""
     found = {value for name, value in headers if normalise_header(name) in REGION_HEADERS}
     return found.pop() if len(found) == 1 else None
+
+
+def _invalid(got: str, expected: str, next_step: str | None = None) -> SignatureError:
+    return SignatureError(_DOING, got=got, expected=expected, next_step=next_step)
 
 
 def _check_header(signature: Any) -> None:
@@ -264,21 +259,13 @@ def _check_header(signature: Any) -> None:
         or not signature.isascii()
         or not 0 < len(signature) <= _MOST_CHARACTERS
     ):
-        raise SignatureError(
-            _DOING,
-            got="no text that could be a signature",
-            expected=f"a JWT of at most {_MOST_CHARACTERS} characters",
-        )
+        raise _invalid("no text that could be a signature", f"a JWT of at most {_MOST_CHARACTERS} characters")
     try:
         header = jwt.get_unverified_header(signature)
     except (jwt.PyJWTError, RecursionError):
         header = {}
     if header != {"alg": "HS256", "typ": "JWT"}:
-        raise SignatureError(
-            _DOING,
-            got="no JWT of the fixed kind",
-            expected="a header of alg HS256 and typ JWT, and nothing else",
-        )
+        raise _invalid("no JWT of the fixed kind", "a header of alg HS256 and typ JWT, and nothing else")
 
 
 def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
@@ -291,59 +278,50 @@ def _signed_claims(signature: str, keys: tuple[Secret, ...]) -> dict[str, Any]:
             continue
         break
     if payload is None:
-        raise SignatureError(
-            _DOING,
-            got=f"a signature that none of {len(keys)} keys made",
-            expected="one made with the current or the next signing key",
-            next_step="If the keys were rotated, connect with the new ones.",
+        raise _invalid(
+            f"a signature that none of {len(keys)} keys made",
+            "one made with the current or the next signing key",
+            "If the keys were rotated, connect with the new ones.",
         )
     try:
         claims = msgspec.json.decode(payload)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         claims = None
     if not isinstance(claims, dict):
-        raise SignatureError(_DOING, got="claims that are no JSON object", expected="a JSON object")
+        raise _invalid("claims that are no JSON object", "a JSON object")
     return claims
 
 
 def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway: float) -> None:
     missing = [name for name in _REQUIRED if name not in claims]
     if missing:
-        raise SignatureError(_DOING, got=f"no claim {', '.join(missing)}", expected=", ".join(_REQUIRED))
+        raise _invalid(f"no claim {', '.join(missing)}", ", ".join(_REQUIRED))
     if not all(isinstance(claims[name], str) for name in ("iss", "sub", "body")):
-        raise SignatureError(_DOING, got="claims of the wrong type", expected="iss, sub and body as text")
+        raise _invalid("claims of the wrong type", "iss, sub and body as text")
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(
         isinstance(moment, int | float) and not isinstance(moment, bool) and 0 <= moment <= _LATEST
         for moment in times
     ):
-        raise SignatureError(
-            _DOING, got="times that are no numbers", expected="exp, nbf and iat in Unix seconds"
-        )
+        raise _invalid("times that are no numbers", "exp, nbf and iat in Unix seconds")
     if not hmac.compare_digest(
         claims["iss"].encode("utf-8", "surrogatepass"), issuer.encode("utf-8", "surrogatepass")
     ):
-        raise SignatureError(_DOING, got="another issuer", expected=issuer)
+        raise _invalid("another issuer", issuer)
     start, end = claims["nbf"], claims["exp"]
     if not start < end <= min(times[1:]) + _LONGEST_LIFE:
-        raise SignatureError(
-            _DOING,
-            got=f"a lifetime of {end - start:,} s",
-            expected=f"more than 0, at most {_LONGEST_LIFE:,} s",
-        )
+        raise _invalid(f"a lifetime of {end - start:,} s", f"more than 0, at most {_LONGEST_LIFE:,} s")
     if now >= end + leeway:
-        raise SignatureError(
-            _DOING,
-            got=f"a signature that expired {now - end:,.0f} s ago",
-            expected=f"a valid one, give or take {leeway:g} s",
-            next_step="Verify on arrival; if the clock of this machine is wrong, set it.",
+        raise _invalid(
+            f"a signature that expired {now - end:,.0f} s ago",
+            f"a valid one, give or take {leeway:g} s",
+            "Verify on arrival; if the clock of this machine is wrong, set it.",
         )
     if max(times[1:]) > now + leeway:
-        raise SignatureError(
-            _DOING,
-            got=f"a signature that is valid in {max(times[1:]) - now:,.0f} s",
-            expected=f"a valid one, give or take {leeway:g} s",
-            next_step="If the clock of this machine is wrong, set it.",
+        raise _invalid(
+            f"a signature that is valid in {max(times[1:]) - now:,.0f} s",
+            f"a valid one, give or take {leeway:g} s",
+            "If the clock of this machine is wrong, set it.",
         )
 
 
@@ -370,7 +348,7 @@ def _unix_seconds(now: float | datetime | None) -> float:
 
 
 def _key(key: object) -> str:
-    """A key's text; what it is otherwise is not shown."""
+    """A key's text; a value of another type is not shown."""
     if not isinstance(key, str):
         raise InputError(_DOING, got=f"{type(key).__name__} in keys", expected="texts or Secrets")
     return key

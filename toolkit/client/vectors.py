@@ -1,4 +1,4 @@
-"""Vectors: a page of a range, fetch, queries, what an index is, and upserts."""
+"""Vectors: a page of a range, fetch, queries, index information, and upserts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _MOST_DIMENSIONS: Final = 1 << 20  # far beyond any index; memory is planned by 
 
 @dataclass(frozen=True, kw_only=True)
 class IndexInfo:
-    """What a vector index is and holds.
+    """Kind, dimension and counts of a vector index.
 
     Attributes
     ----------
@@ -86,7 +86,7 @@ def index_info(service: Service) -> IndexInfo:
     Raises
     ------
     ServiceError
-        When asking fails.
+        When the request fails.
 
     Examples
     --------
@@ -106,8 +106,8 @@ def index_info(service: Service) -> IndexInfo:
 
 
 def read_info(transport: Transport) -> IndexInfo:
-    """`index_info` through an open transport, names as they are asked for."""
-    request = Request(doing="asking what the vector index is", method="GET", path="/info")
+    """`index_info` through an open transport, names unmasked."""
+    request = Request(doing="reading the index information", method="GET", path="/info")
     return transport.fetch(request, _info)
 
 
@@ -145,7 +145,7 @@ def list_namespaces(service: Service) -> list[str]:
     Raises
     ------
     ServiceError
-        When asking fails.
+        When the request fails.
 
     Examples
     --------
@@ -217,15 +217,14 @@ def fetch_bytes(
 def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[bytes]:
     """The hits of each query, as raw JSON arrays, in the order of the queries.
 
-    Queries of one namespace and one kind (by vector, by text) go in one batch. One query alone comes back
-    as a flat list, several as a list of lists: that rule is undone here.
+    Queries of one namespace and one kind (by vector, by text) are one batch, whose response is a list of
+    lists; that of a single query is a flat list.
     """
     responses: list[bytes] = [b""] * len(queries)
     groups: dict[tuple[str, str], list[int]] = {}
-    for place, query in enumerate(queries):
-        groups.setdefault(("query" if query.data is None else "query-data", query.namespace), []).append(
-            place
-        )
+    for index, query in enumerate(queries):
+        operation = "query" if query.data is None else "query-data"
+        groups.setdefault((operation, query.namespace), []).append(index)
     for (operation, namespace), places in groups.items():
         bodies = [wire_query(queries[place]) for place in places]
         body = bodies[0] if len(bodies) == 1 else bodies
@@ -293,7 +292,7 @@ def upsert_vectors(
         A row without an id or without anything to store, with a name that is not known, or with numbers that
         are not finite; it says which row. A note says how many rows before it have been stored.
     ServiceError
-        When asking fails; a note on the error says how many rows had been stored by then.
+        When a request fails; a note on the error says how many rows had been stored by then.
 
     Examples
     --------
@@ -322,11 +321,11 @@ _NAMES: Final = (
     "id", "vector", "sparse", "metadata", "data", "namespace", "sparse_indices", "sparse_values",
     "vector_problem",
 )  # fmt: skip
-"""What a row may have; the last four are columns of `load_vectors`."""
+"""Names in a row; the last four are columns of `load_vectors`."""
 
 
 def _rows(rows: Any) -> Iterator[Mapping[str, Any]]:
-    """Rows of whatever holds them; a frame a batch at a time, as its rows as mappings take much memory."""
+    """Rows as mappings; of a frame a batch at a time, as they take much memory."""
     if isinstance(rows, Mapping):
         yield rows
     elif hasattr(rows, "columns") and hasattr(rows, "iloc"):
@@ -409,19 +408,19 @@ def _wire_row(name: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
 
 
 def _missing(value: Any) -> bool:
-    """Whether a value stands for nothing: None, what is not equal to itself (NaN), or does not say (NA)."""
+    """Whether a value is missing: None, NaN or NA."""
     if value is None:
         return True
     if hasattr(value, "__len__"):
         return False
     try:
-        return bool(value != value)  # noqa: PLR0124 - the very thing that is asked
+        return bool(value != value)  # noqa: PLR0124 - NaN
     except (TypeError, ValueError):
         return True
 
 
 def _metadata(name: str, given: Any) -> Any:
-    """Metadata as JSON, from a mapping or from its text; what JSON has no number for is refused."""
+    """Metadata as JSON, from a mapping or from its text; NaN and infinity are errors."""
     expected = "a mapping of JSON values, or its JSON text"
     if isinstance(given, str):
         try:
@@ -438,7 +437,7 @@ def _metadata(name: str, given: Any) -> Any:
 
 
 def _post(doing: str, operation: str, namespace: str, body: Any) -> Request:
-    # slashes as they are: so the public packages send them, and so the public service takes them
+    # slashes unquoted, as the public packages send them
     path = f"/{operation}/{quote(namespace)}" if namespace else f"/{operation}"
     return Request(
         doing=doing,
