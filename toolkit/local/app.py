@@ -30,8 +30,8 @@ from toolkit.local.queue.publish_routes import message_operations
 from toolkit.local.queue.run_routes import run_operations
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.status import KNOWN, status_operation
-from toolkit.local.vectors.description import vector_operations
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.vector_routes import vector_operations
 from toolkit.redaction import Secret
 from toolkit.serving import CALLER, MAX_HEAD
 

@@ -13,7 +13,7 @@ from starlette.applications import Starlette
 
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.local.vectors.vector_routes import vector_routes
+from toolkit.local.vectors.vector_routes import vector_operations
 
 SPECS = (
     "plain:dense:2:COSINE",
@@ -40,7 +40,7 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRegistry
 @pytest.fixture(scope="session")
 def address(registry: IndexRegistry) -> Iterator[str]:
     """The address of a server that serves the registry."""
-    app = Starlette(routes=vector_routes(registry))
+    app = Starlette(routes=[operation.route() for operation in vector_operations(registry)])
     server = uvicorn.Server(
         uvicorn.Config(app, host="127.0.0.1", port=0, log_level="warning", lifespan="off")
     )

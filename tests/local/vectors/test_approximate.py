@@ -11,11 +11,10 @@ import pytest
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import parse
-from toolkit.local.vectors.approximate import STEP, ApproximateSearch
 from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import nearest
+from toolkit.local.vectors.search import STEP, ApproximateSearch, nearest
 from toolkit.local.vectors.specs import IndexSpec
 
 SIMILARITIES = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")

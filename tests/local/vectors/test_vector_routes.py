@@ -434,7 +434,7 @@ def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: st
     }  # fmt: skip
     chosen = OPERATIONS[operation]
     index = "docs" if operation.endswith("-data") else "plain"
-    body = {"json": bodies[operation]} if chosen.has_body and operation in bodies else {}
+    body = {"json": bodies[operation]} if operation in bodies else {}
     answer = http.request(chosen.methods[0], f"/{index}/{operation}/", **body)
     if operation == "delete-namespace":
         refused(answer, 404)  # the default namespace cannot be deleted

@@ -1,18 +1,13 @@
-"""The operations of indexes as the API describes them: what each does, and the types of its JSON."""
+"""The types of the JSON that vector operations accept and return, for the description of the API."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypeAlias, TypedDict
+from typing import Annotated, Any, Literal, Required, TypeAlias, TypedDict
 
 from msgspec import Meta
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
-from toolkit.local.operations import Operation, Query, Texts
-from toolkit.local.vectors.registry import IndexRegistry
-from toolkit.local.vectors.specs import MAX_DIMENSION, IndexSpec, Kind, Similarity
-from toolkit.local.vectors.vector_routes import vector_routes
+from toolkit.local.operations import Query, Texts
+from toolkit.local.vectors.specs import MAX_DIMENSION, Kind, Similarity
 
 VectorId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=1024)]
 TextData: TypeAlias = Annotated[str, Meta(min_length=1)]
@@ -225,97 +220,8 @@ class ResetQuery(Query):
     all: Annotated[Texts, Meta(description="Every namespace.")] = ()
 
 
-class _Described(NamedTuple):
-    summary: str
-    returns: Any
-    body: Any = None
-    query: type[Query] = Query
-    errors: tuple[int, ...] = (404, 422)
-
-
-_DONE: Final = Literal["Success"]
-_DESCRIBED: Final = {
-    "upsert": _Described(
-        "Put vectors in.", _DONE, UpsertVector | Annotated[list[UpsertVector], Meta(min_length=1)]
-    ),
-    "upsert-data": _Described(
-        "Put text in, to be embedded.", _DONE, UpsertText | Annotated[list[UpsertText], Meta(min_length=1)]
-    ),
-    "query": _Described(
-        "The vectors most similar to a vector.",
-        list[ScoredVectorJson | list[ScoredVectorJson]],
-        QueryByVector | Annotated[list[QueryByVector], Meta(min_length=1)],
-    ),
-    "query-data": _Described(
-        "The vectors most similar to text.",
-        list[ScoredVectorJson | list[ScoredVectorJson]],
-        QueryByText | Annotated[list[QueryByText], Meta(min_length=1)],
-    ),
-    "resumable-query": _Described("A query that can be resumed.", ResumableScores, ResumableByVector),
-    "resumable-query-data": _Described("A text query that can be resumed.", ResumableScores, ResumableByText),
-    "resumable-query-next": _Described(
-        "More results of a resumable query.", list[ScoredVectorJson], NextResults
-    ),
-    "resumable-query-end": _Described("End a resumable query.", _DONE, QueryEnd),
-    "range": _Described("A page of vectors.", VectorPage, RangePage),
-    "fetch": _Described("Vectors by ids or by a prefix.", list[VectorJson | None], FetchVectors),
-    "update": _Described("Change parts of a vector.", Updated, UpdateVector),
-    "delete": _Described(
-        "Remove vectors by ids, by a prefix or by a filter.",
-        DeletedVectors,
-        DeleteVectors | VectorId | list[VectorId],
-    ),
-    "reset": _Described(
-        "Remove all vectors of a namespace; with ?all of every namespace.", _DONE, query=ResetQuery
-    ),
-    "random": _Described("Any one vector.", VectorJson | None),
-    "info": _Described("Counts and settings.", IndexInfo),
-    "list-namespaces": _Described("Names of the namespaces.", list[str]),
-    "delete-namespace": _Described("Remove a namespace.", _DONE),
-    "rename-namespace": _Described("Give a namespace another name.", Renamed, RenameNamespace),
-}
-_INDEXES: Final = {
-    "indexes": _Described("The indexes.", list[IndexSpec], errors=()),
-    "index": _Described("What an index is.", IndexSpec, errors=(404,)),
-    "makeIndex": _Described(
-        "Make an index; the same one again changes nothing.", IndexSpec, NewIndex, errors=(404, 409)
-    ),
-}
-
-
-def vector_operations(registry: IndexRegistry) -> list[Operation]:
-    """The operations of the indexes."""
-    return [
-        _operation(route, method)
-        for route in vector_routes(registry)
-        if isinstance(route, Route)
-        for method in sorted(route.methods or ())
-        if method != "HEAD"
-    ]
-
-
-def _operation(route: Route, method: str) -> Operation:
-    rest = route.path.strip("/").split("/")[2:]  # behind vector/{index}: the operation and {namespace}
-    if rest:
-        described = _DESCRIBED[rest[0]]
-        name = f"{method.lower()}-{rest[0]}{'InNamespace' if rest[1:] else ''}"
-    else:
-        name = "makeIndex" if method == "PUT" else "index" if "{index}" in route.path else "indexes"
-        described = _INDEXES[name]
-
-    async def endpoint(request: Request, _: Query) -> Response:
-        found: Response = await route.endpoint(request)
-        return found
-
-    return Operation(
-        method,
-        route.path,
-        name,
-        described.summary,
-        endpoint,
-        described.returns,
-        tag="vectors",
-        query=described.query,
-        body=described.body,
-        errors=described.errors,
-    )
+UpsertVectors: TypeAlias = UpsertVector | Annotated[list[UpsertVector], Meta(min_length=1)]
+UpsertTexts: TypeAlias = UpsertText | Annotated[list[UpsertText], Meta(min_length=1)]
+QueriesByVector: TypeAlias = QueryByVector | Annotated[list[QueryByVector], Meta(min_length=1)]
+QueriesByText: TypeAlias = QueryByText | Annotated[list[QueryByText], Meta(min_length=1)]
+QueryResults: TypeAlias = list[ScoredVectorJson | list[ScoredVectorJson]]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.approximate import check_approximate
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import load_models
+from toolkit.local.vectors.search import check_approximate
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import VectorIndex
 

@@ -1,9 +1,4 @@
-"""Exact nearest neighbours: one matrix product in single precision, then the few that can matter in double.
-
-The product gives each row's closeness up to a rounding error with a known bound. Every row that could still
-be among the best, given that bound, is computed again in double precision, so the result is that of a plain
-double-precision search, at the price of the product. Where a filter leaves few rows, they are computed in
-double precision at once.
+"""Nearest neighbours: exact by one matrix product, or approximate by a graph that finds candidates.
 
 Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared distance), DOT_PRODUCT
 (1 + dot) / 2. The cosine of a vector of length 0 is taken as 0.
@@ -12,11 +7,13 @@ Scores as publicly documented: COSINE (1 + cos) / 2, EUCLIDEAN 1 / (1 + squared 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from importlib import import_module
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from toolkit.errors import InputError
 from toolkit.local.vectors.float32 import Floats, rounded
 from toolkit.local.vectors.rows import NamespaceRows
 from toolkit.local.vectors.specs import Similarity
@@ -25,12 +22,22 @@ Positions = NDArray[np.intp]
 Search = Callable[[NamespaceRows, Floats, int, Similarity, Positions | None], list[tuple[int, float]]]
 """The signature of `nearest`."""
 
+STEP: Final = 1000
+"""Most rows that a query adds to the graph: a few tenths of a second."""
+
 _UNIT: Final = 2.0**-24  # relative rounding error of single precision
 _TINY: Final = 2.0**-125  # what a product can lose to underflow, with some to spare
 _EQUAL: Final = 2.0**-22  # closeness within this, relative to 1 + |closeness|, may be the same float32 score
 _CHUNK: Final = 4096
 _BLOCK: Final = 128
 _FEW: Final = 6  # a row in double precision costs about this many times its part of the product
+# of approximate search
+_CANDIDATES: Final = 64
+_SPARE: Final = 4  # candidates for each result wanted
+_STALE_SHARE: Final = 4  # the graph is rebuilt when more than one in so many of its rows is outdated
+_LONGEST: Final = 1e15  # longer vectors overflow in the graph's single precision
+_CONNECTIVITY: Final = 16
+_EXPANSION: Final = 128
 
 
 def nearest(
@@ -38,7 +45,10 @@ def nearest(
 ) -> list[tuple[int, float]]:
     """Positions and scores of the `top_k` best rows, best first; equal float32 scores in order of insertion.
 
-    The query is float64 and finite; `passing` are the positions of the rows that may be returned (None: all).
+    `passing` are the positions of the rows that may be returned (None: all). One product in single precision
+    gives each row's closeness up to a rounding error with a known bound. Every row that could still be among
+    the best is computed again in double precision, so the result is that of a plain double-precision search.
+    Where a filter leaves few rows, they are computed in double precision at once.
     """
     total = len(rows)
     if passing is None and total <= top_k:
@@ -119,3 +129,116 @@ def _closeness(rows: NamespaceRows, query: Floats, similarity: Similarity, posit
     lengths = rows.norms[positions] * np.linalg.norm(query)
     cosines: Floats = np.divide(products, lengths, out=np.zeros_like(products), where=lengths > 0)
     return cosines.clip(-1.0, 1.0)
+
+
+class ApproximateSearch:
+    """Approximate search over the rows of one namespace, with the same arguments at each call.
+
+    The graph (HNSW, by usearch) is in memory only, and catches up with the rows a step at each query. Until
+    it has all rows, search is exact; so it is with a filter, for many results, and over at most `above` rows.
+    Only which rows are candidates is approximate: `nearest` ranks them. On vectors in clusters, as embeddings
+    are, next to nothing is missed; on vectors without structure, most.
+    `tests/benchmarks/bench_vector_search.py` measures it.
+
+    Notes
+    -----
+    Malkov and Yashunin, "Efficient and robust approximate nearest neighbor search using Hierarchical
+    Navigable Small World graphs", 2018.
+    """
+
+    def __init__(self, above: int) -> None:
+        check_approximate(above)
+        self._above = above
+        self._clear()
+
+    def nearest(
+        self,
+        rows: NamespaceRows,
+        query: Floats,
+        top_k: int,
+        similarity: Similarity,
+        passing: Positions | None = None,
+    ) -> list[tuple[int, float]]:
+        """As the function `nearest`, for the same rows and similarity at each call."""
+        wanted = max(_CANDIDATES, _SPARE * top_k)
+        if passing is None and len(rows) > max(self._above, wanted) and _usable(rows, query):
+            self._catch_up(rows, similarity)
+            if self._is_complete(rows):
+                candidates = self._candidates(rows, query, wanted, similarity)
+                if len(candidates) >= top_k:
+                    passing = candidates
+        return nearest(rows, query, top_k, similarity, passing)
+
+    def _clear(self) -> None:
+        self._graph: Any = None
+        self._latest = 0  # version of the row that was added last: rows are added in the order of versions
+        # by the graph's own numbers: position and version when it was added
+        self._positions = np.zeros(0, dtype=np.intp)
+        self._versions = np.zeros(0, dtype=np.int64)
+
+    def _is_complete(self, rows: NamespaceRows) -> bool:
+        return bool((rows.versions <= self._latest).all())
+
+    def _catch_up(self, rows: NamespaceRows, similarity: Similarity) -> None:
+        if (len(self._positions) - len(rows)) * _STALE_SHARE > len(self._positions):
+            self._clear()
+        missing = np.flatnonzero(rows.versions > self._latest)
+        missing = missing[np.argsort(rows.versions[missing])][:STEP]
+        if not len(missing):
+            return
+        vectors = rows.matrix[missing]
+        if similarity == "COSINE":  # of length 1, or 0 as they were: then the inner product is the cosine
+            lengths = rows.norms[missing][:, None]
+            vectors = np.divide(vectors, lengths, out=np.zeros(vectors.shape), where=lengths > 0)
+        if self._graph is None:
+            self._graph = _usearch().Index(
+                ndim=vectors.shape[1],
+                metric="l2sq" if similarity == "EUCLIDEAN" else "ip",
+                dtype="f16" if similarity == "COSINE" else "f32",
+                connectivity=_CONNECTIVITY,
+                expansion_add=_EXPANSION,
+                expansion_search=_EXPANSION,
+            )
+        numbers = np.arange(len(self._positions), len(self._positions) + len(missing), dtype=np.uint64)
+        # one thread: the graph, and with it every result, is the same each time
+        self._graph.add(numbers, vectors.astype(np.float32), threads=1)
+        self._positions = np.concatenate([self._positions, missing])
+        self._versions = np.concatenate([self._versions, rows.versions[missing]])
+        self._latest = int(self._versions[-1])
+
+    def _candidates(
+        self, rows: NamespaceRows, query: Floats, wanted: int, similarity: Similarity
+    ) -> Positions:
+        asked = query / np.linalg.norm(query) if similarity == "COSINE" else query
+        numbers = self._graph.search(asked.astype(np.float32), wanted, threads=1).keys.astype(np.intp)
+        numbers = numbers[self._positions[numbers] < len(rows)]
+        positions = self._positions[numbers]
+        return np.unique(positions[rows.versions[positions] == self._versions[numbers]])
+
+
+def _usable(rows: NamespaceRows, query: Floats) -> bool:
+    return bool(0 < np.linalg.norm(query) < _LONGEST and rows.norms.max() < _LONGEST)
+
+
+def check_approximate(above: int) -> None:
+    """Raise InputError unless the number is positive and usearch is installed."""
+    if type(above) is not int or above < 1:
+        raise InputError(
+            "switching approximate search on",
+            got=repr(above),
+            expected="a number of vectors, at least 1",
+            next_step="Leave it out for exact search.",
+        )
+    _usearch()
+
+
+def _usearch() -> Any:
+    try:
+        return import_module("usearch.index")
+    except ImportError:
+        raise InputError(
+            "switching approximate search on",
+            got="no usearch in this environment",
+            expected="the package usearch",
+            next_step="Install it (pip install usearch), or leave approximate search off.",
+        ) from None

@@ -16,7 +16,6 @@ import numpy as np
 
 from toolkit.errors import LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.approximate import ApproximateSearch
 from toolkit.local.vectors.bodies import (
     Fetch,
     IncludedFields,
@@ -33,7 +32,7 @@ from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.models import Models, load_models
 from toolkit.local.vectors.ranking import Ranking, asks_both, ranked, with_vectors
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import Search, nearest
+from toolkit.local.vectors.search import ApproximateSearch, Search, nearest
 from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec
 

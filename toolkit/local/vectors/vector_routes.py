@@ -1,23 +1,22 @@
-"""The HTTP routes of the vector indexes: each operation of an index, with and without a namespace.
-
-Every result is under ``result``; an error is ``{"error": …, "status": …}``.
-"""
+"""The operations of the vector indexes over HTTP, each declared once. Every result is under ``result``."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
 
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError, parse_json, read_body, read_json
+from toolkit.local.operations import Endpoint, Operation, Query
+from toolkit.local.vectors import description as types
 from toolkit.local.vectors.bodies import (
     IncludedFields,
     read_end,
@@ -39,8 +38,6 @@ from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import ScoredRow, VectorIndex
 from toolkit.serving import CALLER
 
-_Handler = Callable[[Request], Awaitable[Response]]
-
 
 @dataclass(frozen=True)
 class Call:
@@ -60,67 +57,98 @@ class Call:
 
 
 class IndexOperation(NamedTuple):
-    """One operation of an index: what it does, and what a request may look like."""
+    """One operation of an index, with and without a namespace. A body of None is not read."""
 
     run: Callable[[Call], Any]
+    summary: str
+    returns: Any
+    body: Any = None
     methods: Sequence[str] = ("POST",)
     namespaced: bool = True
-    has_body: bool = True
+    query: type[Query] = Query
 
 
-def vector_routes(registry: IndexRegistry) -> list[BaseRoute]:
-    """All routes of the vector indexes, with whole paths: put them at the root of the application.
+def vector_operations(registry: IndexRegistry) -> list[Operation]:
+    """The operations of the indexes, at ``/vector``.
 
-    ``/vector`` lists the indexes; ``/vector/{index}`` describes one (GET) or makes it (PUT, the fields of
-    `IndexSpec` as JSON); then come ``/vector/{index}/<operation>`` and
-    ``/vector/{index}/<operation>/{namespace}``. A namespace is the rest of the path, slashes included; an
-    empty rest is the default namespace.
+    A namespace is the rest of the path, slashes included; an empty rest is the default namespace.
     """
-    routes: list[BaseRoute] = [
-        Route("/vector", _list_indexes(registry), methods=["GET"]),
-        Route("/vector/{index}", _describe_or_make(registry), methods=["GET", "PUT"]),
-    ]
-    for name, operation in OPERATIONS.items():
-        handler, methods = _operate(registry, operation), list(operation.methods)
-        if name != "delete-namespace":
-            routes.append(Route(f"/vector/{{index}}/{name}", handler, methods=methods))
-        if operation.namespaced:
-            routes.append(Route(f"/vector/{{index}}/{name}/{{namespace:path}}", handler, methods=methods))
-    return routes
 
-
-def _list_indexes(registry: IndexRegistry) -> _Handler:
-    async def handle(_: Request) -> Response:
+    async def indexes(_: Request, __: Query) -> Response:
         return _json({"result": [spec.to_dict() for spec in registry.specs()]})
 
-    return handle
+    async def index(request: Request, _: Query) -> Response:
+        return _json({"result": registry.get(request.path_params["index"]).spec.to_dict()})
+
+    async def make(request: Request, _: Query) -> Response:
+        body = await read_json(request)
+        return await run_in_threadpool(_make, registry, request.path_params["index"], body)
+
+    declare = partial(Operation, tag="vectors")
+    making = "Make an index; the same one again changes nothing."
+    path = "/vector/{index}"
+    operations = [
+        declare("GET", "/vector", "indexes", "The indexes.", indexes, list[IndexSpec]),
+        declare("GET", path, "index", "What an index is.", _with_errors(index), IndexSpec, errors=(404,)),
+        declare(
+            "PUT",
+            path,
+            "makeIndex",
+            making,
+            _with_errors(make),
+            IndexSpec,
+            body=types.NewIndex,
+            errors=(404, 409),
+        ),
+    ]
+    for name, one in OPERATIONS.items():
+        endpoint, path = _with_errors(_operate(registry, one)), f"/vector/{{index}}/{name}"
+        paths = {name: path, f"{name}InNamespace": f"{path}/{{namespace:path}}"}
+        if name == "delete-namespace":
+            del paths[name]
+        elif not one.namespaced:
+            paths.popitem()
+        operations += [
+            declare(
+                method,
+                path,
+                f"{method.lower()}-{full_name}",
+                one.summary,
+                endpoint,
+                one.returns,
+                query=one.query,
+                body=one.body,
+                errors=(404, 422),
+            )
+            for full_name, path in paths.items()
+            for method in sorted(one.methods)
+        ]
+    return operations
 
 
-def _describe_or_make(registry: IndexRegistry) -> _Handler:
-    def make(name: str, body: Any) -> Response:
-        if not isinstance(body, dict) or body.get("name", name) != name:
-            raise ApiError(400, f"index {name!r}; got another body; expected a JSON object with its fields")
+def _with_errors(endpoint: Endpoint) -> Endpoint:
+    async def responding(request: Request, query: Query) -> Response:
         try:
-            numbers = {key: whole(value) for key, value in body.items()}
-            spec = IndexSpec.from_dict(numbers | {"name": name})
-            return _json({"result": registry.create(spec).spec.to_dict()})
-        except InputError as error:
-            taken = any(spec.name == name for spec in registry.specs())
-            raise ApiError(409 if taken else 400, str(error)) from None
-
-    async def handle(request: Request) -> Response:
-        name = request.path_params["index"]
-        try:
-            if request.method == "PUT":
-                return await run_in_threadpool(make, name, await read_json(request))
-            return _json({"result": registry.get(name).spec.to_dict()})
+            return await endpoint(request, query)
         except ApiError as error:
-            return _error(error)
+            return _json({"error": error.message, "status": error.status}, error.status)
 
-    return handle
+    return responding
 
 
-def _operate(registry: IndexRegistry, operation: IndexOperation) -> _Handler:
+def _make(registry: IndexRegistry, name: str, body: Any) -> Response:
+    if not isinstance(body, dict) or body.get("name", name) != name:
+        raise ApiError(400, f"index {name!r}; got another body; expected a JSON object with its fields")
+    try:
+        numbers = {key: whole(value) for key, value in body.items()}
+        spec = IndexSpec.from_dict(numbers | {"name": name})
+        return _json({"result": registry.create(spec).spec.to_dict()})
+    except InputError as error:
+        taken = any(spec.name == name for spec in registry.specs())
+        raise ApiError(409 if taken else 400, str(error)) from None
+
+
+def _operate(registry: IndexRegistry, operation: IndexOperation) -> Endpoint:
     def respond(request: Request, body: bytes | None, budget: FilterBudget) -> Response:
         index = registry.get(request.path_params["index"])
         namespace = request.path_params.get("namespace", "")
@@ -130,19 +158,17 @@ def _operate(registry: IndexRegistry, operation: IndexOperation) -> _Handler:
         call = Call(index, namespace, values, frozenset(request.query_params), budget)
         return _json({"result": operation.run(call)})
 
-    async def handle(request: Request) -> Response:
+    async def endpoint(request: Request, _: Query) -> Response:
         caller = request.scope.get("extensions", {}).get(CALLER)
         budget = FilterBudget(wanted=lambda: caller is None or caller.is_open)
         try:
-            body = await read_body(request) if operation.has_body else None
+            body = None if operation.body is None else await read_body(request)
             # parsing, numpy and SQLite work off the event loop, which other requests need
             return await run_in_threadpool(respond, request, body, budget)
-        except ApiError as error:
-            return _error(error)
         finally:
             budget.end()  # also when the service ends: its thread is not waited for by canceling the task
 
-    return handle
+    return endpoint
 
 
 def _upsert(call: Call) -> str:
@@ -263,25 +289,67 @@ def _rename_namespace(call: Call) -> dict[str, bool]:
 
 _READ: Final = ("GET", "POST")
 _DELETE: Final = ("DELETE", "POST")
+_DONE: Final = Literal["Success"]
 OPERATIONS: Final = {
-    "upsert": IndexOperation(_upsert),
-    "upsert-data": IndexOperation(_upsert_data),
-    "query": IndexOperation(_query),
-    "query-data": IndexOperation(_query_data),
-    "resumable-query": IndexOperation(_resumable_query),
-    "resumable-query-data": IndexOperation(_resumable_query_data),
-    "resumable-query-next": IndexOperation(_resumable_query_next, namespaced=False),
-    "resumable-query-end": IndexOperation(_resumable_query_end, namespaced=False),
-    "range": IndexOperation(_range, _READ),
-    "fetch": IndexOperation(_fetch, _READ),
-    "update": IndexOperation(_update),
-    "delete": IndexOperation(_delete, _DELETE),
-    "reset": IndexOperation(_reset, _DELETE, has_body=False),
-    "random": IndexOperation(_random, _READ, has_body=False),
-    "info": IndexOperation(_info, _READ, namespaced=False, has_body=False),
-    "list-namespaces": IndexOperation(_list_namespaces, _READ, namespaced=False, has_body=False),
-    "delete-namespace": IndexOperation(_delete_namespace, _DELETE, has_body=False),
-    "rename-namespace": IndexOperation(_rename_namespace, namespaced=False),
+    "upsert": IndexOperation(_upsert, "Put vectors in.", _DONE, types.UpsertVectors),
+    "upsert-data": IndexOperation(_upsert_data, "Put text in, to be embedded.", _DONE, types.UpsertTexts),
+    "query": IndexOperation(
+        _query, "The vectors most similar to a vector.", types.QueryResults, types.QueriesByVector
+    ),
+    "query-data": IndexOperation(
+        _query_data, "The vectors most similar to text.", types.QueryResults, types.QueriesByText
+    ),
+    "resumable-query": IndexOperation(
+        _resumable_query, "A query that can be resumed.", types.ResumableScores, types.ResumableByVector
+    ),
+    "resumable-query-data": IndexOperation(
+        _resumable_query_data,
+        "A text query that can be resumed.",
+        types.ResumableScores,
+        types.ResumableByText,
+    ),
+    "resumable-query-next": IndexOperation(
+        _resumable_query_next,
+        "More results of a resumable query.",
+        list[types.ScoredVectorJson],
+        types.NextResults,
+        namespaced=False,
+    ),
+    "resumable-query-end": IndexOperation(
+        _resumable_query_end, "End a resumable query.", _DONE, types.QueryEnd, namespaced=False
+    ),
+    "range": IndexOperation(_range, "A page of vectors.", types.VectorPage, types.RangePage, _READ),
+    "fetch": IndexOperation(
+        _fetch, "Vectors by ids or by a prefix.", list[types.VectorJson | None], types.FetchVectors, _READ
+    ),
+    "update": IndexOperation(_update, "Change parts of a vector.", types.Updated, types.UpdateVector),
+    "delete": IndexOperation(
+        _delete,
+        "Remove vectors by ids, by a prefix or by a filter.",
+        types.DeletedVectors,
+        types.DeleteVectors | types.VectorId | list[types.VectorId],
+        _DELETE,
+    ),
+    "reset": IndexOperation(
+        _reset,
+        "Remove all vectors of a namespace; with ?all of every namespace.",
+        _DONE,
+        methods=_DELETE,
+        query=types.ResetQuery,
+    ),
+    "random": IndexOperation(_random, "Any one vector.", types.VectorJson | None, methods=_READ),
+    "info": IndexOperation(_info, "Counts and settings.", types.IndexInfo, methods=_READ, namespaced=False),
+    "list-namespaces": IndexOperation(
+        _list_namespaces, "Names of the namespaces.", list[str], methods=_READ, namespaced=False
+    ),
+    "delete-namespace": IndexOperation(_delete_namespace, "Remove a namespace.", _DONE, methods=_DELETE),
+    "rename-namespace": IndexOperation(
+        _rename_namespace,
+        "Give a namespace another name.",
+        types.Renamed,
+        types.RenameNamespace,
+        namespaced=False,
+    ),
 }
 """Every operation of an index, by the name in its address."""
 
@@ -312,10 +380,6 @@ def _results_as_json(results: Sequence[ScoredRow], include: IncludedFields) -> l
     scores = score_numbers([result.score for result in results])
     rows = _rows_as_json([result.row for result in results], include)
     return [{"id": row.pop("id"), "score": score, **row} for row, score in zip(rows, scores, strict=True)]
-
-
-def _error(error: ApiError) -> Response:
-    return _json({"error": error.message, "status": error.status}, error.status)
 
 
 def _json(value: Any, status: int = 200) -> Response:
