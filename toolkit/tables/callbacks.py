@@ -22,21 +22,11 @@ _OUTCOME: Final = ("kind", "delivered", "exhausted", "in_dlq")
 
 @dataclass(frozen=True, kw_only=True)
 class ReceivedCallback:
-    """The body of a callback request with what only its receiver knows.
-
-    Attributes
-    ----------
-    body : bytes
-        As it came.
-    received_at : datetime
-        With a time zone.
-    verified : bool or None
-        Whether its signature verified; None when no keys were known.
-    """
+    """The body of a callback request with what only its receiver knows."""
 
     body: bytes = field(repr=False)
-    received_at: datetime
-    verified: bool | None
+    received_at: datetime  # with a time zone
+    verified: bool | None  # whether its signature is right; None without keys
 
 
 Body = bytes | str | Mapping[str, Any] | ReceivedCallback
@@ -48,17 +38,7 @@ def callback_fields(
 ) -> dict[str, Any]:
     """The fields of one callback body, with the service's own names.
 
-    Raises
-    ------
-    ProtocolError
-        When it is no JSON object.
-    InputError
-        When a mapping holds what JSON cannot.
-
-    Examples
-    --------
-    >>> callback_fields(b'{"status": 200, "retried": 0}')
-    {'status': 200, 'retried': 0}
+    ProtocolError where it is no JSON object, InputError where a mapping has values that JSON cannot hold.
     """
     raw = _json_of(body, what) if isinstance(body, Mapping) else body
     raw = raw.encode("utf-8", "surrogatepass") if isinstance(raw, str) else raw
@@ -77,40 +57,10 @@ def _json_of(body: Mapping[str, Any], what: str) -> str:
 
 
 def decode_callbacks(bodies: Iterable[Body], *, redactor: Redactor | None) -> pa.Table:
-    """Callback bodies as a table of the schema ``CALLBACKS``.
+    """Callback bodies as a table of the schema ``CALLBACKS``, one row a body, in order.
 
-    Parameters
-    ----------
-    bodies : iterable of bytes, str, mapping or ReceivedCallback
-        One callback each.
-    redactor : Redactor or None
-        Masks header values and URLs, and our own tokens in bodies; None keeps everything as it came.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row a body, in order. ``kind`` is "failure" where there is a DLQ id, which only failure callbacks
-        carry, else "callback"; ``delivered`` is a 2xx status; ``exhausted`` is ``retried`` equal to
-        ``max_retries``; ``in_dlq`` says whether the message is in the DLQ: there is a DLQ id, or delivery
-        failed and is not retried. Bodies that are UTF-8 are decoded from base64, others are base64 text in
-        the column beside. ``body_truncated`` is true where the base64 ends inside a group of four: it is
-        decoded as far as it goes. A body that was truncated between groups cannot be told from a whole one.
-        A value that does not fit its column is null there and part of ``extra``, with every field the
-        schema does not know.
-
-    Raises
-    ------
-    ProtocolError
-        When a body is no JSON object; it says which one.
-    InputError
-        When a mapping holds what JSON cannot.
-
-    Examples
-    --------
-    >>> body = '{"status": 500, "retried": 3, "maxRetries": 3, "dlqId": "d1"}'
-    >>> table = decode_callbacks([body], redactor=None)
-    >>> table.select(["kind", "delivered", "exhausted", "in_dlq"]).to_pylist()
-    [{'kind': 'failure', 'delivered': False, 'exhausted': True, 'in_dlq': True}]
+    A body that is no JSON object is a ProtocolError that says which one it is. Bodies in it that are
+    truncated are decoded as far as they go; one that ends between groups of base64 looks like a complete one.
     """
     received = list(bodies)
     rows = [

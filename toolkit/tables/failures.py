@@ -76,15 +76,8 @@ _REFUSALS: Final = (
 class FailureDecoder:
     """Decodes the pages of one load; what repeats from page to page is worked out once.
 
-    Parameters
-    ----------
-    redactor : Redactor or None
-        Masks header values and URLs; None keeps everything as it came.
-    keep : callable, optional
-        Called with an entry with the service's own names; False leaves it out.
+    With `keep`, only entries for which it returns true are kept; it is called with the service's own names.
 
-    Examples
-    --------
     >>> page = b'[{"dlqId": "a", "responseStatus": 500, "cause": {"code": 7}}]'
     >>> FailureDecoder(None).decode(page).select(["dlq_id", "response_status", "extra"]).to_pylist()
     [{'dlq_id': 'a', 'response_status': 500, 'extra': '{"cause":{"code":7}}'}]
@@ -98,24 +91,10 @@ class FailureDecoder:
         self._masker = ColumnMasker(redactor)
 
     def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
-        """The entries of a page, or of many, as a table of the schema ``FAILURES``.
+        """The entries of a page, or of many, which is quicker, as a table of the schema ``FAILURES``.
 
-        Parameters
-        ----------
-        rows : bytes, or sequence of bytes
-            A JSON array of DLQ entries, or an object that has it under ``messages``; or several. Many at once
-            are quicker than one by one.
-
-        Returns
-        -------
-        pyarrow.Table
-            One row an entry, in the pages' order. A value that does not fit its column is null there and
-            part of ``extra``, with every field the schema does not know.
-
-        Raises
-        ------
-        ProtocolError
-            When the bytes hold no array of objects, or an entry has no id.
+        A page is a JSON array of entries, or an object that has it under ``messages``. ProtocolError where it
+        is neither, or an entry has no id.
         """
         tables = list(self.tables([rows] if isinstance(rows, bytes) else rows))
         return pa.concat_tables(tables) if tables else FAILURES.empty_table()

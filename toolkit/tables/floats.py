@@ -41,10 +41,7 @@ Text = bytes | memoryview
 def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
     """The numbers of all vectors of a block, and how many each has; those beyond float32 are infinite.
 
-    Raises
-    ------
-    ValueError
-        Where one of them is not a flat array of numbers.
+    ValueError where one of them is not a flat array of numbers.
     """
     block = b"[" + b",".join(texts) + b"]"
     # an array within the array would be read as if its numbers were the outer one's
@@ -91,30 +88,12 @@ def _packer(length: int) -> struct.Struct:
 def dense_column(vectors: Sequence[Text | None], dimension: int | None) -> tuple[pa.Array, list[str | None]]:
     """A column of dense vectors from their JSON text, and for each vector why it cannot be used, or None.
 
-    Parameters
-    ----------
-    vectors : sequence of bytes, memoryview or None
-    dimension : int or None
-        Numbers that each has to have; None when that is not known.
+    A vector that cannot be used, is not there or is not of this dimension is null. ValueError where bytes are
+    not JSON.
 
-    Returns
-    -------
-    tuple
-        An array of float32 lists (of fixed size, where there is a dimension), null where a vector cannot be
-        used or is not there; and the problems.
-
-    Raises
-    ------
-    ValueError
-        When bytes are not JSON.
-
-    Examples
-    --------
     >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
-    >>> column.to_pylist()
-    [[1.0, 0.5], None, None]
-    >>> problems
-    [None, 'not finite at 1', None]
+    >>> column.to_pylist(), problems
+    ([[1.0, 0.5], None, None], [None, 'not finite at 1', None])
     """
     numbers = [np.empty(0, np.float32)]
     lengths: list[int] = []
@@ -172,13 +151,7 @@ def _all_usable(texts: Sequence[Text], dimension: int | None) -> tuple[Singles, 
 
 
 def as_value(text: Text) -> Any:
-    """What the JSON text of a vector holds; integers as the floats they will be.
-
-    Raises
-    ------
-    ValueError
-        When it is not JSON.
-    """
+    """The value of a vector's JSON text, integers as the floats they will be; ValueError where it is none."""
     whole = bytes(text).decode("utf-8", "surrogateescape")
     return read(whole) if is_deep(whole) else json.loads(whole, parse_int=_whole)
 

@@ -33,20 +33,10 @@ _STYLE: Final = (
 
 
 def to_frame(table: pa.Table, receipt: Receipt | None = None, *, reveal: bool = False) -> pd.DataFrame:
-    """The table as a frame, with its receipt in ``attrs``.
+    """The table as a frame with the same columns, also when there are no rows, and its receipt in ``attrs``.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-    receipt : Receipt, optional
-    reveal : bool
-        Whether bodies are shown as they are; also where the receipt says that secrets were revealed.
-
-    Returns
-    -------
-    pandas.DataFrame
-        The same columns in the same order, with their types also when there are no rows. A table with all
-        columns of `FAILURES` gets an `error` column behind `response_status`: see `error_column`.
+    A table with all columns of `FAILURES` gets the column ``error`` after ``response_status``. Bodies are
+    masked where they are shown, unless they are to be revealed, or the receipt says so.
     """
     names = table.schema.names
     if ERROR not in names and set(FAILURES.names).issubset(names):
@@ -67,10 +57,7 @@ UNFIT: Final = (pa.ArrowException, ValueError, TypeError, OverflowError)
 def checked_frame(name: str, value: object, *columns: str, distinct: bool = False) -> pd.DataFrame:
     """A pandas frame with these columns, as an argument of this name; with `distinct`, no two of one name.
 
-    Raises
-    ------
-    InputError
-        When it is none, lacks a column, or has it twice; it names the argument.
+    InputError, which names the argument, when it is none, lacks a column, or has it twice.
     """
     frame = instance(name, value, pd.DataFrame, "a pandas frame", "Use a frame made by a loader.")
     repeated = {str(column) for column in frame.columns[frame.columns.duplicated()]}
@@ -95,13 +82,7 @@ def checked_frame(name: str, value: object, *columns: str, distinct: bool = Fals
 
 
 def to_table(frame: pd.DataFrame, schema: pa.Schema) -> pa.Table:
-    """The frame as a table of exactly this schema.
-
-    Raises
-    ------
-    InputError
-        When a column is missing or does not fit its type.
-    """
+    """The frame as a table of this schema; InputError where a column is missing or does not fit."""
     missing = [name for name in schema.names if name not in frame.columns]
     if missing:
         raise InputError(
@@ -131,18 +112,9 @@ def frame_from_rows(rows: Iterable[Mapping[str, Any]], schema: pa.Schema) -> pd.
 
 
 def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
-    """The line of each failure's response that says what went wrong, masked.
+    """The line of each failure's response that says what went wrong, as of `error_text`, masked.
 
-    Parameters
-    ----------
-    table : pyarrow.Table
-        With `response_body` and `response_body_base64`.
-    redactor : Redactor
-
-    Returns
-    -------
-    pyarrow.Array
-        Text as of `error_text`, "empty body" where there is none; "binary, … bytes" for what is not UTF-8.
+    "empty body" where there is none; "binary, … bytes" for what is not UTF-8.
     """
     masker = ColumnMasker(redactor)
     # most bodies are equal to another
@@ -173,8 +145,6 @@ def _pandas_type(kind: pa.DataType) -> Any:
 class ExactText(ArrowStringArray):
     """Text that is exact as values and masked where pandas shows it, in a column of the dtype ``str``.
 
-    Examples
-    --------
     >>> frame = pd.DataFrame({"body": ["password=hunter2", None]}, dtype="str")
     >>> mask_where_shown(frame).body.str.len().tolist()
     [16.0, nan]

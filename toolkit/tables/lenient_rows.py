@@ -37,12 +37,9 @@ _DIGITS: Final = re.compile(r"[0-9]{1,18}")
 
 
 def decode_runs(rows: bytes, *, redactor: Redactor | None) -> pa.Table:
-    """The JSON array of runs of a page as a table of the schema ``RUNS``.
+    """A JSON array of runs as a table of the schema ``RUNS``.
 
-    Raises
-    ------
-    ProtocolError
-        When the bytes are no array of objects, or a run has no id.
+    ProtocolError where the bytes are no array of objects, or a run has no id.
     """
     what = "workflow runs"
     runs = LenientRows(parse_rows(rows, what=what, exactly=True), RUN_COLUMNS, redactor, what=what)

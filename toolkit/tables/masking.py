@@ -46,15 +46,8 @@ Rows = npt.NDArray[np.int64]
 
 
 class ColumnMasker:
-    """Masks Arrow columns of one load.
+    """Masks Arrow columns of one load; without a redactor they are returned as they are.
 
-    Parameters
-    ----------
-    redactor : Redactor or None
-        None reveals everything: columns come back as they are.
-
-    Examples
-    --------
     >>> masker = ColumnMasker(Redactor(key=b"example"))
     >>> masker.urls(pa.array(["https://a.example/x", "https://a.example/?q=1", None])).to_pylist()
     ['https://a.example/x', 'https://a.example/?q=[masked len=1 tag=e426ee1c]', None]

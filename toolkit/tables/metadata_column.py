@@ -31,7 +31,7 @@ def match_metadata(frame: pd.DataFrame, filter: str | MetadataFilter) -> pd.Seri
     Parameters
     ----------
     frame : pandas.DataFrame
-        With a ``metadata`` column (JSON text), as `load_vectors` or `query` gives.
+        With a ``metadata`` column (JSON text), as `load_vectors` or `query` returns.
     filter : str or MetadataFilter
         In the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
 
@@ -130,17 +130,9 @@ def _asked(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
 
 
 def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
-    """What a column of JSON texts holds, row by row; None where a row has no metadata.
+    """The values of a column of JSON texts, None where a row has no metadata.
 
-    Raises
-    ------
-    InputError
-        When a text is no JSON; it says in which row.
-
-    Examples
-    --------
-    >>> list(metadata_values(pd.Series(['{"a": 1}', None])))
-    [{'a': 1}, None]
+    InputError says in which row a text is no JSON.
     """
     for row, text in enumerate(texts):
         try:
@@ -150,30 +142,18 @@ def metadata_values(texts: pd.Series[str]) -> Iterator[Any]:
                 "reading metadata",
                 got=f"text that is no JSON, in row {row:,} (from 0)",
                 expected="a JSON object, as the service stores it",
-                next_step="Use the metadata column as load_vectors or query gives it.",
+                next_step="Use the metadata column as load_vectors or query returns it.",
             ) from error
 
 
 @dataclass(frozen=True)
 class MetadataField:
-    """A field of the filter language, as metadata has it.
+    """A field of the filter language, as metadata has it."""
 
-    Attributes
-    ----------
-    name : str
-        Such as ``address.city``, ``tags`` or ``tags[0]``.
-    kinds : tuple of str
-        Of ``text``, ``number``, ``boolean``, ``array``, ``object`` and ``null``, the most frequent first.
-    rows : int
-        How many rows have it.
-    frequent : tuple of (value, int)
-        Frequent values and how often each was seen, the most frequent first; of an array, its elements.
-    """
-
-    name: str
-    kinds: tuple[str, ...]
-    rows: int
-    frequent: tuple[tuple[Value, int], ...]
+    name: str  # such as address.city, tags or tags[0]
+    kinds: tuple[str, ...]  # text, number, boolean, array, object and null, the most frequent first
+    rows: int  # that have it
+    frequent: tuple[tuple[Value, int], ...]  # values and how often each was seen; of an array, its elements
 
 
 class _FieldCounts:
@@ -195,30 +175,11 @@ class _FieldCounts:
 
 
 def metadata_fields(frame: pd.DataFrame, *, rows: int = 2_000, most: int = 200) -> list[MetadataField]:
-    """The fields that a metadata filter can ask for, learnt from the first rows of a frame.
+    """The fields that a metadata filter can name, of the first rows of a frame, by name; those of most rows.
 
-    Parameters
-    ----------
-    frame : pandas.DataFrame
-        With a ``metadata`` column (JSON text), as `load_vectors` or `query` gives.
-    rows : int
-        How many rows are looked at.
-    most : int
-        How many fields are given, those in the most rows.
+    Nested fields have dotted names; of arrays, the first and the last index are fields too (``tags[0]``,
+    ``tags[#-1]``). Names that the filter language cannot write are left out.
 
-    Returns
-    -------
-    list of MetadataField
-        By name. Nested fields have dotted names; of arrays, the first and the last place are fields too
-        (``tags[0]``, ``tags[#-1]``). Names that the filter language cannot write are left out.
-
-    Raises
-    ------
-    InputError
-        When the frame has no metadata column, or a row's metadata is no JSON.
-
-    Examples
-    --------
     >>> frame = pd.DataFrame({"metadata": ['{"city": "Izmir", "tags": ["eu"]}', '{"city": "Izmir"}']})
     >>> [(found.name, found.kinds, found.frequent) for found in metadata_fields(frame)][:2]
     [('city', ('text',), (('Izmir', 2),)), ('tags', ('array',), (('eu', 1),))]

@@ -35,7 +35,7 @@ _REFUSED: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 class VectorRow(msgspec.Struct, gc=False):
     """A vector or hit; where one was decoded leniently, its parts are what was there instead.
 
-    The dense vector is JSON text (bytes, or a view of them), None without one.
+    The dense vector is JSON text, None without one.
     """
 
     id: str
@@ -69,30 +69,12 @@ def decode_vectors(
     dimension: int | None,
     want_vectors: bool = True,
 ) -> pa.Table:
-    """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``.
+    """The rows of a range or fetch as a table of ``schemas.vectors(dimension)``; nulls are left out.
 
-    Parameters
-    ----------
-    rows : bytes
-        A JSON array of vectors; null (an id that is not there) is left out.
-    cut : tuple of memoryview
-        The dense vectors, where they were cut out of the rows (`Page.cut`).
-    namespace : str
-    dimension : int or None
-        Dimension of the index's dense vectors; None when it has none or it is not known.
-    want_vectors : bool
-        Whether vectors were asked for. If so, a row without one says so in ``vector_problem``.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row a vector. A vector that cannot be used (null, of another dimension, not finite as float32)
-        is null, and ``vector_problem`` says why; the row stays. ``metadata`` is the JSON text that came.
-
-    Raises
-    ------
-    ProtocolError
-        When the bytes are no array of objects, or a row has no id.
+    `cut` are the dense vectors where they were cut out of the rows (`Page.cut`). A vector that cannot be used
+    (null, of another dimension, not finite as float32) is null, and ``vector_problem`` says why; it also says
+    where there is no vector, if those are wanted. ProtocolError where the bytes are no array of objects with
+    ids.
     """
     found = read_rows(rows, cut, what=_VECTORS)
     try:
@@ -123,24 +105,10 @@ def decode_vectors(
 def decode_hits(
     responses: Sequence[bytes], *, vectors: bool = True, metadata: bool = True, data: bool = True
 ) -> pa.Table:
-    """The hits of a batch of queries as a table of ``schemas.hits``.
+    """The hits of a batch of queries, one JSON array a query, as a table of ``schemas.hits``.
 
-    Parameters
-    ----------
-    responses : sequence of bytes
-        One JSON array of scored vectors a query.
-    vectors, metadata, data : bool
-        What was included with each hit. The vectors' dimension is that of the first one there.
-
-    Returns
-    -------
-    pyarrow.Table
-        One row a hit: ``query`` from 0, ``rank`` from 1 in the service's order, ``id``, ``score``.
-
-    Raises
-    ------
-    ProtocolError
-        When a response is no array of objects, or a hit has no id or no score.
+    The vectors' dimension is that of the first one there. ProtocolError where a response is no array of
+    objects, or a hit has no id or no score.
     """
     pages = [read_rows(response, what=_HITS) for response in responses]
     found = [row for page in pages for row in page]
@@ -167,7 +135,7 @@ def as_matrix(vectors: pd.DataFrame) -> npt.NDArray[np.float32]:
     Parameters
     ----------
     vectors : pandas.DataFrame
-        With a ``vector`` column, as `load_vectors` or `query` (with vectors included) gives.
+        With a ``vector`` column, as `load_vectors` or `query` (with vectors included) returns.
 
     Returns
     -------
@@ -233,11 +201,7 @@ def is_numbers(kind: pa.DataType) -> bool:
 
 
 def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> list[VectorRow]:
-    """The rows of a JSON array of vectors; nulls are left out.
-
-    Dense vectors that `cut_vectors` took out of the array are put in their places. ProtocolError where the
-    bytes are no array of objects, or a row has no id.
-    """
+    """The rows of a JSON array of vectors, with those that were cut out; nulls are left out."""
     try:
         found = [row for row in _ROWS.decode(raw) if row is not None]
         metadata = [None if (text := bytes(row.metadata)) in _NULLS else text.decode() for row in found]
