@@ -111,11 +111,11 @@ def all_operations(
 async def _api_error(request: Request, error: Exception) -> Response:
     if not isinstance(error, ApiError):
         raise error
-    return _error_response(request, error.status, error.message)
+    return _error_response(request.url.path, error.status, error.message)
 
 
 async def _failure(request: Request, _: Exception) -> Response:
-    return _error_response(request, 500, _FAILED)
+    return _error_response(request.url.path, 500, _FAILED)
 
 
 async def _http_error(request: Request, error: Exception) -> Response:
@@ -129,7 +129,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
     message = (
         f"{asked} is not served here; got {error.status_code} {error.detail}; expected a documented route"
     )
-    response = _error_response(request, error.status_code, message)
+    response = _error_response(request.url.path, error.status_code, message)
     if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 requires this header with it
         response.headers["Allow"] = allowed
     return response
@@ -144,8 +144,11 @@ def _allowed_methods(request: Request) -> str:
     return ", ".join(sorted(found))
 
 
-def _error_response(request: Request, status: int, message: str) -> Response:
-    return Response(error_body(status, message, request.url.path), status, media_type="application/json")
+def _error_response(path: str, status: int, message: str) -> Response:
+    # RFC 9110 requires this header with 401
+    headers = {"WWW-Authenticate": "Bearer"} if status == 401 else {}  # noqa: PLR2004
+    body = error_body(status, message, path)
+    return Response(body, status, headers, media_type="application/json")
 
 
 class Guard:
@@ -173,7 +176,7 @@ class Guard:
             self._check(scope)
             await self._app(scope, receive, watched)
         except ApiError as error:
-            await _send_error(scope, watched, error.status, error.message)
+            await _error_response(scope["path"], error.status, error.message)(scope, receive, watched)
         except ClientDisconnect:
             return
         except Exception as error:  # noqa: BLE001 - whatever it is, the service continues
@@ -183,7 +186,7 @@ class Guard:
             if begun and not ended:
                 raise Abort from None
             if not begun:
-                await _send_error(scope, watched, 500, _FAILED)
+                await _error_response(scope["path"], 500, _FAILED)(scope, receive, watched)
 
     def _check(self, scope: Scope) -> None:
         target = len(scope["raw_path"]) + len(scope["query_string"])
@@ -226,15 +229,6 @@ class Guard:
 
 class Abort(Exception):  # noqa: N818 - ends a connection, tells nothing
     """A response cannot be finished: the connection is closed, so that it does not look whole."""
-
-
-async def _send_error(scope: Scope, send: Send, status: int, message: str) -> None:
-    body = error_body(status, message, scope["path"])
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:  # noqa: PLR2004 - RFC 9110 requires this header with it
-        headers.append((b"www-authenticate", b"Bearer"))
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
 
 
 def _hostname(url: str) -> str | None:

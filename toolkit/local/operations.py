@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, field
-from functools import cache
-from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
+from functools import cache, partial
+from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Meta, inspect
@@ -15,6 +15,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from toolkit.local.api import TOKEN_PARAMETERS, ApiError
+
+T = TypeVar("T")
+H = TypeVar("H", bound=Callable[..., Awaitable[Response]])
 
 _LOOKS_LIKE_SECONDS: Final = range(10**9, 10**10)
 _SHOWN: Final = 80
@@ -68,6 +71,33 @@ class Operation:
             return await self.endpoint(request, query)
 
         return Route(self.path, endpoint, methods=[self.method], name=self.name)
+
+
+class Declared(Generic[T]):
+    """Operations declared by decorating their handlers, whose docstrings' first lines are the summaries.
+
+    Handlers get what the operations work on, such as the queue, before the request and its query.
+    """
+
+    def __init__(self) -> None:
+        self._declared: list[tuple[Callable[[T, Request, Any], Awaitable[Response]], partial[Operation]]] = []
+
+    def __call__(
+        self, method: str, path: str, name: str, returns: Any = None, **described: Any
+    ) -> Callable[[H], H]:
+        """Declare an operation; the arguments are those of `Operation`."""
+
+        def declare(handler: H) -> H:
+            summary = (handler.__doc__ or "").partition("\n")[0]
+            made = partial(Operation, method, path, name, summary, returns=returns, **described)
+            self._declared.append((handler, made))
+            return handler
+
+        return declare
+
+    def of(self, subject: T) -> list[Operation]:
+        """The operations on this."""
+        return [made(endpoint=partial(handler, subject)) for handler, made in self._declared]
 
 
 class Parameter(NamedTuple):

@@ -24,8 +24,7 @@ from toolkit.children import end_with_parent
 from toolkit.errors import LocalServiceError
 from toolkit.local.api import error_body
 from toolkit.local.app import Interception, build_app
-from toolkit.local.credentials import read_signing_keys, read_token
-from toolkit.local.options import DEFAULT_INDEXES
+from toolkit.local.options import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.store import Store
 from toolkit.local.vectors.registry import IndexRegistry

@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.local.api import TOKEN_PARAMETERS, ApiError, read_body, read_json
-from toolkit.local.operations import Operation, Query, Texts
+from toolkit.local.operations import Declared, Operation, Query, Texts
 from toolkit.local.queue import dlq
 from toolkit.local.queue.intake import Published, accept, record
 from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
@@ -62,66 +62,13 @@ class Triggered(TypedDict, total=False):
     deduplicated: bool
 
 
+_operation: Declared[Queue] = Declared()
+_publishing = partial(_operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404,))
+
+
 def message_operations(queue: Queue) -> list[Operation]:
     """The operations that publish messages, show and cancel them."""
-    publishing = partial(Operation, query=None, body=bytes, headers=PUBLISH_HEADERS, errors=(404,))
-    return [
-        publishing(
-            "POST",
-            "/v2/publish/{destination:path}",
-            "publish",
-            "Publish a message. Headers may have the prefix Upstash- instead of Service-.",
-            partial(_publish, queue),
-            Published,
-        ),
-        publishing(
-            "POST",
-            "/v2/trigger/{destination:path}",
-            "trigger",
-            "Start a workflow run.",
-            partial(_trigger, queue),
-            Triggered,
-        ),
-        Operation(
-            "POST",
-            "/v2/batch",
-            "batch",
-            "Publish all messages of an array, or none.",
-            partial(_batch, queue),
-            list[Published],
-            body=list[BatchItem],
-            errors=(404,),
-        ),
-        Operation(
-            "DELETE",
-            "/v2/messages",
-            "cancelMessages",
-            "Cancel the messages that are named or meet the filters, or all of them.",
-            partial(_cancel_many, queue),
-            Canceled,
-            query=MessagesQuery,
-            body=MessageIds,
-            body_required=False,
-        ),
-        Operation(
-            "GET",
-            "/v2/messages/{message_id}",
-            "message",
-            "What is known about a message.",
-            partial(_show, queue),
-            PendingMessage,
-            errors=(404,),
-        ),
-        Operation(
-            "DELETE",
-            "/v2/messages/{message_id}",
-            "cancelMessage",
-            "Cancel a message.",
-            partial(_cancel_one, queue),
-            status=202,
-            errors=(404,),
-        ),
-    ]
+    return _operation.of(queue)
 
 
 def header_pairs(request: Request) -> list[tuple[str, str]]:
@@ -134,14 +81,18 @@ def caller(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
+@_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
+    """Publish a message. Headers may have the prefix Upstash- instead of Service-."""
     url = _destination(request, "/v2/publish/")
     body = await read_body(request, queue.max_message)
     publish = read_publish(url, header_pairs(request), body, prefix=queue.prefix)
     return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
 
+@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404,))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
+    """Publish all messages of an array, or none."""
     items = await read_json(request)
     if not isinstance(items, list):
         raise ApiError(
@@ -156,8 +107,12 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(await _accept(queue, publishes, caller(request)))
 
 
+@_publishing("POST", "/v2/trigger/{destination:path}", "trigger", Triggered)
 async def _trigger(queue: Queue, request: Request, _: None) -> Response:
-    """Start a workflow run without calling its endpoint first."""
+    """Start a workflow run.
+
+    Its endpoint is not called first.
+    """
     url = _destination(request, "/v2/trigger/")
     headers = header_pairs(request)
     names = {name.lower(): value for name, value in headers}
@@ -239,7 +194,17 @@ def _batch_item(item: Any, queue: Queue) -> Publish:
     return read_publish(item["destination"], pairs, raw, prefix=queue.prefix)
 
 
+@_operation(
+    "DELETE",
+    "/v2/messages",
+    "cancelMessages",
+    Canceled,
+    query=MessagesQuery,
+    body=MessageIds,
+    body_required=False,
+)
 async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
+    """Cancel the messages that are named or meet the filters, or all of them."""
     named = (await ids_in_body(request, "messageIds"))["messageIds"]
     conditions, values = where(
         ("id IN ({})", (*query.message_ids, *named)), ("flow_key IN ({})", query.flow_control_key)
@@ -270,7 +235,9 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
     return JSONResponse({"cancelled": await queue.store.database.write(work)})
 
 
+@_operation("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
 async def _show(queue: Queue, request: Request, _: Query) -> Response:
+    """What is known about a message."""
     message_id = request.path_params["message_id"]
     row = await queue.store.database.read(
         lambda connection: connection.execute(
@@ -283,7 +250,9 @@ async def _show(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(shown | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]})
 
 
+@_operation("DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,))
 async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
+    """Cancel a message."""
     message_id, now = request.path_params["message_id"], queue.store.clock.now_ms()
     await queue.store.database.write(lambda connection: _cancel(connection, message_id, now))
     return Response(status_code=202)

@@ -5,16 +5,14 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from collections.abc import Awaitable, Callable
-from functools import partial
-from typing import Annotated, Any, Literal, NotRequired, TypedDict
+from typing import Annotated, Literal, NotRequired, TypedDict
 
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from toolkit.local.api import ApiError, read_body, read_json
-from toolkit.local.operations import Operation, Query, Texts, Timestamp
+from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
 from toolkit.local.queue.intake import Published
 from toolkit.local.queue.parameters import (
@@ -131,73 +129,28 @@ class SigningKeys(TypedDict):
     next: str
 
 
+_operation: Declared[Queue] = Declared()
+
+
 def run_operations(queue: Queue) -> list[Operation]:
     """The operations on runs, events, logs and keys."""
-
-    def operation(
-        method: str,
-        path: str,
-        name: str,
-        summary: str,
-        handler: Callable[[Queue, Request, Any], Awaitable[Response]],
-        returns: Any,
-        **described: Any,
-    ) -> Operation:
-        return Operation(method, path, name, summary, partial(handler, queue), returns, **described)
-
-    cancel = "Cancel the runs that are named or meet the filters, or all of them."
-    end = "End a run: canceled, or with cancel=false as one that is through."
-    notify = "Tell all that wait for an event that it came."
-    notify_run = "Tell one run that an event came, now or when it waits for it."
-    wait_header = {"Service-Workflow-RunId": "The run that waits."}
-    by_id, of_runs, of_events = "/v2/workflows/runs/{run_id}", RunLogQuery, EventLogQuery
-    return [
-        operation(
-            "DELETE", "/v2/workflows/runs", "cancelRuns", cancel, _cancel, Canceled,
-            query=RunsQuery, body=RunSelection, body_required=False,
-        ),
-        operation(
-            "GET", by_id, "run", "The steps of a run, in order.", _history, list[HistoryStep], errors=(404,)
-        ),
-        operation(
-            "DELETE", by_id, "endRun", end, _end, RestartedRun, query=EndQuery, body=bytes, errors=(404,)
-        ),
-        operation(
-            "POST", "/v2/wait/{event_id}", "wait", "Let a run wait for an event.", _wait, Published,
-            headers=wait_header, body=WaitRequest, errors=(404,),
-        ),
-        operation(
-            "GET", "/v2/waiters/{event_id}", "waiters", "Who waits for an event.", _waiters, list[Waiter]
-        ),
-        operation("POST", "/v2/notify/{event_id}", "notify", notify, _notify, list[Notified], body=bytes),
-        operation(
-            "POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", notify_run, _notify_run, Notified,
-            body=bytes, errors=(404,),
-        ),
-        *(
-            operation(
-                "GET", f"/v2/workflows/{name}", f"run-{name}", "A page of runs, newest first.",
-                _run_log, RunPage, query=of_runs,
-            )
-            for name in ("logs", "events")
-        ),
-        *(
-            operation(
-                "GET", f"/v2/{name}", f"message-{name}", "A page of what happened to messages, newest first.",
-                _event_log, EventPage, query=of_events,
-            )
-            for name in ("logs", "events")
-        ),
-        operation("GET", "/v2/keys", "keys", "The signing keys.", _keys, SigningKeys),
-        operation(
-            "POST", "/v2/keys/rotate", "rotateKeys", "The next key becomes the current one.", _rotate,
-            SigningKeys,
-        ),
-    ]  # fmt: skip
+    return _operation.of(queue)
 
 
+@_operation(
+    "DELETE",
+    "/v2/workflows/runs",
+    "cancelRuns",
+    Canceled,
+    query=RunsQuery,
+    body=RunSelection,
+    body_required=False,
+)
 async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
-    """Cancel runs; ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true."""
+    """Cancel the runs that are named or meet the filters, or all of them.
+
+    ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true.
+    """
     body = await ids_in_body(request, "workflowRunIds", "workflowUrl")
     urls = (*query.workflow_url, *body["workflowUrl"])
     exact = query.workflow_url_exact_match == "true"
@@ -221,8 +174,9 @@ async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
 _ANY_LABEL = "EXISTS (SELECT 1 FROM json_each({}) WHERE value IN ({{}}))"
 
 
+@_operation("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
 async def _history(queue: Queue, request: Request, _: Query) -> Response:
-    """The run's history, for endpoints that fetch it instead of having it delivered."""
+    """The steps of a run, in order."""
     run_id = request.path_params["run_id"]
     found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
     if not found:
@@ -235,8 +189,14 @@ async def _history(queue: Queue, request: Request, _: Query) -> Response:
     )
 
 
+@_operation(
+    "DELETE", "/v2/workflows/runs/{run_id}", "endRun", RestartedRun, query=EndQuery, body=bytes, errors=(404,)
+)
 async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
-    """End a run; the body is its result, for the run that invoked it."""
+    """End a run: canceled, or with cancel=false as one that is through.
+
+    The body is its result, for the run that invoked it.
+    """
     result = await read_body(request, queue.max_message)
     run_id, now = request.path_params["run_id"], queue.store.clock.now_ms()
     cancel = query.cancel == "true"
@@ -247,8 +207,17 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
     return JSONResponse({"workflowRunId": run_id})
 
 
+@_operation(
+    "POST",
+    "/v2/wait/{event_id}",
+    "wait",
+    Published,
+    body=WaitRequest,
+    headers={"Service-Workflow-RunId": "The run that waits."},
+    errors=(404,),
+)
 async def _wait(queue: Queue, request: Request, _: Query) -> Response:
-    """Let the run of the headers wait for an event."""
+    """Let a run wait for an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     asked = waiting.read_wait(await read_json(request))
     publish = read_publish(asked.url, header_pairs(request), b"", prefix=queue.prefix)
@@ -265,14 +234,17 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(waits)
 
 
+@_operation("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
 async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
+    """Who waits for an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
     return JSONResponse([waiting.shown(message) for message in found])
 
 
+@_operation("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
 async def _notify(queue: Queue, request: Request, _: Query) -> Response:
-    """Tell all that wait for an event that it came; the body is passed to them."""
+    """Tell all that wait for an event that it came."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
     told = await queue.store.database.write(
@@ -282,6 +254,7 @@ async def _notify(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(told)
 
 
+@_operation("POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,))
 async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
     """Tell one run that an event came, now or when it waits for it."""
     run_id = request.path_params["run_id"]
@@ -294,8 +267,10 @@ async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
     return JSONResponse(told)
 
 
+@_operation("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
+@_operation("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
 async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
-    """A page of runs with their steps."""
+    """A page of runs, newest first."""
     rows, cursor = await _page(
         queue,
         query,
@@ -314,7 +289,10 @@ async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
     return JSONResponse({"cursor": cursor, "runs": shown})
 
 
+@_operation("GET", "/v2/logs", "message-logs", EventPage, query=EventLogQuery)
+@_operation("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
+    """A page of what happened to messages, newest first."""
     rows, cursor = await _page(
         queue,
         query,
@@ -353,11 +331,15 @@ async def _page(
     return rows[: query.count], queue.store.cursors.make(table, last and (last[order], last["seq"]))
 
 
+@_operation("GET", "/v2/keys", "keys", SigningKeys)
 async def _keys(queue: Queue, _: Request, __: Query) -> Response:
+    """The signing keys."""
     current, following = queue.store.signing_keys
     return JSONResponse({"current": current, "next": following})
 
 
+@_operation("POST", "/v2/keys/rotate", "rotateKeys", SigningKeys)
 async def _rotate(queue: Queue, _: Request, __: Query) -> Response:
+    """Make the next key the current one."""
     current, following = await queue.store.rotate_keys()
     return JSONResponse({"current": current, "next": following})
