@@ -17,7 +17,7 @@ from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, o
 
 
 def pages(server, count, size=2, before=lambda number: None):
-    """Answer with so many pages of the DLQ."""
+    """Serve this many pages of the DLQ."""
 
     def answer(asked):
         number = int(dict(asked.query).get("cursor", 0))
@@ -29,7 +29,7 @@ def pages(server, count, size=2, before=lambda number: None):
     server.answering(answer)
 
 
-def test_progress_reads_well():
+def test_progress_in_words():
     """Count, rate, time that is left and retries, each where it is known."""
     assert JobProgress(done=10, seconds=0.1).words() == "10"
     assert JobProgress(done=10, total=10, seconds=2).words() == "10 of 10 · 5 a second"
@@ -38,8 +38,8 @@ def test_progress_reads_well():
     )
 
 
-def test_progress_is_told_now_and_then():
-    """Steps in quick succession are told once; the clock is given."""
+def test_progress_is_reported_at_intervals():
+    """Steps in quick succession are reported once."""
     told, now = [], [0.0]
     job = Job(told.append, clock=lambda: now[0])
     for number in range(5):
@@ -55,7 +55,7 @@ def reading(service):
 
 
 def test_a_stopped_load_keeps_every_row_it_read(sample_service):
-    """Stopping in the middle: the exception carries as many rows as were told, and says it is not all."""
+    """A load stopped in the middle: the exception holds as many rows as were reported, marked incomplete."""
     job = Job(lambda progress: progress.done >= 1000 and job.stopping.set(), clock=count().__next__)
     with pytest.raises(IncompleteLoadError) as caught:
         job.read(reading(sample_service))
@@ -67,7 +67,7 @@ def test_a_stopped_load_keeps_every_row_it_read(sample_service):
 
 
 def test_a_load_that_is_not_stopped_is_whole(server):
-    """Telling progress changes nothing about the result."""
+    """Reporting progress does not change the result."""
     pages(server, 3)
     told = []
     frame = Job(told.append, clock=count().__next__).read(reading(server.service()))
@@ -76,7 +76,7 @@ def test_a_load_that_is_not_stopped_is_whole(server):
 
 
 def test_stopping_before_anything_was_read(server):
-    """There is nothing to keep, so the stop itself comes out."""
+    """There is nothing to keep, so `Cancelled` itself is raised."""
     pages(server, 3, size=0)
     job = Job(lambda _: None)
     job.stopping.set()

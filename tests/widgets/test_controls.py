@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from ipywidgets import VBox
 
 from tests.widgets.page import enter, send, write
-from toolkit.widgets.controls import Choices, TextField, TimeField, note, short_names
+from toolkit.widgets.controls import Choices, Choosing, TextField, TimeField, note, short_names
 from toolkit.widgets.javascript import Actions, receive_all
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
@@ -19,22 +19,22 @@ NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 @pytest.fixture
 def calls():
-    """What was called."""
+    """A record of calls."""
     return []
 
 
 def tell(choices, event, text, **more):
-    """Do something in a list of choices, as the page tells it."""
+    """Do something in a list of choices, as the page sends it."""
     send(choices, event=event, **{"value" if event == "ticked" else "text": text}, **more)
 
 
 def lines(choices):
-    """What the list shows."""
+    """The lines that the list shows."""
     return [f"{row['text']}{row['count']}" for row in choices.rows]
 
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
-    """An age is counted back when typed; what is no time keeps the old value and says what is expected."""
+    """An age is counted back when typed; an invalid time keeps the old value and says what is expected."""
     field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW)
     write(field, "2d")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
 
 
 def test_a_value_set_from_python_calls_nobody(calls):
-    """Setting a value shows it and is no change by a person; Enter is told with its text."""
+    """Setting a value shows it and calls nobody; Enter is reported with its text."""
     field = TextField("Run", lambda: calls.append("changed"))
     field.entered = calls.append
     field.value = "wfr_1"
@@ -58,7 +58,7 @@ def test_a_value_set_from_python_calls_nobody(calls):
 
 
 def test_a_tick_chooses_and_keeps_its_place(calls):
-    """Ticking adds in the order of ticking; nothing moves under the pointer; unticking takes out."""
+    """Ticking adds in the order of ticking; nothing moves under the pointer; unticking removes."""
     choices = Choices("Label", lambda: calls.append(choices.value))
     choices.offer([(f"label-{number}", 100 - number) for number in range(9)])
     shown = lines(choices)
@@ -73,7 +73,7 @@ def test_a_tick_chooses_and_keeps_its_place(calls):
     assert calls == [("label-2",), ("label-2", "label-0"), ("label-0",)]
 
 
-def test_enter_takes_the_first_that_is_found_and_the_button_what_is_typed(calls):
+def test_enter_adds_the_first_that_is_found_and_the_button_the_typed_text(calls):
     """A part of a name and Enter choose the name; the part itself is added with the button that offers it."""
     choices = Choices("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
     choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
@@ -89,7 +89,7 @@ def test_enter_takes_the_first_that_is_found_and_the_button_what_is_typed(calls)
     assert calls == [("orders/fulfil",), ("orders/fulfil", "ord")]
 
 
-def test_what_is_not_in_the_list_is_added_only_where_it_can_be(calls):
+def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
     """With nothing found, Enter adds what is typed where that can be a value, and nothing elsewhere."""
     choices = Choices("Status", lambda: calls.append(choices.value), literal=str.isdigit)
     tell(choices, "typed", "404")
@@ -102,8 +102,8 @@ def test_what_is_not_in_the_list_is_added_only_where_it_can_be(calls):
     assert calls == [("404",)]
 
 
-def test_searching_finds_what_is_not_in_sight():
-    """The search looks at all values without regard to case; what is chosen stays in sight."""
+def test_searching_finds_values_that_are_not_shown():
+    """The search looks at all values without regard to case; chosen values stay visible."""
     choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([(f"label-{number}", 1) for number in range(30)] + [("Special", 1)])
     tell(choices, "typed", "spec")
@@ -121,15 +121,15 @@ def test_searching_finds_what_is_not_in_sight():
      {"seq": 1, "event": "other", "text": "a"}, {"seq": 1, "event": "ticked", "value": 7, "on": True}],
 )  # fmt: skip
 def test_odd_messages_choose_nothing(content):
-    """What the page would never send is passed over."""
+    """Messages that the page would never send are ignored."""
     choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([("a", 1)])
     choices.receive(content)
     assert (choices.value, choices.seq) == ((), 0)
 
 
-def test_addresses_are_told_apart_by_their_ends():
-    """What all share is left out, long ones are shortened in the middle; the tooltip has them whole."""
+def test_addresses_are_distinguished_by_their_ends():
+    """The shared start is left out, long ones are shortened in the middle; the tooltip has all."""
     choices = Choices("Workflow", lambda: None)
     start = "https://shop.example/flows/orders-of-a-very-long-name-that-no-list-has-room-for"
     names = [f"{start}/pay", f"{start}/mail", "https://other.example/x"]
@@ -146,8 +146,8 @@ def test_addresses_are_told_apart_by_their_ends():
 
 
 @given(st.lists(st.text(max_size=90), max_size=8, unique=True))
-def test_short_names_are_told_apart(names):
-    """Whatever the names are, no two are shown alike."""
+def test_short_names_are_distinct(names):
+    """Whatever the names are, no two are shown as the same text."""
     assert len(set(short_names(names))) == len(names)
 
 
@@ -161,8 +161,8 @@ def test_actions_are_buttons(calls):
     assert calls == [[["key", []]], "load", "load"]
 
 
-def test_a_press_brings_the_values_it_was_made_on(calls):
-    """Messages that come with a press are taken before it, and change nothing when they come again later."""
+def test_a_press_carries_the_values_it_was_made_on(calls):
+    """Messages that come with a press are processed before it, and ignored when they arrive again later."""
     field = TextField("Run", lambda: calls.append(field.value))
     choices = Choices("Label", lambda: calls.append(choices.value), literal=lambda _: True)
     root = VBox([field, VBox([choices])])
@@ -178,8 +178,8 @@ def test_a_press_brings_the_values_it_was_made_on(calls):
     assert field.value == "b"
 
 
-def test_a_press_waits_for_a_value_that_is_being_taken(calls):
-    """A value that arrives on one thread is taken before a press on another that brings it, too."""
+def test_a_press_waits_for_a_value_that_is_being_processed(calls):
+    """A value that arrives on one thread is processed before a press on another that carries it, too."""
     taking, go = threading.Event(), threading.Event()
 
     def changed():
@@ -206,7 +206,17 @@ def test_a_press_waits_for_a_value_that_is_being_taken(calls):
     assert calls == ["a", "load"]
 
 
+@pytest.mark.parametrize(
+    "content", [{}, {"seq": 2, "value": "c"}, {"seq": "2", "value": "b"}, {"seq": 2, "value": ["b"]}]
+)
+def test_odd_messages_choose_no_name(content):
+    """Messages that the page would never send are ignored."""
+    chosen = Choosing("Name", lambda: None, ["a", "b"])
+    chosen._handle_custom_msg(content, [])
+    assert (chosen.value, chosen.seq) == ("a", 0)
+
+
 def test_a_note_is_text():
-    """Whatever is said is escaped, and a problem has a sign beside its colour."""
+    """Every text is escaped, and a problem has a sign beside its colour."""
     assert note("<b>", "problem") == '<div class="tk-problem" role="alert">⚠ &lt;b&gt;</div>'
     assert note("") == ""

@@ -1,4 +1,4 @@
-"""Browsing failures: search, order and selection as a value; one failure in full; nothing live in it."""
+"""Browsing failures: search, order and selection as a value; one failure in full; no markup from data."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ELEMENTS = {
 
 
 def test_there_are_a_hundred_payloads():
-    """As many as are promised."""
+    """There are as many payloads as promised."""
     assert len(set(PAYLOADS)) >= 100
 
 
@@ -87,7 +87,7 @@ def test_the_frame_stays_as_it_is(browser, failures, make):
 @pytest.mark.parametrize("column", SORTABLE)
 @pytest.mark.parametrize("ascending", [True, False])
 def test_every_column_sorts_with_missing_values_last(make, column, ascending):
-    """As pandas sorts, stably, and what is missing comes last in both directions."""
+    """Sorted stably, as pandas does, missing values last in both directions."""
     values = {
         "failed_at": pd.Timestamp("2026-01-02", tz="UTC"), "created_at": pd.Timestamp("2026-01-02", tz="UTC"),
         "response_status": 500, "max_retries": 3,
@@ -144,7 +144,7 @@ def test_every_word_is_found_in_any_column(browser, search, found):
 
 
 def test_the_statuses_of_the_sample_are_found(sample_service):
-    """A status finds the failures that have it, and no order of this number; in quotes it is text."""
+    """A status finds the failures that have it, not an order of this number; in quotes it is text."""
     failures = tk.load_failures(sample_service, progress=False)
     browser = FailureBrowser(failures, value=FailureView(search="429"))
     assert (browser.found()["response_status"] == 429).all()
@@ -157,8 +157,8 @@ def test_the_statuses_of_the_sample_are_found(sample_service):
     assert not (browser.found()["response_status"] == 429).all()
 
 
-def test_a_failure_without_its_time_stands_at_that_of_its_message(make):
-    """Where nobody knows when it failed, the creation of its message is shown, marked, and sorted by."""
+def test_a_failure_without_a_time_is_sorted_by_that_of_its_message(make):
+    """Without a time of failure, the time its message was created is shown, marked, and sorted by."""
     rows = [
         {"dlq_id": "a", "failed_at": pd.Timestamp("2026-01-03", tz="UTC")},
         {"dlq_id": "b", "created_at": pd.Timestamp("2026-01-02 05:06:07", tz="UTC")},
@@ -181,7 +181,7 @@ def test_an_exception_is_shown_by_its_own_name(make):
 
 
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
-    """What is selected stays, and is said to be out of sight; no failure is shown that was not found."""
+    """The selection stays, with a count of what is not shown; no failure is shown that was not found."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
     assert "2 selected, 1 of them not among those found" in browser._said.value
     browser.value = browser.value.replace(search="no such thing")
@@ -197,7 +197,7 @@ def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(brows
 
 
 def test_ids_and_code_of_the_selection_are_copied(browser, failures):
-    """The page gets the exact ids, or code that makes the same rows; what it cannot copy is shown."""
+    """The page receives the exact ids, or code that makes the same rows; what it cannot copy is shown."""
     sent = []
     browser.table.send = sent.append
     browser.value = FailureView(selected=["dlq_3", "dlq_1"])
@@ -229,7 +229,7 @@ def grid(browser, **content):
 
 
 def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
-    """Scrolling, selecting, sorting and opening come as messages, and change value and detail."""
+    """Scrolling, selecting, sorting and opening are messages, and change value and detail."""
     browser = FailureBrowser(failures, redactor=REDACT)
     sent = []
     browser.table.send = sent.append
@@ -244,7 +244,7 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     assert (browser.value.sort_by, browser.value.ascending) == ("created_at", True)
     grid(browser, kind="sort", name="created_at")
     assert browser.value.ascending is False
-    grid(browser, kind="active", place=5)
+    grid(browser, kind="active", position=5)
     assert "dlq_5" in browser.detail.value
     grid(browser, kind="all")
     assert len(browser.frame()) == 12
@@ -255,20 +255,20 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
     [
         {"kind": "rows", "from": -1, "to": 5},
         {"kind": "rows", "from": "0", "to": 5},
-        {"kind": "active", "place": 12},
+        {"kind": "active", "position": 12},
         {"kind": "select", "from": 0, "to": 10**9},
         {"kind": "select", "order": 7, "from": 0, "to": 3, "on": True},
-        {"kind": "active", "order": None, "place": 5},
+        {"kind": "active", "order": None, "position": 5},
         {"kind": "sort", "name": "body"},
         {"kind": "sort"},
         {"kind": ["rows"]},
         {"kind": "copied", "said": 7},
-        {"kind": "active", "place": True},
+        {"kind": "active", "position": True},
         {},
     ],
 )
 def test_odd_messages_change_nothing(failures, content):
-    """What the table would never send is passed over."""
+    """Messages that the table would never send are ignored."""
     browser = FailureBrowser(failures, redactor=REDACT)
     before = (browser.value, browser.detail.value)
     grid(browser, **content)
@@ -308,7 +308,7 @@ def test_hostile_texts_are_seen_as_text(make, seen):
 
 
 def test_hostile_texts_are_inert_in_static_forms(make, seen):
-    """The forms without a browser hold no element but their own; nor do the choices of a filter."""
+    """Static forms and the choices of a filter have no elements from data."""
     frame = make([hostile(payload) | {"dlq_id": payload} for payload in PAYLOADS])
     for start in range(0, len(frame), 10):
         forms = FailureBrowser(frame.iloc[start : start + 10], redactor=REDACT)._repr_mimebundle_()
@@ -338,7 +338,7 @@ def test_secrets_are_masked_in_the_detail(failures):
 
 
 def test_a_secret_at_the_cut_is_masked_whole():
-    """What is shown of a long body ends nowhere within a secret."""
+    """The part of a long body that is shown never ends within a secret."""
     token = "Bearer " + "abcdef0123456789" * 4
     for text in ("x " * 9_980 + token, "[" + "1," * 9_980 + f'"{token}"]'):
         assert "abcdef01" not in coloured(text, REDACT)
@@ -356,8 +356,8 @@ def test_odd_ids_and_times_of_a_frame_are_shown(failures):
         assert "UTC" in browser.detail.value
 
 
-def test_what_is_missing_is_said(make):
-    """A row of nothing but an id has a detail; bytes that are no text are shown in hexadecimal."""
+def test_missing_parts_are_named(make):
+    """A row with only an id has a detail; bytes that are not text are shown in hexadecimal."""
     markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value
     assert "none, or no state yet" in markup
     raw = detail_markup(
@@ -368,7 +368,7 @@ def test_what_is_missing_is_said(make):
 
 
 def test_an_empty_frame_is_a_table_of_nothing(failures):
-    """No rows are a normal case, and other frames are refused."""
+    """An empty frame is a normal case; other frames are refused."""
     browser = FailureBrowser(failures.head(0))
     assert "0 of 0 failures" in browser._said.value
     browser.select_found()
@@ -389,8 +389,8 @@ def test_a_key_keeps_the_view(failures, request):
     assert again.frame()["dlq_id"].tolist() == ["dlq_1"]
 
 
-def test_a_text_that_was_cut_is_coloured_as_one_to_its_end():
-    """Thousands of escaped quotes in it are not looked at again, each as if a text began there."""
+def test_a_truncated_text_is_coloured_as_one_to_its_end():
+    """Thousands of escaped quotes are not each searched again as the start of a text."""
     markup = coloured(json.dumps({"a": '"' * 300_000}), REDACT)
     assert markup.count('class="tk-text"') == 1
     assert "more characters" in markup
@@ -402,7 +402,7 @@ def message(widget, content):
 
 
 def test_a_selection_is_of_the_rows_that_were_seen(failures):
-    """Rows selected while a search or a sort was on its way to the page are those of the order before it."""
+    """Rows selected while a search or sort was on its way to the page are those that were shown."""
     browser = FailureBrowser(failures, redactor=REDACT)
     seen = browser.found()["dlq_id"].tolist()
     before = browser.table.order
@@ -420,8 +420,8 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
     assert set(browser.value.selected) == set(seen)
 
 
-def test_an_order_that_is_long_gone_selects_nothing_and_says_so(failures):
-    """Nothing else is selected in its place, and the panel asks to select once more."""
+def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
+    """Nothing else is selected instead, and the panel asks to select once more."""
     browser = FailureBrowser(failures, redactor=REDACT)
     before = browser.table.order
     for _ in range(20):

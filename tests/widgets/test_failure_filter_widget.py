@@ -1,4 +1,4 @@
-"""The filter as controls: value, code and frame agree, whoever changes them; nothing is asked unbidden."""
+"""The filter as controls: value, code and frame agree; no request is sent before a button is pressed."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def filters(draw: st.DrawFn) -> FailureFilter:
 
 
 def widget(source, **options):
-    """A widget with a clock that stands still."""
+    """A widget with a fixed clock."""
     return FailureFilterWidget(source, clock=lambda: NOW, **options)
 
 
@@ -123,7 +123,7 @@ def test_times_in_the_wrong_order_are_explained_beside_them(failures):
 
 
 def test_a_preset_counts_back_from_now(failures):
-    """A button for an age sets the beginning and takes the end away."""
+    """A button for an age sets the beginning and removes the end."""
     panel = widget(failures, value=FailureFilter(until=NOW))
     panel.presets.press("24 hours")
     assert panel.value == FailureFilter(since="24h", now=NOW)
@@ -132,7 +132,7 @@ def test_a_preset_counts_back_from_now(failures):
 
 
 def test_nothing_is_asked_before_a_button_is_pressed(server):
-    """Making, showing and changing a widget on a service asks nothing; counting, looking and loading do."""
+    """Making, showing and changing a widget sends no request; counting, looking and loading do."""
     panel = widget(server.service())
     panel.value = FailureFilter(label="a")
     panel.frame()
@@ -153,7 +153,7 @@ def test_nothing_is_asked_before_a_button_is_pressed(server):
 
 
 def test_a_result_goes_with_the_filter_it_was_asked_by(server):
-    """Where the choice changes while failures are loaded, what arrives says that it is of an earlier one."""
+    """When the choice changes while failures are loaded, the result says that it is of an earlier one."""
     begun, go = threading.Event(), threading.Event()
 
     def answer(_):
@@ -180,8 +180,8 @@ def test_a_result_goes_with_the_filter_it_was_asked_by(server):
     assert panel._kept.origin == FailureFilter(label="a")
 
 
-def test_an_error_is_said_in_the_widget(server):
-    """What the service refuses is raised to the caller, and stands in the widget with the next step."""
+def test_an_error_is_shown_in_the_widget(server):
+    """An error of the service is raised, and shown in the widget with the next step."""
     server.always(b'{"error": "unknown label <b>"}', 400)
     panel = widget(server.service())
     with pytest.raises(BadRequestError) as caught:
@@ -202,7 +202,7 @@ def test_a_masked_value_cannot_be_sent(server, make):
 
 
 def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request):
-    """The second widget of a key goes on where the first was, unless the cell gives another value."""
+    """The second widget of a key continues where the first was, unless the cell gives another value."""
     key = request.node.name
     first = widget(failures, key=key)
     first.value = FailureFilter(label="prod")
@@ -217,8 +217,8 @@ def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request
 
 
 @pytest.mark.parametrize(("source", "options"), [(7, {}), (None, {}), ("frame", {"value": "label='a'"})])
-def test_what_is_no_source_or_value_is_refused(failures, source, options):
-    """Other kinds of sources and values are errors with what is expected."""
+def test_invalid_sources_and_values_are_refused(failures, source, options):
+    """Other kinds of sources and values raise errors that say what is expected."""
     with pytest.raises(InputError, match="expected a"):
         FailureFilterWidget(failures if source == "frame" else source, **options)
     with pytest.raises(InputError, match="expected a FailureFilter"):
@@ -226,7 +226,7 @@ def test_what_is_no_source_or_value_is_refused(failures, source, options):
 
 
 def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
-    """The static forms say what is chosen, and show rows with nothing live in them."""
+    """The static forms say what is chosen, and show rows without markup from data."""
     hostile = failures.assign(workflow_url="<script>alert(1)</script>")
     panel = widget(hostile, value=FailureFilter(workflow_url="<script>alert(1)</script>"))
     forms = panel._repr_mimebundle_()
@@ -267,7 +267,7 @@ def test_rows_are_matched_as_entries_are(chosen, data):
 
 
 def test_a_value_is_counted_once_a_row(failures):
-    """Labels are counted where the lists are; empty texts are no values."""
+    """Labels are counted in the lists; empty texts are not values."""
     assert count_values(failures, "label") == [("eu", 6), ("prod", 6)]
     assert count_values(failures.assign(caller_ip=""), "caller_ip") == []
     with warnings.catch_warnings():
@@ -276,7 +276,7 @@ def test_a_value_is_counted_once_a_row(failures):
 
 
 def test_the_state_that_is_sent_to_the_page_has_no_token(server):
-    """Nothing that a page or a saved notebook holds has a token in it."""
+    """No state that a page or a saved notebook holds has a token in it."""
     panel = widget(server.service())
     with pytest.raises(tk.errors.ToolkitError):
         panel.run()

@@ -1,4 +1,4 @@
-"""How a metadata filter can go on: offers at the caret, word by word."""
+"""Completions of a metadata filter at the caret, word by word."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), 
 
 
 @given(before=texts_before, after=texts_before)
-def test_what_is_offered_goes_on_from_the_caret(before, after):
-    """Every offer keeps what was written but for the word at the caret, and each is another text."""
+def test_completions_continue_from_the_caret(before, after):
+    """Every completion keeps what was written except the word at the caret."""
     for shown, head, tail in completions(before + after, before, FIELDS):
         assert head.rstrip().endswith(shown)
         assert after.endswith(tail)
@@ -51,7 +51,7 @@ def test_what_is_offered_goes_on_from_the_caret(before, after):
 
 
 def test_the_word_at_the_caret_is_replaced():
-    """What stands behind the caret stays, but for the rest of the word."""
+    """The text after the caret stays, except the rest of the word."""
     assert completions("Cod >= 3", "Co", FIELDS) == [("Code", "Code", " >= 3")]
     assert completions("city = 'Iz' OR x = 1", "city = 'I", FIELDS) == [
         ("'Izmir'", "city = 'Izmir'", " OR x = 1")

@@ -1,4 +1,4 @@
-"""What the metadata filter knows of its vectors: nothing is lost, nothing stands under another filter."""
+"""What the metadata filter knows of its vectors, and which filter a result belongs to."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_looking_at_a_frame_keeps_all_of_it(vectors):
 
 
 def test_finding_fields_keeps_a_frame_that_was_given(vectors, server, reading):
-    """Some vectors of the service teach fields; the count stays that of the frame that was given."""
+    """Fields are learnt from some vectors of the service; the count stays that of the given frame."""
     panel = MetadataFilterWidget(server.service(), frame=vectors)
     reading(vectors.head(1))
     panel.look()
@@ -86,7 +86,7 @@ def test_a_load_is_known_unfiltered(vectors, server, reading):
 
 
 def test_only_some_of_many_are_counted(vectors, monkeypatch):
-    """Every filter reads the vectors again: of many the first are counted, and that is said."""
+    """Every filter reads the vectors again: of many, only the first are counted, and the text says so."""
     monkeypatch.setattr("toolkit.widgets.metadata_filter.COUNTED", 3)
     panel = MetadataFilterWidget(vectors, value="city = 'Oslo'")
     assert panel.matching() == "2 of the first 3 loaded vectors match"
@@ -106,7 +106,7 @@ def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(vectors,
 
 
 def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
-    """A look that ends early teaches fields and says so; the result stays the one before."""
+    """Fields are learnt from a look that ends early, and it says so; the result stays the one before."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
     panel = MetadataFilterWidget(server.service())
     with pytest.raises(IncompleteLoadError):
@@ -126,7 +126,7 @@ def test_a_look_that_fails_is_shown(server):
 
 
 def test_a_result_goes_with_the_filter_it_was_asked_by(vectors, server, monkeypatch):
-    """A button's load stands under its own filter, also when the cell was refused a run meanwhile."""
+    """A button's load belongs to the filter it started with, even when a run was refused meanwhile."""
     begun, go = threading.Event(), threading.Event()
 
     def read(*_):
@@ -157,7 +157,7 @@ def test_a_result_goes_with_the_filter_it_was_asked_by(vectors, server, monkeypa
 
 
 def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading, request):
-    """After the cell is run again, the result still says that it is of another filter, and counts go on."""
+    """After the cell is run again, the result still says that it is of another filter, and counts work."""
     reading()
     key = request.node.name
     panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
@@ -170,7 +170,7 @@ def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading
 
 
 def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
-    """A value that is refused does not take the place of what a key keeps."""
+    """A value that is refused does not replace what a key keeps."""
     key = request.node.name
     query = VectorQuery(data="x")
     SimilarityQueryWidget(server.service(), key=key).value = query
@@ -188,7 +188,7 @@ def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
     [{"password": "hunter2-xyz"}, {"login": {"api_key": 8675309}}, {"tokens": ["hunter2-xyz"]}],
 )
 def test_values_under_secret_names_are_not_offered(row):
-    """Such a value is in no state of the panel and in none of its forms."""
+    """Such a value is in no state and no form of the panel."""
     frame = pd.DataFrame({"id": ["a"], "metadata": [json.dumps(row | {"city": "Oslo"})]})
     panel = MetadataFilterWidget(frame)
     state, left = json.dumps(panel._repr_mimebundle_()), [panel]
@@ -201,8 +201,8 @@ def test_values_under_secret_names_are_not_offered(row):
     assert cities(panel) == {"Oslo"}
 
 
-def test_no_controls_stand_for_a_filter_that_does_not_parse():
-    """A text set from code that is no filter shows no conditions of the filter before it."""
+def test_a_filter_that_does_not_parse_has_no_controls():
+    """After an invalid text is set from code, no conditions of the previous filter are shown."""
     editor = MetadataEditor(lambda: None, redactor=Redactor())
     editor.value = "city = 'Oslo'"
     editor.value = "city = "
@@ -225,14 +225,14 @@ def test_metadata_that_is_no_json_is_named(text, vectors):
 
 
 def test_a_frame_of_another_kind_is_refused(server):
-    """What is given beside a service must be a frame."""
+    """The frame beside a service must be one."""
     with pytest.raises(InputError, match="a frame of vectors"):
         MetadataFilterWidget(server.service(), frame=[1])
 
 
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
-    """What the page would never send is passed over by every control, without an error in the log."""
+    """Every control ignores what the page would never send, without an error in the log."""
     entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
     line = MetadataFilterWidget(vectors).editor.text
     for control in (entry, Choosing("Name", lambda: None, ["a", "b"]), line):
@@ -243,7 +243,7 @@ def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
 
 @pytest.mark.parametrize("seq", [True, -1, 10**30, 2.0, "1", None])
 def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
-    """Only a number that both sides can hold says which message is answered."""
+    """Only a number that Python and JavaScript both hold exactly numbers a message."""
     assert not is_count(seq)
     entry, chosen = (
         TextField("Name", lambda: None, complete=lambda *_: (), follows=True),
@@ -252,3 +252,24 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
     entry._handle_custom_msg({"event": "typed", "seq": seq, "text": "x", "head": "x"}, [])
     chosen._handle_custom_msg({"seq": seq, "value": "b"}, [])
     assert (entry.text, entry.seq, chosen.value, chosen.seq) == ("", 0, "a", 0)
+
+
+def test_a_choice_of_the_page_counts_by_its_name(vectors):
+    """The operator is sent by its name, whatever is in the list now."""
+    panel = MetadataFilterWidget(vectors, value="city = 'a'")
+    operator = panel.editor.rows.parts[0].operator
+    operator._handle_custom_msg({"seq": 1, "value": "CONTAINS"}, [])
+    assert (panel.value, operator.seq, operator.options[0]) == ("city CONTAINS 'a'", 1, "CONTAINS")
+
+
+def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch):
+    """A filter that changes while a load is on its way is not taken for that of the result."""
+    panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
+
+    def read(*_):
+        panel.value = "city = 'Oslo'"
+        return vectors
+
+    monkeypatch.setattr(panel, "_vectors", read)
+    assert panel.run()["id"].tolist() == ["a"]
+    assert panel.message == "1 vector chosen. They are those of an earlier filter."

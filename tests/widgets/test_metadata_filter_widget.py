@@ -1,4 +1,4 @@
-"""The metadata filter as text and as controls: they agree, whoever changes them; nothing is asked first."""
+"""The metadata filter as text and as controls: they agree; no request is sent before a button is pressed."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def fill(part, field, operator, value=""):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_any_filter_survives_text_controls_and_code(panel, tree):
-    """A tree put in comes back from the text, from the rows and from the code as the same text."""
+    """A tree that is set comes back from the text, the rows and the code as the same text."""
     panel.value = tree
     assert panel.value == tree.text()
     assert panel.editor.value == tree.text()
@@ -177,7 +177,7 @@ def test_typed_text_makes_the_rows(vectors):
     assert panel.frame()["id"].tolist() == ["a", "c"]
 
 
-def test_a_mistake_stands_where_it_is(panel):
+def test_a_mistake_is_marked_at_its_position(panel):
     """What does not parse is marked at its character, and the old filter stays."""
     panel.value = "city = 'Izmir'"
     line = panel.editor.text
@@ -192,8 +192,8 @@ def test_a_mistake_stands_where_it_is(panel):
     assert panel.value == "city = 'Oslo'"
 
 
-def test_what_is_not_whole_yet_is_no_mistake_until_enter(panel):
-    """While somebody types the end, what can follow is said; Enter says that it is missing."""
+def test_an_unfinished_text_is_no_mistake_until_enter(panel):
+    """While somebody types the end, the note says what can follow; Enter says that it is missing."""
     line = panel.editor.text
     write(line, "city =")
     assert panel.editor.note.value.startswith(
@@ -204,8 +204,8 @@ def test_what_is_not_whole_yet_is_no_mistake_until_enter(panel):
     assert "got the end" in panel.editor.note.value
 
 
-def test_a_row_says_what_is_wrong_with_it(vectors):
-    """A field or a value that cannot be is explained at its control; what is unfinished is left out."""
+def test_a_row_explains_its_mistake(vectors):
+    """An invalid field or value is explained at its control; an unfinished row is left out."""
     panel = MetadataFilterWidget(vectors)
     fill(row(panel), "two words", "=", "1")
     assert "names joined by dots" in row(panel).field.problem
@@ -227,7 +227,7 @@ def test_a_row_says_what_is_wrong_with_it(vectors):
 
 
 def test_operators_and_values_fit_the_field(vectors):
-    """A field offers its frequent values and the operators of its kind; places of arrays know theirs."""
+    """A field offers its frequent values and the operators of its kind; so do items of arrays."""
     panel = MetadataFilterWidget(vectors)
     part = row(panel)
     assert {"at.door", "events[0].code", "events[#-1].code", "tags[0]"} <= set(offered(part.field, ""))
@@ -269,14 +269,14 @@ def test_an_item_among_several_is_completed(vectors):
     ],
 )
 def test_odd_messages_change_nothing(vectors, content):
-    """What the page would never send is passed over."""
+    """Messages that the page would never send are ignored."""
     field = row(MetadataFilterWidget(vectors)).field
     field._handle_custom_msg(content, [])
     assert (field.value, field.seq, field.offers) == ("", 0, [])
 
 
-def test_text_comes_with_its_enter(vectors):
-    """Enter brings the text that it ends; letters of a field are a value when it is entered or left."""
+def test_a_message_of_enter_carries_its_text(vectors):
+    """Enter carries the text that it ends; a field has its value when it is entered or left."""
     panel = MetadataFilterWidget(vectors)
     line = panel.editor.text
     line._handle_custom_msg({"event": "submit", "seq": 1, "text": "city =", "head": "city ="}, [])
@@ -291,8 +291,8 @@ def test_text_comes_with_its_enter(vectors):
     assert line.text == panel.value
 
 
-def test_rows_and_groups_are_numbered_as_they_stand(vectors):
-    """Labels tell rows apart, in the order of the page, also after some went."""
+def test_rows_and_groups_are_numbered_in_order(vectors):
+    """Labels number the rows in the order of the page, also after some were removed."""
     panel = MetadataFilterWidget(vectors, value="city = 'a' AND (year = 1 OR year = 2) AND tags CONTAINS 'x'")
     first, group, last = panel.editor.rows.parts
     labels = [part.field.label for part in (first, *group.parts, last)]
@@ -375,7 +375,7 @@ def test_hostile_texts_are_seen_as_text(seen):
 
 
 def test_a_filter_of_many_conditions_is_text_alone(vectors):
-    """More conditions than controls are bearable for are not shown as controls, and stay what they are."""
+    """A filter with too many conditions for controls is shown as text alone, and stays what it is."""
     panel = MetadataFilterWidget(vectors)
     panel.value = " OR ".join(f"year = {number}" for number in range(60))
     assert panel.editor.rows.layout.display == "none"
@@ -386,7 +386,7 @@ def test_a_filter_of_many_conditions_is_text_alone(vectors):
 
 
 def test_nothing_is_asked_before_a_button_is_pressed(sample_service):
-    """A widget on a service knows nothing until it is told to look; then load finds every match."""
+    """A widget on a service sends no request until its button is pressed; then Load finds every match."""
     panel = MetadataFilterWidget(sample_service)
     panel.value = "topic = 'encodings' AND tags CONTAINS 'eu'"
     assert len(panel.frame()) == 0
@@ -446,7 +446,7 @@ def test_secrets_in_metadata_are_not_offered(vectors):
 
 
 def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
-    """The second widget of a key goes on where the first was, unless the cell gives another value."""
+    """The second widget of a key continues where the first was, unless the cell gives another value."""
     key = request.node.name
     MetadataFilterWidget(vectors, key=key).value = "year = 1"
     assert MetadataFilterWidget(vectors, key=key).value == "year = 1"
@@ -454,8 +454,8 @@ def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
     assert MetadataFilterWidget(vectors, key=key, value=parse("year=2")).value == "year = 2"
 
 
-def test_what_is_no_source_or_filter_is_refused(vectors):
-    """Other sources, other values, and text that does not parse are errors; the value stays."""
+def test_invalid_sources_and_filters_are_refused(vectors):
+    """Other sources, other values, and text that does not parse raise errors; the value stays."""
     with pytest.raises(InputError, match="expected a Service"):
         MetadataFilterWidget(7)
     with pytest.raises(InputError, match="include_metadata=True"):
@@ -469,7 +469,7 @@ def test_what_is_no_source_or_filter_is_refused(vectors):
 
 
 def test_removed_rows_are_closed(vectors):
-    """Widgets of rows that went are closed, so that neither page nor kernel keeps them."""
+    """Widgets of removed rows are closed, so that neither page nor kernel keeps them."""
     panel = MetadataFilterWidget(vectors, value="year = 1 AND city = 'a'")
     gone = row(panel, 1).field
     panel.value = "year = 1"

@@ -1,4 +1,4 @@
-"""What every panel does: slow calls beside the kernel's loop, one at a time, stopped with what they read."""
+"""Slow calls of panels: beside the kernel's loop, one at a time, stopped with what they read."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PARTIAL = frame_from_rows([{"dlq_id": "a", "label": "b"}], LABELS_EXPLODED)
 
 
 class Slow(Panel):
-    """A panel whose run waits until it is let go."""
+    """A panel whose run waits for an event."""
 
     def __init__(self, fails=None):
         self.go, self.fails, self.job = threading.Event(), fails, None
@@ -49,7 +49,7 @@ async def until(true):
 
 
 def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
-    """While a run is under way the loop goes on and a second run is refused; progress is told on the loop."""
+    """During a run the loop is free and a second run is refused; progress is reported on the loop."""
     panel, threads = Slow(), set()
     panel.observe(lambda _: threads.add(threading.current_thread()), names=traitlets.All)
     panel._status.observe(lambda _: threads.add(threading.current_thread()), "value")
@@ -99,8 +99,8 @@ def test_cancel_stops_the_call_and_the_next_one_can_start():
         ),
     ],
 )
-def test_errors_of_a_call_are_said_in_words(error, said):
-    """Errors and even mistakes of ours are a masked sentence in the panel, and no traceback."""
+def test_errors_of_a_call_are_shown_in_words(error, said):
+    """Errors, even unexpected ones, are a masked sentence in the panel without a traceback."""
     panel = Slow(fails=error)
     panel.go.set()
 
@@ -115,7 +115,7 @@ def test_errors_of_a_call_are_said_in_words(error, said):
 
 
 def test_run_waits_and_raises():
-    """From code, a run is a call like any other: its result is given, its error raised and shown."""
+    """From code, a run returns its result, or raises and shows its error."""
     panel = Slow()
     panel.go.set()
     assert panel.run() is panel.frame()
@@ -133,7 +133,7 @@ class Undrawable(Slow):
         raise ValueError("no place for it")
 
 
-def test_a_result_that_cannot_be_shown_is_said_and_does_not_stick():
+def test_a_result_that_cannot_be_shown_is_an_error_and_the_next_call_can_start():
     """A button's result that fails while it is drawn is an error in the panel; the next call can start."""
     panel = Undrawable()
     panel.go.set()
@@ -151,7 +151,7 @@ def test_a_result_that_cannot_be_shown_is_said_and_does_not_stick():
 
 
 def test_run_is_refused_while_a_call_is_under_way():
-    """The answer of the call that a button started would come later than this one's, and stay."""
+    """The result of the call that a button started would replace this one's later."""
     panel = Slow()
 
     async def main():
@@ -166,7 +166,7 @@ def test_run_is_refused_while_a_call_is_under_way():
 
 @pytest.mark.parametrize("kind", ["browser", "filter"])
 def test_a_converted_notebook_shows_rows(server, failures, kind):
-    """Where nbconvert has no widget state, the page has the first rows as a table, nothing live in it."""
+    """Where nbconvert has no widget state, the page has the first rows as an escaped table."""
     shown = failures.assign(workflow_url="<b>here</b>")
     panel = FailureBrowser(shown)
     if kind == "filter":

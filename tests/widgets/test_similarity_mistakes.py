@@ -1,4 +1,4 @@
-"""What goes wrong in a similarity panel is said, asks nothing unbidden, and shows no secret."""
+"""Mistakes in a similarity panel are explained, send no request, and show no secret."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pandas as pd
 import pytest
 
 from tests.widgets import page
-from tests.widgets.answers import asked, hits
 from tests.widgets.page import write
+from tests.widgets.responses import asked, hits
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
 from toolkit.widgets import SimilarityQueryWidget
@@ -22,12 +22,12 @@ TOKEN = "vector-token-of-the-test"
 
 @pytest.fixture
 def panel(server, vectors):
-    """A panel of either form, on a service that answers nothing."""
+    """A panel on a service without responses."""
     return SimilarityQueryWidget(server.service(), frame=vectors)
 
 
 def state_of(panel):
-    """All that the page is told of a panel, and its static form, as one text."""
+    """All state of a panel that the page receives, and its static form, as one text."""
     state, left = json.dumps(panel._repr_mimebundle_(), ensure_ascii=False), [panel]
     while left:
         found = left.pop()
@@ -48,8 +48,8 @@ def until_free(panel, act):
 
 
 @pytest.mark.parametrize("mistake", ["topK", "vector"])
-def test_a_hit_is_not_asked_by_while_something_is_mistaken(server, vectors, mistake):
-    """Neither is the older query: nothing is, and that is said."""
+def test_a_hit_is_not_asked_by_while_there_is_a_mistake(server, vectors, mistake):
+    """Neither is the older query: no request is sent, and the panel says so."""
     panel = SimilarityQueryWidget(
         server.service(), value=VectorQuery(data="old", namespace="docs"), frame=vectors
     )
@@ -70,7 +70,7 @@ def test_a_hit_is_not_asked_by_while_something_is_mistaken(server, vectors, mist
 
 
 def test_asking_beside_a_mistake_says_so(server):
-    """The value is asked, and what is marked was no part of it."""
+    """The value is asked, and the panel says that what is marked was not part of it."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
     server.always(hits("a"))
     remark = "What is marked above as a mistake was no part of the query."
@@ -91,7 +91,7 @@ def test_asking_beside_a_mistake_says_so(server):
 
 
 def test_a_mistake_stays_marked_until_it_is_mended(panel):
-    """Another control that is right does not hide it."""
+    """A valid change elsewhere does not hide it."""
     write(panel.source.vector, "[1, 2]")
     write(panel.source.vector, "[1,")
     write(panel.options.top_k, "5")
@@ -99,8 +99,8 @@ def test_a_mistake_stays_marked_until_it_is_mended(panel):
     assert panel.value == VectorQuery(vector=[1, 2], top_k=5, namespace="docs")
 
 
-def test_quick_choices_are_told_before_ask(server):
-    """A choice comes by its name in a message, as the press of a button does, and keeps their order."""
+def test_quick_choices_arrive_before_ask(server):
+    """A choice arrives by its name in a message, in the order of choosing."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     chosen = panel.options.scoring["query_mode"]
     for seq, word in enumerate(("HYBRID", "SPARSE"), 1):
@@ -127,8 +127,8 @@ def test_enter_asks_by_what_was_typed(server):
     assert len(server.asked) == 1
 
 
-def test_what_goes_wrong_is_said_in_the_panel_and_raised(server):
-    """Looking at an index that refuses, and a place where no hit is."""
+def test_errors_are_raised_and_shown_in_the_panel(server):
+    """An index that refuses, and an index of a hit that does not exist."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     server.json(b'{"error": "no such token"}', 401)
     with pytest.raises(AuthenticationError) as caught:
@@ -145,7 +145,7 @@ def test_what_goes_wrong_is_said_in_the_panel_and_raised(server):
 
 
 def test_none_asks_nothing_also_where_an_id_waits_to_be_fetched(panel, server):
-    """The value is None before and after; what would have been fetched is forgotten."""
+    """The value is None before and after; the id is forgotten."""
     write(panel.source.stored, "far")
     panel.value = None
     assert panel.source.stored.text == ""
@@ -156,7 +156,7 @@ def test_none_asks_nothing_also_where_an_id_waits_to_be_fetched(panel, server):
 
 
 def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
-    """Its answer would come later, and stay."""
+    """Its result would replace this one later."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     server.always(hits("a"))
 
@@ -173,7 +173,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
     ("typed", "place"), [("1,2", None), ("12", 12), ("1,000", 1_000), ("1,00", None), ("٣", None)]
 )
 def test_commas_stand_between_thousands(server, typed, place):
-    """Elsewhere they make no number, of a row or of topK."""
+    """With commas elsewhere a text is no number, of a row or of topK."""
     frame = pd.DataFrame({"id": map(str, range(1_001)), "vector": [[1.0, float(n)] for n in range(1_001)]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     write(panel.source.row, typed)
@@ -185,12 +185,12 @@ def test_commas_stand_between_thousands(server, typed, place):
 
 
 @pytest.mark.parametrize(
-    "content", [[], None, "x", {"kind": "ask", "place": 2}, {"kind": "ask", "place": -1},
-                {"kind": "ask", "place": True}, {"kind": "ask", "place": "0"}, {"kind": "ask"},
-                {"place": 0}, {}],
+    "content", [[], None, "x", {"kind": "ask", "position": 2}, {"kind": "ask", "position": -1},
+                {"kind": "ask", "position": True}, {"kind": "ask", "position": "0"}, {"kind": "ask"},
+                {"position": 0}, {}],
 )  # fmt: skip
 def test_odd_messages_ask_nothing(server, content):
-    """What the table would never send is passed over."""
+    """Messages that the table would never send are ignored."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     server.json(hits("a", "b"))
     panel.run()
@@ -199,8 +199,8 @@ def test_odd_messages_ask_nothing(server, content):
     assert panel.value == VectorQuery(data="x")
 
 
-def test_nothing_to_ask_by_and_refusals_are_said_in_the_panel(panel, server):
-    """Both are raised to the caller and stand in the panel as text with the next step."""
+def test_errors_of_a_query_are_shown_in_the_panel(panel, server):
+    """Both are raised, and shown in the panel with the next step."""
     with pytest.raises(InputError, match="nothing to ask by"):
         panel.run()
     assert "Fill one of the fields" in panel.message
@@ -214,8 +214,8 @@ def test_nothing_to_ask_by_and_refusals_are_said_in_the_panel(panel, server):
     assert "&lt;b&gt;" in panel._status.value
 
 
-def test_cancel_leaves_a_slow_answer_behind(server):
-    """The panel is free at once; the answer that comes later changes nothing."""
+def test_cancel_drops_a_slow_response(server):
+    """The panel is free at once; a response that comes later changes nothing."""
     arrived, go_on = threading.Event(), threading.Event()
 
     def slowly(_):
@@ -243,7 +243,7 @@ def test_cancel_leaves_a_slow_answer_behind(server):
 
 
 def test_secrets_in_hits_are_masked(server):
-    """In the table, in the static form and in what is sent to the page."""
+    """Secrets are masked in the table, in the static form and in the state of the page."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", include_data=True))
     server.json(hits("a", data="x " * 60 + "Bearer abcdef0123456789abcdef"))
     panel.run()
@@ -253,7 +253,7 @@ def test_secrets_in_hits_are_masked(server):
 
 
 def test_secrets_under_names_that_say_so_are_masked(server):
-    """Metadata and data that are JSON, in the table and in the static form; other JSON stays as it is."""
+    """Metadata and data that are JSON are masked in table and static form; other JSON stays as it is."""
     query = VectorQuery(data="x", include_data=True, include_metadata=True)
     panel = SimilarityQueryWidget(server.service(), value=query)
     secret = {"user": {"password": "hunter2-xyz"}, "city": "Izmir"}
@@ -273,7 +273,7 @@ def test_secrets_under_names_that_say_so_are_masked(server):
 
 @pytest.mark.parametrize("cut", [35, 45, 55, 65])
 def test_an_own_token_is_masked_before_it_is_cut(server, cut):
-    """Wherever a cut falls: in what is asked by, in mistakes, in what differs from the pinned."""
+    """Wherever a text is cut: the question, mistakes, and what differs from the pinned result."""
     long = "x" * cut + " " + TOKEN
     panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
     told = []
@@ -296,7 +296,7 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
 
 
 def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
-    """As the id of a hit that is asked by, as a namespace of the frame, as one of the index."""
+    """Neither as the id of a hit that is asked by, nor as a namespace of the frame or of the index."""
     frame = pd.DataFrame({"namespace": f"of {TOKEN}", "id": ["a"]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     assert panel.options.namespace.value == ""

@@ -1,4 +1,4 @@
-"""The similarity query as controls: value, code, controls and hits agree; nothing is asked unbidden."""
+"""The similarity query as controls: value, code, controls and hits agree; Ask sends the requests."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
-from tests.widgets.answers import asked, hits
 from tests.widgets.page import choose, tick, write
 from tests.widgets.payloads import PAYLOADS
+from tests.widgets.responses import asked, hits
 from toolkit.analysis import score_moves
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
@@ -62,7 +62,7 @@ def queries(draw: st.DrawFn) -> VectorQuery:
 
 @pytest.fixture
 def panel(server, vectors):
-    """A panel of either form, on a service that answers nothing."""
+    """A panel on a service without responses."""
     return SimilarityQueryWidget(server.service(), frame=vectors)
 
 
@@ -86,7 +86,7 @@ def test_pasted_vectors_are_read_as_they_are_written(query):
 
 @given(vector=dense)
 def test_numbers_with_commas_are_a_vector(vector):
-    """As people copy them out of a log."""
+    """Numbers as people copy them from a log are a vector."""
     assert vectors_typed(", ".join(map(repr, vector))).vector == tuple(vector)
     assert vectors_typed(" ".join(map(repr, vector)) + ",").vector == tuple(vector)
 
@@ -94,7 +94,7 @@ def test_numbers_with_commas_are_a_vector(vector):
 @pytest.mark.parametrize(
     "text", ["[1, 2", "[]", "[1, null]", "[NaN]", "1, two", "{}", '{"indices": [1]}', "[" * 9_999, "nan"]
 )
-def test_what_is_no_vector_is_explained_beside_it(panel, text):
+def test_an_invalid_vector_is_explained_beside_it(panel, text):
     """The value stays, and the field says what it expects."""
     write(panel.source.vector, text)
     assert panel.source.vector.problem
@@ -153,7 +153,7 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, serve
 
 
 def test_options_are_the_value(server):
-    """Lists, ticks, numbers and the filter; the mode leaves with the text."""
+    """Lists, ticks, numbers and the filter are the value; the mode is dropped with the text."""
     panel = SimilarityQueryWidget(server.service())
     write(panel.source.text, "a cat")
     write(panel.options.top_k, "1,000")
@@ -201,8 +201,8 @@ def test_emptying_the_field_that_is_asked_by_asks_nothing(panel):
         ("HYBRID", "[1, 2]", ""),
     ],
 )
-def test_what_an_index_cannot_be_asked_by_is_said_beside_it(panel, server, kind, text, said):
-    """Once the panel has looked at it: before anything is asked."""
+def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind, text, said):
+    """The panel says so once it has looked at the index, before a query is sent."""
     write(panel.source.vector, text)
     server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
     panel.look()
@@ -221,7 +221,7 @@ def test_what_an_index_cannot_be_asked_by_is_said_beside_it(panel, server, kind,
     ],
 )
 def test_only_what_fits_the_index_is_offered(server, kind, shown):
-    """Once the panel has looked; what is chosen stays in sight, with a remark."""
+    """After a look at the index; chosen options stay visible, with a remark."""
     panel = SimilarityQueryWidget(server.service())
     info = {"indexType": kind, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "docs": {}}}
     server.json(json.dumps({"result": info}).encode())
@@ -236,7 +236,7 @@ def test_only_what_fits_the_index_is_offered(server, kind, shown):
 
 
 def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
-    """run() gives what query gives; each hit is in the table with its score."""
+    """run() returns what query() returns; each hit is in the table with its score."""
     asked_for = VectorQuery(data="certificate", namespace="runbooks", top_k=5, include_data=True)
     panel = SimilarityQueryWidget(sample_service, value=asked_for)
     assert len(panel.frame()) == 0
@@ -252,7 +252,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
 
 
 def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
-    """A message from the table asks by the hit's own vector; what moved stands beside it in words."""
+    """A message from the table asks by the hit's own vector; words say what moved."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", query_mode="DENSE"))
     panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
     server.json(hits("a", "b", "c", vector=[1, 2]))
@@ -261,7 +261,7 @@ def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
     server.json(hits("b", "d", "a", vector=[1, 2]))
 
     async def click():
-        panel.results.table.receive({"kind": "ask", "place": 1})
+        panel.results.table.receive({"kind": "ask", "position": 1})
         while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
             await asyncio.sleep(0.005)
 
@@ -355,7 +355,7 @@ def test_hostile_texts_are_seen_as_text(server, seen):
 
 
 def test_metadata_is_shown_where_a_hit_has_no_data():
-    """The first column that has a text, not the first that is there."""
+    """The first column that has a text is shown, not the first that exists."""
     frame = pd.DataFrame(
         {"rank": [1, 2, 3], "id": ["a", "b", "c"], "score": 0.5, "data": ["text", None, ""],
          "metadata": ['{"n": 1}', '{"n": 2}', None]}
@@ -376,7 +376,7 @@ def test_metadata_is_shown_where_a_hit_has_no_data():
     ],
 )
 def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
-    """One with a telling name, else the one that differs most among the hits; masked under secret names."""
+    """The field with a telling name, else the one that differs most; masked under secret names."""
     frame = pd.DataFrame(
         {"rank": [1, 2], "id": ["a", "b"], "score": 0.5, "metadata": [json.dumps(row) for row in metadata]}
     )
@@ -384,8 +384,8 @@ def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
     assert all(row.more.startswith(text) for row, text in zip(rows, shown, strict=True))
 
 
-def test_hits_say_what_they_are_without_a_tick(sample_service):
-    """Data and metadata come for the table; value, code and frame hold what was asked for."""
+def test_hits_show_their_text_without_a_tick(sample_service):
+    """Data and metadata are requested for the table; value, code and frame hold what was asked for."""
     panel = SimilarityQueryWidget(sample_service, value=VectorQuery(data="certificate", namespace="runbooks"))
     frame = panel.run()
     assert frame.columns.tolist() == ["query", "rank", "id", "score"]
@@ -402,7 +402,7 @@ def test_hits_say_what_they_are_without_a_tick(sample_service):
 
 
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
-    """Before anybody has looked at the index they are not offered; chosen from Python, they are in sight."""
+    """Before a look at the index they are hidden; chosen from Python, they are visible."""
     panel = SimilarityQueryWidget(server.service())
     seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
     assert seen == {"query_mode"}
@@ -422,7 +422,7 @@ def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     ],
 )
 def test_bars_have_the_length_of_their_score(scores, caption, shares):
-    """They begin at nought, or at the lowest score where that is below, and the caption says where."""
+    """Bars begin at 0, or at a lower lowest score, and the caption says where."""
     frame = pd.DataFrame(
         {"rank": range(1, len(scores) + 1), "id": "a", "score": pd.Series(scores, dtype=float)}
     )

@@ -17,6 +17,7 @@ from toolkit.widgets.javascript import Changed, Control, ReceiveFields, module, 
 _ROWS: Final = 6  # values of a multi-select that are shown at once
 _COMPLETIONS: Final = 40  # shown at once
 
+Clock = Callable[[], datetime]
 Completion = tuple[str, str, str]
 """What is shown, and the text before and after the caret once it is chosen."""
 
@@ -126,7 +127,7 @@ class TimeField(TextField):
         label: str,
         changed: Changed,
         *,
-        clock: Callable[[], datetime],
+        clock: Clock,
         end: bool = False,
         exact: bool = False,
         **options: Any,

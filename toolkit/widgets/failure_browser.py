@@ -74,7 +74,7 @@ class FailureBrowser(Panel):
 
     A search finds the failures in which every word is: in ids, addresses, times, error, labels, bodies and
     all other texts but headers. A number that is a status of a failure is compared with statuses alone; in
-    quotation marks it is text, as a phrase is. A failure whose time is not known stands at the time its
+    quotation marks it is text, as a phrase is. A failure whose time is not known has the time its
     message was created, marked with ``≥``.
 
     Examples
@@ -257,7 +257,7 @@ class FailureBrowser(Panel):
         with MESSAGE_LOCK:
             kind, number = content.get("kind"), content.get("order", self.table.order)
             order = self._orders.get(number) if is_count(number) else None
-            position, start, stop = (content.get(name, 0) for name in ("place", "from", "to"))
+            position, start, stop = (content.get(name, 0) for name in ("position", "from", "to"))
             if order is None:
                 if kind in ("select", "all"):
                     self.say("The table has changed since then. Select once more.", "problem")

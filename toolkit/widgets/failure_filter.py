@@ -182,7 +182,7 @@ class FailureFilterWidget(SourcePanel):
         )
 
     def _read(self) -> None:
-        """Make the value anew from the controls; where they do not fit together, say so and keep the old."""
+        """Make the value of the controls; where they do not fit together, explain it and keep the old one."""
         parts: dict[str, Any] = {name: field.value or None for name, field in self.fields.items()}
         for name, choice in self.choices.items():
             status = FIELDS[name].kind == "status"

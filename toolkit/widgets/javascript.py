@@ -66,8 +66,8 @@ class KeyboardGuard(anywidget.AnyWidget):
 class Control(anywidget.AnyWidget):
     """A control with a label, and a problem or a remark below it.
 
-    `changed` is called after a person changed its value; setting it from Python calls nobody. `seq` is the
-    number of the last message processed: older ones are ignored, as they have already come with a press.
+    `changed` is called after a person changed its value, not when it is set from Python. `seq` is the number
+    of the last message processed: older ones are ignored, as they have already come with a press.
     """
 
     key = synced(traitlets.Unicode())

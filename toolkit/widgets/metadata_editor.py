@@ -102,7 +102,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         self.rows.number(Counter())
 
     def rows_changed(self) -> None:
-        """Make the text anew from the rows; where one has a problem, the filter stays."""
+        """Make the text of the rows; where one has a problem, the filter stays."""
         try:
             made = self.rows.read()
         except InputError:
@@ -276,15 +276,15 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
         kinds = [FilterGroup if isinstance(one, And | Or) else ConditionRow for one in wanted]
-        gone = self.parts
+        removed = self.parts
         if kinds == [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
-            gone = []
+            removed = []
         else:
             self.parts = [kind(self._editor, self) for kind in kinds]
         for there, one in zip(self.parts, wanted, strict=True):
             there.show(one)
         self._box.children = self.parts
-        _close(gone)
+        _close(removed)
 
     def number(self, counts: Counter[str]) -> None:
         """Number this group and what is in it."""
@@ -324,7 +324,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         """Remove a row or group, as its button does."""
         self._set([other for other in self.parts if other is not part])
         _close([part])
-        self.add.focus()  # the keyboard focus was in what is gone
+        self.add.focus()  # the keyboard focus was in the part
         self._editor.rows_changed()
 
     def _append(self, part: ConditionRow | FilterGroup) -> None:

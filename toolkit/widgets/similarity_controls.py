@@ -24,8 +24,6 @@ from toolkit.widgets.metadata_editor import MetadataEditor
 _OFFERED: Final = 100  # ids offered for completion
 _LONGEST: Final = 80  # characters of a text or an id that are repeated
 _FORM: Final = 'an array such as [0.1, 0.2], numbers with commas, or {"indices": [3], "values": [0.5]}'
-
-
 _INCLUDED: Final = ("metadata", "data", "vectors")
 _UNSET: Final = "the index's own"  # an option that is not sent
 _DEFAULT: Final = 10

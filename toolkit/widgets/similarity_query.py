@@ -226,7 +226,7 @@ class SimilarityQueryWidget(Panel):
             self._start_run()
 
     def _read(self) -> bool:
-        """Make the value anew from the controls; where they do not fit, say so and return False."""
+        """Make the value of the controls; where they do not fit together, explain it and return False."""
         try:
             options = self.options.read()
             question = self.source.question(options["namespace"])

@@ -31,16 +31,8 @@ _SHOWN: Final = 200  # hits of a result that are in the table; the frame has all
 _LONGEST: Final = 160  # characters of an id, of data or metadata
 _LONGEST_OPTION: Final = 60
 _NAMES: Final = (
-    "title",
-    "name",
-    "text",
-    "content",
-    "summary",
-    "question",
-    "description",
-    "heading",
-    "subject",
-)
+    "title", "name", "text", "content", "summary", "question", "description", "heading", "subject",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -79,7 +71,7 @@ def hit_rows(
     high = 1.0 if low == 0.0 and high <= 1.0 else high
     rows = []
     for rank, identity, score, text in zip(
-        some["rank"], some["id"].astype(str), scores.tolist(), _telling(some, redactor), strict=False
+        some["rank"], some["id"].astype(str), scores.tolist(), _descriptions(some, redactor), strict=False
     ):
         share = (score - low) / (high - low) if np.isfinite(score) else 0.0
         rows.append(
@@ -96,8 +88,8 @@ def hit_rows(
     return rows, f"{total}; bars from {low:.3g} to {high:.3g}" if rows else "No hits"
 
 
-def _telling(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
-    """What tells each hit from the others: its data, else the field of its metadata that says most."""
+def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
+    """What describes each hit: its data, else the field of its metadata that says most."""
     data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
     whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
     fields = [_texts(value) for value in whole]
@@ -109,16 +101,16 @@ def _telling(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
     order = sorted(
         held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
     )
-    told = []
+    found_texts = []
     for text, found, metadata in zip(data, fields, whole, strict=True):
         best = next((name for name in order if name in found), None)
         if isinstance(text, str) and text:
-            told.append(text)
+            found_texts.append(text)
         elif best is not None:
-            told.append(f"{best}: {redactor.value(found[best], secret=is_secret_name(best))}")
+            found_texts.append(f"{best}: {redactor.value(found[best], secret=is_secret_name(best))}")
         else:
-            told.append(metadata if isinstance(metadata, str) else "")
-    return told
+            found_texts.append(metadata if isinstance(metadata, str) else "")
+    return found_texts
 
 
 def _rank(name: str) -> int:
@@ -232,7 +224,7 @@ class HitTable(anywidget.AnyWidget):
         """Check a message of the page, and query by the hit that it names."""
         if not isinstance(content, dict):
             return
-        index = content.get("place")
+        index = content.get("position")
         if content.get("kind") == "ask" and type(index) is int and 0 <= index < len(self.hits):
             with MESSAGE_LOCK:
                 self._receive_fields(content.get("fields"))

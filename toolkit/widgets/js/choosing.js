@@ -1,4 +1,4 @@
-// One of several, as a list that drops down. What is chosen is told by its name, which means the same when the list has
+// One of several, as a list that drops down. What is chosen is sent by its name, which means the same when the list has
 // changed meanwhile.
 export default {
   render({ model, el }) {

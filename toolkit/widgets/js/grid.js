@@ -13,8 +13,8 @@ export default {
     root.append(head, body);
     el.append(root);
 
-    let known = new Map(); // rows that the kernel has sent, by place
-    let active = model.get("total") ? 0 : -1; // the place of the keys; in a new order, before the first row
+    let known = new Map(); // rows that the kernel has sent, by position
+    let active = model.get("total") ? 0 : -1; // the position of the keys; in a new order, before the first row
     let ROW = 28; // pixels; in a narrow table a row has two lines, by the style
     let anchor = -1;
     let waiting = "";
@@ -51,14 +51,14 @@ export default {
       return [top, Math.min(total(), top + count)];
     };
 
-    const drawn = (place) => {
-      const found = known.get(place);
+    const drawn = (position) => {
+      const found = known.get(position);
       const row = element("div", {
-        role: "row", id: `${id}-${place}`, class: "tk-grid-row", "aria-rowindex": place + 2, "data-place": place,
+        role: "row", id: `${id}-${position}`, class: "tk-grid-row", "aria-rowindex": position + 2, "data-position": position,
       });
-      row.style.top = `${place * ROW}px`;
+      row.style.top = `${position * ROW}px`;
       row.setAttribute("aria-selected", found ? String(found.selected) : "false");
-      if (place === (active < 0 ? model.get("shown") : active)) row.classList.add("tk-active");
+      if (position === (active < 0 ? model.get("shown") : active)) row.classList.add("tk-active");
       const mark = found?.selected ? "☑" : "☐";
       row.append(element("div", { role: "gridcell", class: "tk-cell tk-mark" }, found ? mark : ""));
       model.get("columns").forEach(({ name }, number) => {
@@ -74,9 +74,9 @@ export default {
       body.style.height = `${Math.max(total(), 1) * ROW}px`;
       const rows = [];
       let missing = false;
-      for (let place = from; place < to; place += 1) {
-        rows.push(drawn(place));
-        missing ||= !known.has(place);
+      for (let position = from; position < to; position += 1) {
+        rows.push(drawn(position));
+        missing ||= !known.has(position);
       }
       if (!total()) rows.push(element("div", { role: "row", class: "tk-none" }));
       if (!total()) rows[0].append(element("div", { role: "gridcell" }, "No failure is found."));
@@ -109,36 +109,36 @@ export default {
       take(model.get("page"));
     };
 
-    const activate = (place) => {
+    const activate = (position) => {
       if (!total()) return;
-      active = Math.max(0, Math.min(total() - 1, place));
+      active = Math.max(0, Math.min(total() - 1, position));
       const top = active * ROW;
       const height = root.clientHeight - head.offsetHeight;
       if (top < root.scrollTop) root.scrollTop = top;
       else if (top + ROW > root.scrollTop + height) root.scrollTop = top + ROW - height;
       draw();
-      model.send({ kind: "active", order, place: active });
+      model.send({ kind: "active", order, position: active });
     };
 
     const select = (from, to, on) => {
       const [first, last] = [Math.min(from, to), Math.max(from, to)];
-      for (let place = first; place <= last; place += 1) if (known.has(place)) known.get(place).selected = on;
+      for (let position = first; position <= last; position += 1) if (known.has(position)) known.get(position).selected = on;
       draw();
       model.send({ kind: "select", order, from: first, to: last + 1, on });
     };
 
-    const toggle = (place) => {
-      anchor = place;
-      select(place, place, !known.get(place)?.selected);
+    const toggle = (position) => {
+      anchor = position;
+      select(position, position, !known.get(position)?.selected);
     };
 
     body.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-place]");
+      const row = event.target.closest("[data-position]");
       if (!row) return;
-      const place = Number(row.dataset.place);
-      if (event.shiftKey && anchor >= 0) select(anchor, place, true);
-      else if (event.target.classList.contains("tk-mark") || event.ctrlKey || event.metaKey) toggle(place);
-      activate(place);
+      const position = Number(row.dataset.position);
+      if (event.shiftKey && anchor >= 0) select(anchor, position, true);
+      else if (event.target.classList.contains("tk-mark") || event.ctrlKey || event.metaKey) toggle(position);
+      activate(position);
     });
 
     root.addEventListener("keydown", (event) => {

@@ -6,19 +6,19 @@ export default {
     el.append(table);
     let active = 0;
 
-    const ask = (place) => model.send({ kind: "ask", place, fields: unconfirmed(el) });
+    const ask = (position) => model.send({ kind: "ask", position, fields: unconfirmed(el) });
     const buttons = () => [...table.querySelectorAll("button")];
 
-    const activate = (place, focus) => {
+    const activate = (position, focus) => {
       const all = buttons();
       if (!all.length) return;
-      active = Math.max(0, Math.min(all.length - 1, place));
+      active = Math.max(0, Math.min(all.length - 1, position));
       all.forEach((button, number) => button.setAttribute("tabindex", number === active ? "0" : "-1"));
       if (focus) all[active].focus();
     };
 
-    const drawn = (row, place) => {
-      const made = element("tr", { "data-place": place });
+    const drawn = (row, position) => {
+      const made = element("tr", { "data-position": position });
       made.append(element("td", {}, row.rank));
       const name = element("td");
       name.append(element("button", { type: "button", title: "Query from this hit", "aria-label": `Query from ${row.id}` }, row.id));
@@ -47,10 +47,10 @@ export default {
     };
 
     table.addEventListener("click", (event) => {
-      const row = event.target.closest("[data-place]");
+      const row = event.target.closest("[data-position]");
       const selection = getSelection(); // somebody copies a text of the table; a key press copies nothing
       if (!row || (event.detail && !selection.isCollapsed && table.contains(selection.anchorNode))) return;
-      activate(Number(row.dataset.place), true);
+      activate(Number(row.dataset.position), true);
       ask(active);
     });
     table.addEventListener("keydown", (event) => {

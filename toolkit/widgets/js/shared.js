@@ -22,7 +22,7 @@ const messenger = (model, el, field, flush = () => {}) => {
     confirmed();
     return [model.get("key"), [...waiting]];
   };
-  field.classList.add("tk-tells");
+  field.classList.add("tk-sends");
   const below = element("div");
   const explain = () => {
     const [problem, remark] = [model.get("problem"), model.get("remark")];
@@ -43,12 +43,12 @@ const messenger = (model, el, field, flush = () => {}) => {
     send(content) {
       seq += 1;
       model.send({ ...content, seq });
-      const { fields, ...own } = content; // what other controls tell is theirs to say again
+      const { fields, ...own } = content; // what other controls sent they send again
       waiting.push({ ...own, seq });
     },
   };
 };
 
-const unconfirmed = (part) => [...(part.closest(".tk-panel") ?? part).querySelectorAll(".tk-tells")]
+const unconfirmed = (part) => [...(part.closest(".tk-panel") ?? part).querySelectorAll(".tk-sends")]
   .map((field) => field.tkWaiting()).filter(([, waiting]) => waiting.length);
 

@@ -17,9 +17,9 @@ export default {
     const field = element("div", { class: "tk-field tk-entry" });
     field.append(label, input, ...(completes ? [list] : []));
 
-    let last = model.get("text"); // what the kernel was told last, or has set
+    let last = model.get("text"); // what the kernel knows last, or has set
     let wanted = false; // whether somebody waits for offers
-    let untold = false; // letters that the kernel does not know of yet
+    let unsent = false; // letters that the kernel does not know of yet
     let offers = [];
     let active = -1;
     let pause = 0;
@@ -37,15 +37,15 @@ export default {
       input.style.height = `${input.scrollHeight + 2}px`;
     };
 
-    const tell = (event) => {
+    const report = (event) => {
       clearTimeout(pause);
-      untold = false;
+      unsent = false;
       if (follows || event !== "typed") last = input.value;
       const head = input.value.slice(0, input.selectionStart);
       const fields = event === "submit" ? { fields: unconfirmed(el) } : {};
       kernel.send({ event, text: input.value, head, ...fields });
     };
-    const kernel = messenger(model, el, field, () => input.value !== last && tell("changed"));
+    const kernel = messenger(model, el, field, () => input.value !== last && report("changed"));
 
     const mark = (chosen) => {
       active = chosen;
@@ -90,7 +90,7 @@ export default {
     const ask = () => {
       if (!completes) return;
       wanted = true;
-      tell("typed");
+      report("typed");
     };
 
     const pick = (number) => {
@@ -100,19 +100,19 @@ export default {
       fit();
       close();
       if (follows) ask(); // what can follow that
-      else tell("changed");
+      else report("changed");
     };
 
     input.addEventListener("input", () => {
       fit();
-      wanted = untold = true;
+      wanted = unsent = true;
       clearTimeout(pause);
-      if (completes || follows) pause = setTimeout(() => tell("typed"), PAUSE);
+      if (completes || follows) pause = setTimeout(() => report("typed"), PAUSE);
     });
     input.addEventListener("click", ask);
     input.addEventListener("blur", () => {
       close();
-      if (untold || input.value !== last) tell("changed");
+      if (unsent || input.value !== last) report("changed");
     });
     input.addEventListener("keydown", (event) => {
       if (event.isComposing || event.ctrlKey || event.metaKey) return;
@@ -121,7 +121,7 @@ export default {
         if (active >= 0) pick(active);
         else {
           close();
-          tell("submit");
+          report("submit");
         }
       } else if (event.key === "Escape" && count) close();
       else if (event.key === "ArrowDown" && count) mark((active + 1) % count);
@@ -145,7 +145,7 @@ export default {
     sized.observe(field);
 
     const changed = () => {
-      if (untold || !kernel.confirmed()) return; // of a text that is no more
+      if (unsent || !kernel.confirmed()) return; // of a text that is no more
       last = model.get("text");
       if (input.value !== last) {
         input.value = last;
@@ -153,7 +153,7 @@ export default {
       }
     };
     const answered = () => {
-      if (!untold && kernel.confirmed()) show(wanted && document.activeElement === input ? model.get("offers") : []);
+      if (!unsent && kernel.confirmed()) show(wanted && document.activeElement === input ? model.get("offers") : []);
     };
     const attend = () => {
       if (!model.get("wanted")) return;

@@ -41,14 +41,14 @@ export default {
       const labels = [...rows.children];
       while (labels.length < found.length) labels.push(added());
       const sought = Boolean(input.value.trim());
-      labels.forEach((label, place) => { // the same boxes again: the focus stays
-        label.hidden = place >= found.length;
+      labels.forEach((label, position) => { // the same boxes again: the focus stays
+        label.hidden = position >= found.length;
         if (label.hidden) return;
-        const { value, text, title, count, on } = found[place];
+        const { value, text, title, count, on } = found[position];
         const [box, name] = label.children;
         label.value = value;
         label.title = title;
-        label.classList.toggle("tk-first", sought && place === 0);
+        label.classList.toggle("tk-first", sought && position === 0);
         box.checked = on;
         name.firstChild.data = text;
         name.lastChild.textContent = count;
