@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 from toolkit import arguments
 from toolkit.client.pages import Page, head_cursor
@@ -343,13 +343,6 @@ class PageSize:
         return False
 
 
-class Submit(Protocol):
-    """Runs a function on another thread, as `Executor.submit` does."""
-
-    def __call__(self, function: Callable[[_Requested], Page], requested: _Requested, /) -> Future[Page]:
-        """Start it."""
-
-
 @dataclass(eq=False)
 class _Requested:
     """A page that is being requested, and the cursor of the next one as soon as it is known."""
@@ -363,11 +356,18 @@ class ReadAhead:
     """Gives the page at a cursor, as `walk` wants it, while the next ones are already being requested.
 
     A cursor read at the head of a body decides only when a request starts: its page is used where the whole
-    body names the same cursor, and thrown away where it does not. At most `depth` pages are being requested
-    or wait; with 1, none is requested before it is wanted.
+    body names the same cursor, and thrown away where it does not. `submit` runs a request on another thread,
+    as `Executor.submit` does. At most `depth` pages are being requested or wait; with 1, none is requested
+    before it is wanted.
     """
 
-    def __init__(self, request: Callable[[str, Watch], Page], submit: Submit, *, depth: int = DEPTH) -> None:
+    def __init__(
+        self,
+        request: Callable[[str, Watch], Page],
+        submit: Callable[..., Future[Page]],
+        *,
+        depth: int = DEPTH,
+    ) -> None:
         self._request = request
         self._submit = submit
         self._depth = depth

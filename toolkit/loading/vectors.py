@@ -423,21 +423,22 @@ def _named(namespace: Namespaces) -> list[str] | None:
     """The namespaces named; None for all."""
     if isinstance(namespace, str) and namespace == "all":
         return None
-    given = arguments.texts("namespace", namespace, empty=True)
-    names = list(dict.fromkeys(arguments.unmasked("namespace", one) for one in given))
-    if not names:
-        raise arguments.wrong("namespace", namespace, "a namespace, several, or 'all'")
-    return names
+    return _unique_texts("namespace", namespace, "a namespace, several, or 'all'")
 
 
 def _disjoint(prefix: Prefixes) -> list[str | None]:
     """The prefixes without those that another one covers, so that no row is in two ranges."""
     if prefix is None:
         return [None]
-    given = arguments.texts("prefix", prefix, empty=True)
-    found = list(dict.fromkeys(arguments.unmasked("prefix", one) for one in given))
-    if not found:
-        raise arguments.wrong("prefix", prefix, "a prefix, several, or None for all ids")
+    found = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
     return [
         one or None for one in found if not any(one != other and one.startswith(other) for other in found)
     ]
+
+
+def _unique_texts(name: str, value: str | Sequence[str], expected: str) -> list[str]:
+    given = arguments.texts(name, value, empty=True)
+    found = list(dict.fromkeys(arguments.unmasked(name, one) for one in given))
+    if not found:
+        raise arguments.wrong(name, value, expected)
+    return found
