@@ -119,8 +119,8 @@ def test_a_value_with_a_comma_is_compared_on_our_side(server):
     assert any("label" in assumption and "comma" in assumption for assumption in receipt.assumptions)
 
 
-def test_entries_that_come_twice_are_kept_once_and_told(server):
-    """Pages that overlap: unique rows, the later content, and a receipt and warning that say it moved."""
+def test_repeated_entries_are_kept_once_and_counted(server):
+    """Pages that overlap: unique rows, the later content, and a receipt and a warning that say so."""
     first = [{"dlqId": "a", "responseStatus": 500}, {"dlqId": "b", "responseStatus": 500}]
     second = [{"dlqId": "b", "responseStatus": 503}, {"dlqId": "c", "responseStatus": 500}]
     found = {
@@ -209,7 +209,7 @@ def test_errors_before_anything_was_read_are_themselves(server):
         tk.load_failures(server.service())
 
 
-def test_a_looping_cursor_never_gives_a_frame(server):
+def test_a_looping_cursor_never_returns_a_frame(server):
     """A cursor that comes back ends in an error, with what was read as partial."""
     page = json.dumps({"cursor": "c", "messages": [{"dlqId": "a"}]}).encode()
     server.answering(lambda _: page)
@@ -218,8 +218,8 @@ def test_a_looping_cursor_never_gives_a_frame(server):
     assert isinstance(raised.value.__cause__, CursorLoopError)
 
 
-def test_pieces_are_unique_across_pages(server):
-    """iter_failures gives frames of a page each, and never an id twice."""
+def test_batches_are_unique_across_pages(server):
+    """iter_failures yields a frame for each page, and never an id twice."""
     found = pages(3, 3)
     found["c1"] = json.dumps({"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}).encode()
     pieces = list(tk.iter_failures(serve(server, found), progress=False))

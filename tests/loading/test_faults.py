@@ -157,7 +157,7 @@ SETTLED = {
 
 
 @pytest.mark.parametrize("name", SETTLED)
-def test_movement_that_passes_is_settled_by_reading_again(
+def test_a_change_while_reading_is_resolved_by_reading_again(
     script: Any, service: tk.Service, every_id: set[str], name: str
 ) -> None:
     """Every entry once; nothing moves in the second reading, so that the load is complete."""
@@ -180,7 +180,7 @@ DOUBTED = {
 def test_rows_that_come_twice_are_kept_once_and_make_the_load_doubtful(
     script: Any, service: tk.Service, every_id: set[str], name: str
 ) -> None:
-    """Every entry once; and, as entries may have moved, a warning and a receipt that is not complete."""
+    """Every entry once; and, as entries may have changed, a warning and a receipt that is not complete."""
     script(*DOUBTED[name])
     with pytest.warns(IncompleteLoadWarning, match="came twice"):
         frame = tk.load_failures(service, kind="messages", progress=False)
@@ -243,7 +243,7 @@ def test_a_failure_for_ever_ends_after_a_bounded_number_of_tries(
 
 
 def test_one_byte_a_second_meets_the_deadline(script: Any, service: tk.Service) -> None:
-    """The deadline is for the whole answer, not for each piece of it."""
+    """The deadline is for the whole response, not for each part of it."""
     script(again(1, times=None, bytes_per_second=20))
     policy = RetryPolicy(tries=1, deadline=0.5)
     with Transport.to(service, "queue", policy=policy) as transport:
@@ -272,7 +272,7 @@ def test_a_longer_page_than_was_asked_for_is_kept_whole(script: Any, service: tk
 
 
 def test_an_entry_that_changed_meanwhile_is_kept_as_it_was_last(script: Any, service: tk.Service) -> None:
-    """The same ids with another answer in a repeated page: one row each, and the receipt tells of them."""
+    """The same ids with another response in a repeated page: one row each, and the receipt counts them."""
     status = [{"text": '"responseStatus": 503', "by": '"responseStatus": 599'}]
     script(again(2, page={"insert": "previous"}), again(5, times=None, replace=status))
     frame = tk.load_failures(service, kind="messages", progress=False)

@@ -259,7 +259,7 @@ def test_the_command_line_prints_hits_with_odd_metadata(server, odd):
 
 
 def test_an_id_that_is_no_text_is_still_an_error(server, odd):
-    """Rows are told apart by their ids: one that cannot be is not made up."""
+    """Rows are identified by their ids: a missing one is not made up."""
     server.always(listing(f'{{"dlqId": {odd}}}'))
     with pytest.raises(ProtocolError, match="dlqId="):
         tk.load_failures(server.service(), progress=False)

@@ -1,4 +1,4 @@
-"""Progress: a bar where someone looks, silence where nobody does, numbers for whoever asks."""
+"""Progress: a bar in terminals and notebooks, silence in scripts, numbers for callables."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_terminal_shows_a_bar_after_the_first_second():
 
 
 def test_a_callable_gets_what_is_done_and_the_total():
-    """Whoever passes a function is told after every page."""
+    """A callable is called after every page."""
     told = []
     with ProgressBar(lambda *done: told.append(done), title="x", unit="y", total=5) as progress:
         progress.add(2)

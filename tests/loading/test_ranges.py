@@ -1,4 +1,4 @@
-"""Ranges over vectors from a real server: whole, in order, read again, gone on with from anywhere."""
+"""Ranges over vectors from a real server: complete, in order, read again, resumed from anywhere."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from toolkit.loading.vectors import open_vectors
 
 @dataclass
 class Index:
-    """An index whose cursor is the next id, so that it keeps its place; answers `/info` and ranges."""
+    """An index whose cursor is the next id, so that it keeps its position; serves `/info` and ranges."""
 
     rows: dict[str, list[str]]
     most: int = 3
@@ -165,7 +165,7 @@ def test_a_cursor_that_is_lost_every_time_is_an_error_with_what_was_read(server)
 
 
 def test_an_id_that_comes_twice_reads_the_range_again(server):
-    """A row that moved behind the cursor while the range was read: a second reading settles it."""
+    """A row that moved behind the cursor while the range was read: a second reading finds it."""
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v006" and len(index.ranges) < 5:
@@ -199,7 +199,7 @@ def test_rows_that_come_twice_every_time_are_not_complete(server):
 @pytest.mark.parametrize(
     ("pending", "prefix", "complete"), [(0, None, False), (3, None, True), (0, "v", True)]
 )
-def test_fewer_rows_than_the_index_counts_are_read_again_and_told(server, pending, prefix, complete):
+def test_fewer_rows_than_the_index_counts_are_read_again_and_reported(server, pending, prefix, complete):
     """A range that ends too early, as the counts say: once more, then the reason; none while pending."""
     index, service = serving(server, {"": named(9)}, counts={"": 12}, pending=pending)
     if complete:
@@ -243,8 +243,8 @@ def test_two_passes_find_what_the_first_missed(server):
     assert (receipt.complete, receipt.reread) == (True, 2)
 
 
-def test_a_load_goes_on_from_wherever_it_stopped(server):
-    """After any number of pieces: the rest comes, no row twice, and only what was not read is asked for."""
+def test_a_load_resumes_wherever_it_stopped(server):
+    """After any number of batches: the rest comes, no row twice, and only what was not read is requested."""
     rows = {"x": named(11), "y": named(5), "z": []}
     index, service = serving(server, rows)
     whole = {(name, one) for name, ids in rows.items() for one in ids}
@@ -260,7 +260,7 @@ def test_a_load_goes_on_from_wherever_it_stopped(server):
         assert set(first) | set(rest) == whole, stop
         receipt = resumed.receipt
         assert (receipt.complete, receipt.rows, receipt.resumed, receipt.duplicates) == (True, 16, 1, 0)
-        # told apart by cursor: what the stopped load had asked for ahead may arrive only now
+        # by cursor, as what the stopped load had requested ahead may arrive only now
         asked = {(body["namespace"], body["cursor"]) for body in index.ranges}
         assert len(asked) in {6 - stop, 7 - stop}  # the page of z has no rows to give
 
@@ -284,8 +284,8 @@ def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
     assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
 
 
-def test_a_token_that_expires_ends_the_load_and_another_one_goes_on(server):
-    """401 is neither tried again nor taken for a lost cursor; what was given out is not asked for again."""
+def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
+    """401 is neither retried nor taken for a lost cursor; what was yielded is not requested again."""
     index, service = serving(server, {"": named(12)})
     index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
     load = open_vectors(service, LoadOptions(progress=False))

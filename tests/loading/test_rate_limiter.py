@@ -25,7 +25,7 @@ class Service:
         self.refused = 0
 
     def answer(self, requests):
-        """Let the limiter make so many requests, until each was answered; gives the seconds it took."""
+        """Make so many requests, and wait for the response to each; returns the seconds it took."""
         begun, number = self.now, itertools.count()
         waiting = [self.now] * requests  # when each may be tried
         under_way = []
@@ -98,7 +98,7 @@ def test_a_limit_is_met_once_and_then_kept(named):
 
 
 def test_a_refusal_halves_and_holds_everyone():
-    """Nobody starts before the time that the service named; those under way count as one refusal."""
+    """No request starts before the time that the service named; running ones count as one rejection."""
     limiter = AdaptiveRateLimiter(connections=16)
     for _ in range(4):
         limiter.started(10.0)

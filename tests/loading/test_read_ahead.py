@@ -70,7 +70,7 @@ heads = st.sampled_from(
 
 @given(st.integers(1, 9), st.dictionaries(st.integers(0, 8), heads), st.integers(1, 4))
 def test_what_the_head_says_never_changes_what_is_read(length, wrong, depth):
-    """Heads that are missing, cut or wrong: the pages are those of the whole answers, in order."""
+    """Heads that are missing, truncated or wrong: the pages are those of the whole responses, in order."""
     listing = Listing(length, wrong)
     with ThreadPoolExecutor(3) as threads:
         ahead = ReadAhead(listing.ask, threads.submit, depth=depth)
@@ -152,7 +152,7 @@ def test_a_cursor_that_comes_back_is_an_error_and_ends_the_requests(pool):
 
 
 @given(st.lists(st.integers(0, 5), max_size=7), st.integers(1, 4))
-def test_in_turn_gives_every_page_in_an_order_of_its_own(lengths, most):
+def test_in_turn_yields_every_page_in_a_fixed_order(lengths, most):
     """Nothing is left out, each listing keeps its order, and no more are open than allowed."""
     opened: list[int] = []
     ended: list[int] = []

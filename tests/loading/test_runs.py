@@ -17,7 +17,7 @@ def log(*runs, cursor="") -> bytes:
 
 
 def test_runs_become_rows(server):
-    """Every documented field has its column; a run that goes on has no end; unknown fields are kept."""
+    """Every documented field has its column; a running one has no end; unknown fields are kept."""
     server.json(
         log(
             {

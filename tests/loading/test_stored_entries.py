@@ -1,4 +1,4 @@
-"""Entries told apart by their bytes: what the digests depend on, and which pages are left to the decoder."""
+"""Entries recognised by their bytes: what the digests depend on, and which pages the decoder has to read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mistyped namespace, state, label or column never gives a silent zero."""
+"""A mistyped namespace, state, label or column never returns a silent zero."""
 
 from __future__ import annotations
 

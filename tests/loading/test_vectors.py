@@ -25,12 +25,12 @@ INFO = {
 
 
 def result(value) -> bytes:
-    """A value as the service answers it."""
+    """A value as the service returns it."""
     return json.dumps({"result": value}).encode()
 
 
 def index(server, ranges=None) -> tk.Service:
-    """A server that answers info, and ranges by path and cursor."""
+    """A server of info, and of ranges by path and cursor."""
 
     def give(asked):
         if asked.path == "/info":
@@ -43,7 +43,7 @@ def index(server, ranges=None) -> tk.Service:
 
 
 def row(name: str, *numbers: float) -> dict:
-    """A vector as the service answers it."""
+    """A vector as the service returns it."""
     return {"id": name, "vector": list(numbers), "metadata": {"n": name}, "data": f"text {name}"}
 
 
@@ -85,8 +85,8 @@ def test_a_problem_vector_keeps_its_row(server):
     assert tk.receipt(frame).rows == 2
 
 
-def test_pieces_and_limits(server):
-    """iter_vectors gives a frame a page; a limit asks for no more than it needs."""
+def test_batches_and_limits(server):
+    """iter_vectors yields a frame for each page; a limit requests no more than it needs."""
     ranges = {
         ("/range", "0"): ([row("a", 1, 2), row("b", 3, 4)], "2"),
         ("/range", "2"): ([row("c", 5, 6)], ""),
@@ -235,7 +235,7 @@ def test_an_index_without_a_model_says_so(server):
 
 
 def test_info_and_namespaces(server):
-    """What the index is, from flat and from nested answers; namespaces as a list of names."""
+    """What the index is, from flat and from nested responses; namespaces as a list of names."""
     server.json(json.dumps(INFO).encode())
     info = tk.index_info(server.service())
     assert (info.kind, info.dimension, info.similarity, info.pending_count) == ("DENSE", 2, "COSINE", 1)

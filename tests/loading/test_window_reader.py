@@ -45,7 +45,7 @@ class Listing:
         self._lock = threading.Lock()
 
     def page(self, asked):
-        """An answer to a request for a page, or for one entry."""
+        """A response to a request for a page, or for one entry."""
         with self._lock:
             query = dict(asked.query)
             self.asked.append((asked.path, query))
@@ -100,7 +100,7 @@ def listing(server):
 
 
 def transport_to(service, policy=None):
-    """A transport that waits for nothing between tries; as it is not paced, windows are always split."""
+    """A transport without backoff; as it has no rate limiter, windows are always split."""
     return lambda: Transport.to(service, "queue", policy=policy or RetryPolicy(), sleep=lambda _: None)
 
 
@@ -243,7 +243,7 @@ def test_a_second_pass_finds_what_moved_ahead_of_the_cursor(server):
         assert receipt.complete
 
 
-def test_a_listing_that_never_rests_is_not_called_complete(server, listing):
+def test_a_listing_that_keeps_changing_is_not_called_complete(server, listing):
     """A new entry with every page: three readings, then the receipt says why it may not be whole."""
     new = iter(range(100_000))
 
@@ -268,8 +268,8 @@ FATAL = {
 
 
 @pytest.mark.parametrize("status", FATAL)
-def test_a_load_stopped_for_good_can_go_on_later(server, listing, status):
-    """A token that ran out, a used-up day: typed, not retried, and another load goes on from there."""
+def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
+    """A token that ran out, a used-up day: typed, not retried, and another load resumes from there."""
     kind, headers = FATAL[status]
     whole = server.answer
     server.answer = lambda asked: (
@@ -330,8 +330,8 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
 
 
 @pytest.mark.parametrize("stop_at", range(1, 6))
-def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
-    """Stopped between a page and whoever waits for it: the page comes again, and so do its counts."""
+def test_what_was_read_and_not_yielded_counts_once(server, stop_at):
+    """Stopped between reading and yielding a page: the page comes again, and so do its counts."""
     listing = Listing(45)
     server.answer = lambda asked: answered(server, listing.page(asked))
     service = server.service()
@@ -359,8 +359,8 @@ def test_what_was_read_and_not_given_out_counts_once(server, stop_at):
 
 
 @pytest.mark.parametrize("stop_at", range(1, 14))
-def test_a_stop_at_a_split_makes_nothing_of_the_rows_seen_before_it(server, listing, stop_at):
-    """The parts bring them again, or the whole does where no part had begun: that is no movement."""
+def test_a_stop_at_a_split_is_no_sign_of_a_change(server, listing, stop_at):
+    """The parts have them again, or the whole where no part had begun: that is no concurrent modification."""
     service = server.service()
     load = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows = []
@@ -375,7 +375,7 @@ def test_a_stop_at_a_split_makes_nothing_of_the_rows_seen_before_it(server, list
     assert (receipt.complete, receipt.duplicates, receipt.reread) == (True, 0, 0)
 
 
-def test_a_listing_that_moved_between_two_parts_of_a_load_is_read_again(server):
+def test_a_listing_that_changed_between_a_load_and_its_resumption_is_read_again(server):
     """Where the cursor of a stop leads back to what was read before it, more may have been missed."""
     listing = Listing(40)
     listing.by_place = True
@@ -431,7 +431,7 @@ def threads():
 
 
 def test_an_interrupt_stops_every_thread(server, listing):
-    """Ctrl-C in the middle: what was read is there, and nothing goes on behind it."""
+    """Ctrl-C in the middle: what was read is there, and no thread is left."""
 
     def interrupt(done, _):
         if done > 150:
@@ -448,14 +448,14 @@ def test_an_interrupt_stops_every_thread(server, listing):
 
 
 def test_an_iterator_that_is_left_stops_every_thread(server, listing):
-    """A loop over pieces that breaks leaves no thread behind, also while others wait for an answer."""
+    """A loop over batches that breaks leaves no thread behind, also while others wait for a response."""
     for _ in tk.iter_failures(server.service(), progress=False):
         break
     assert threads() == []
 
 
-def test_leaving_does_not_wait_for_answers_that_do_not_come(server, listing):
-    """Connections under way are cut: the threads end although the service keeps silent."""
+def test_leaving_does_not_wait_for_responses_that_do_not_come(server, listing):
+    """Open connections are closed: the threads end although the service stays silent."""
     silence = threading.Event()
 
     def keep_silent(query):
@@ -477,8 +477,8 @@ def test_leaving_does_not_wait_for_answers_that_do_not_come(server, listing):
         silence.set()
 
 
-def test_pages_nobody_takes_are_bounded():
-    """Threads stop asking when enough pages wait, and go on when they were taken."""
+def test_pages_that_wait_are_bounded():
+    """Threads stop requesting when enough pages wait, and continue when they were taken."""
     fetched = []
 
     def fetch(window):

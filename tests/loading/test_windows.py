@@ -62,7 +62,7 @@ class Service:
 
 
 def read(service, *, connections=8, seed=0, windows=None):
-    """Read everything, answers coming in any order; gives each ended window's entries, and the pages."""
+    """Read everything, responses coming in any order; returns each ended window's entries, and the pages."""
     chance = random.Random(seed)
     plan = WindowPlanner(windows or [Window(None, None, whole=True)], connections=connections, now=NOW)
     under_way, ended, held, pages = [], [], {}, 0
@@ -145,7 +145,7 @@ def bursts(count, bursts=6, seed=1):
     ids=["uniform", "six bursts", "one burst", "many"],
 )
 def test_long_listings_are_split_into_many_short_windows_with_little_waste(found, waste, chain):
-    """Pages read in vain stay a small share, and nobody has to walk a long way alone at the end."""
+    """Wasted pages stay a small share, and no window is much longer than the others at the end."""
     ended, pages = read(Service(found, size=100), connections=16)
     assert pages <= len(found) / 100 * (1 + waste)
     assert max(window.pages for window, _ in ended) <= chain
@@ -192,7 +192,7 @@ def test_a_single_millisecond_is_read_by_its_cursor():
 
 
 def test_nothing_is_split_where_that_gains_nothing():
-    """Where answers come at once, the cursor is as quick."""
+    """Where responses come at once, the cursor is as quick."""
     plan = WindowPlanner([Window(None, None, whole=True)], connections=8, now=NOW)
     service = Service(uniform(3000), size=100)
     for _ in range(30):
@@ -275,8 +275,8 @@ def test_suggested_cuts_lie_inside_the_window(span, seen, expected, ends_too):
     assert len(found.expected) == (len(found.cuts) + 1 if found.cuts else 0)
 
 
-def test_moments_are_taken_from_whichever_time_agrees_with_the_window():
-    """createdAt, else workflowCreatedAt, else the Date of the answer that failed."""
+def test_timestamps_are_those_that_agree_with_the_window():
+    """createdAt, else workflowCreatedAt, else the Date of the response that failed."""
     row = (
         b'[{"createdAt": 1767225600000, "workflowCreatedAt": 1767225700000, '
         b'"responseHeader": {"Date": ["Thu, 01 Jan 2026 00:05:00 GMT"]}}]'
@@ -326,8 +326,8 @@ def resumed(service, work, *, passes, chance, stop_after):
     st.sampled_from([1, 2]),
     st.integers(0, 10_000),
 )
-def test_a_load_stopped_anywhere_goes_on_to_the_same_end(found, order, apart, stops, passes, seed):
-    """What was on its way is lost at each stop; in the end every entry is known once, and nothing moved."""
+def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart, stops, passes, seed):
+    """What was being requested is lost at each stop; in the end every entry is known once, and no doubt."""
     service = Service(found, order=order, apart=apart, seed=seed)
     chance = random.Random(seed)
     work = Work()

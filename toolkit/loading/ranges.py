@@ -303,13 +303,6 @@ class PageSize:
     """Rows to request, learnt from the pages seen. It never decides what is in a listing.
 
     `numbers` is how many numbers each row has, as far as is known, and `most` how many rows a page may have.
-
-    >>> size = PageSize(768)
-    >>> size.rows
-    399
-    >>> size.learn(rows=399, size=2_000_000)
-    >>> size.rows
-    1000
     """
 
     def __init__(self, numbers: int, *, most: int | None = None, page_bytes: int = PAGE_BYTES) -> None:
