@@ -38,30 +38,10 @@ _TABLES: Final = (
     f"PRAGMA user_version = {_LAYOUT}",
 )
 _INSERT: Final = (
-    "INSERT INTO vectors (namespace, id, vector, metadata, data, sparse) VALUES (?, ?, ?, ?, ?, ?)"
+    "INSERT INTO vectors (vector, metadata, data, sparse, namespace, id) VALUES (?, ?, ?, ?, ?, ?)"
 )
-_REPLACE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse = ? WHERE sequence = ?"
-_PAGE: Final = """
-SELECT sequence, id, vector, metadata, data, sparse FROM vectors INDEXED BY by_sequence
-WHERE namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?
-"""
-_FIND: Final = """
-SELECT sequence, id, vector, metadata, data, sparse FROM vectors WHERE namespace = ? AND id = ?
-"""
-_COUNT: Final = "SELECT COUNT(*) FROM vectors WHERE namespace = ?"
-_VECTORS: Final = """
-SELECT sequence, id, vector FROM vectors INDEXED BY by_sequence WHERE namespace = ? ORDER BY sequence
-"""
-# in the order of the table's own pages
-_METADATA: Final = """
-SELECT id, metadata FROM vectors INDEXED BY by_sequence
-WHERE namespace = ? AND metadata IS NOT NULL ORDER BY sequence
-"""
-_SPARSE: Final = """
-SELECT sequence, id, sparse FROM vectors INDEXED BY by_sequence
-WHERE namespace = ? AND sparse IS NOT NULL ORDER BY sequence
-"""
-
+_UPDATE: Final = "UPDATE vectors SET vector = ?, metadata = ?, data = ?, sparse = ? WHERE sequence = ?"
+_ROW: Final = "SELECT sequence, id, vector, metadata, data, sparse FROM vectors"
 _FLOAT: Final = np.dtype("<f4")
 _BATCH: Final = 128  # rows at a time that fit the cache of a processor
 
@@ -88,29 +68,25 @@ class IndexDatabase:
     """
 
     def __init__(self, path: Path) -> None:
-        try:
+        with _opening(path):
             self._connection = _connect(path)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(path, error) from None
-        try:
-            (layout,) = self._connection.execute("PRAGMA user_version").fetchone()
-            (text,) = self._connection.execute("SELECT text FROM spec").fetchone()
-            self.spec = IndexSpec.from_dict(json.loads(text))
-            _check_layout(path, layout)
-            if layout == _LAYOUT_WITH_FILES:
-                self._import_vector_files(path)
-        except (OSError, sqlite3.Error, TypeError) as error:
-            self._connection.close()
-            raise _unusable(path, error) from None
-        except BaseException:
-            self._connection.close()
-            raise
+            self._execute = self._connection.execute
+            try:
+                (layout,) = self._execute("PRAGMA user_version").fetchone()
+                (text,) = self._execute("SELECT text FROM spec").fetchone()
+                self.spec = IndexSpec.from_dict(json.loads(text))
+                _check_layout(path, layout)
+                if layout == _LAYOUT_WITH_FILES:
+                    self._import_vector_files(path)
+            except BaseException:
+                self._connection.close()
+                raise
 
     @staticmethod
     def make(path: Path, spec: IndexSpec) -> None:
         """Make the file of an empty index, readable for this user only. It is there whole, or not at all."""
         draft = path.with_name(f"{path.name}.new")
-        try:
+        with _opening(path):
             draft.unlink(missing_ok=True)
             os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
             with closing(_connect(draft)) as connection:
@@ -121,8 +97,6 @@ class IndexDatabase:
                 connection.execute("INSERT INTO namespaces (name) VALUES ('')")
                 connection.execute("COMMIT")
             draft.replace(path)
-        except (OSError, sqlite3.Error) as error:
-            raise _unusable(path, error) from None
 
     def close(self) -> None:
         """Close the file."""
@@ -131,36 +105,36 @@ class IndexDatabase:
     @contextmanager
     def transaction(self) -> Iterator[None]:
         """Everything changed within is written together, or not at all."""
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._connection.execute("COMMIT")
+            self._execute("COMMIT")
         except BaseException:
             if self._connection.in_transaction:  # SQLite ends some itself, when the disk is full
-                self._connection.execute("ROLLBACK")
+                self._execute("ROLLBACK")
             raise
 
     def namespaces(self) -> dict[str, int]:
         """Names and keys of the namespaces, in the order in which they were made."""
-        return dict(self._connection.execute("SELECT name, key FROM namespaces ORDER BY key"))
+        return dict(self._execute("SELECT name, key FROM namespaces ORDER BY key"))
 
     def add_namespace(self, name: str) -> int:
         """Make a namespace; returns its key."""
-        cursor = self._connection.execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
+        cursor = self._execute("INSERT INTO namespaces (name) VALUES (?)", (name,))
         return int(cursor.lastrowid or 0)
 
     def rename_namespace(self, key: int, name: str) -> None:
         """Give a namespace another name."""
-        self._connection.execute("UPDATE namespaces SET name = ? WHERE key = ?", (name, key))
+        self._execute("UPDATE namespaces SET name = ? WHERE key = ?", (name, key))
 
     def drop_namespace(self, key: int) -> None:
         """Delete a namespace with its rows."""
         self.clear(key)
-        self._connection.execute("DELETE FROM namespaces WHERE key = ?", (key,))
+        self._execute("DELETE FROM namespaces WHERE key = ?", (key,))
 
     def clear(self, key: int) -> None:
         """Delete all rows of a namespace."""
-        self._connection.execute("DELETE FROM vectors WHERE namespace = ?", (key,))
+        self._execute("DELETE FROM vectors WHERE namespace = ?", (key,))
 
     def put(self, key: int, rows: Iterable[IndexRow]) -> list[int]:
         """Write rows, replacing those with the same ids; returns their sequence numbers."""
@@ -174,11 +148,11 @@ class IndexDatabase:
 
     def count(self, key: int) -> int:
         """How many rows a namespace has."""
-        return int(self._connection.execute(_COUNT, (key,)).fetchone()[0])
+        return int(self._execute("SELECT COUNT(*) FROM vectors WHERE namespace = ?", (key,)).fetchone()[0])
 
     def vectors(self, key: int) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
         """Ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
-        found = self._connection.execute(_VECTORS, (key,))
+        found = self._in_order(key, "sequence, id, vector")
         while rows := found.fetchmany(_BATCH):
             sequences, ids, vectors = zip(*rows, strict=True)
             matrix = np.frombuffer(b"".join(vector or b"" for vector in vectors), dtype=_FLOAT)
@@ -186,72 +160,80 @@ class IndexDatabase:
 
     def metadata(self, key: int) -> Iterator[tuple[str, str]]:
         """The id and the metadata of each row of a namespace that has some."""
-        return self._connection.execute(_METADATA, (key,))
+        return self._in_order(key, "id, metadata", "metadata IS NOT NULL")
 
     def sparse_rows(self, key: int) -> Iterator[tuple[int, str, SparseArray]]:
         """Sequence number, id and sparse vector of each row of a namespace that has one."""
-        for sequence, row_id, sparse in self._connection.execute(_SPARSE, (key,)):
+        for sequence, row_id, sparse in self._in_order(key, "sequence, id, sparse", "sparse IS NOT NULL"):
             yield sequence, row_id, SparseArray.from_bytes(sparse)
 
     def page(self, key: int, start: int, limit: int, prefix: str) -> list[IndexRow]:
         """At most `limit` rows from the sequence number `start` on, with ids that begin with `prefix`."""
-        return [*map(_row, self._connection.execute(_PAGE, (key, start, len(prefix), prefix, limit)))]
+        after = "namespace = ? AND sequence >= ? AND substr(id, 1, ?) = ? ORDER BY sequence LIMIT ?"
+        values = (key, start, len(prefix), prefix, limit)
+        return [*map(_row, self._execute(f"{_ROW} INDEXED BY by_sequence WHERE {after}", values))]
 
     def find(self, key: int, row_id: str) -> IndexRow | None:
         """The row with this id, if there is one."""
-        found = self._connection.execute(_FIND, (key, row_id)).fetchone()
+        found = self._execute(f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)).fetchone()
         return found and _row(found)
 
     def last_sequence(self) -> int:
         """The largest sequence number ever used; 0 if none was."""
-        found = self._connection.execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+        found = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
         return found[0] if found else 0
 
     def size(self) -> int:
         """Bytes of the file, without its write-ahead log."""
-        (pages,) = self._connection.execute("PRAGMA page_count").fetchone()
-        (page_size,) = self._connection.execute("PRAGMA page_size").fetchone()
+        (pages,) = self._execute("PRAGMA page_count").fetchone()
+        (page_size,) = self._execute("PRAGMA page_size").fetchone()
         return int(pages * page_size)
+
+    def _in_order(self, key: int, columns: str, condition: str = "TRUE") -> sqlite3.Cursor:
+        """Columns of a namespace's rows in the order of insertion, which is that of the pages of the file."""
+        return self._execute(
+            f"SELECT {columns} FROM vectors INDEXED BY by_sequence "  # noqa: S608 - no text of requests
+            f"WHERE namespace = ? AND {condition} ORDER BY sequence",
+            (key,),
+        )
 
     def _put(self, key: int, row: IndexRow) -> int:
         vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
         values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
-        found = self._connection.execute(
-            "SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id)
-        ).fetchone()
+        known = self._execute("SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id))
+        found = known.fetchone()
         # no UPSERT: it would use up a sequence number for each row that it replaces
         if found is None:
-            return int(self._connection.execute(_INSERT, (key, row.id, *values)).lastrowid or 0)
-        self._connection.execute(_REPLACE, (*values, *found))
+            return int(self._execute(_INSERT, (*values, key, row.id)).lastrowid or 0)
+        self._execute(_UPDATE, (*values, *found))
         return int(found[0])
 
     def _import_vector_files(self, path: Path) -> None:
         """Upgrade from layout 2: vectors in ``<name>.<namespace key>.f32``, each row naming its place."""
         with self.transaction():
-            self._connection.execute("DROP INDEX by_sequence")
-            self._connection.execute("ALTER TABLE vectors ADD COLUMN vector BLOB")
+            self._execute("DROP INDEX by_sequence")
+            self._execute("ALTER TABLE vectors ADD COLUMN vector BLOB")
             for key in self.namespaces().values() if self.spec.dimension else ():
-                places = self._connection.execute(
-                    "SELECT place, sequence FROM vectors WHERE namespace = ?", (key,)
-                ).fetchall()
+                places = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,))
+                wanted = places.fetchall()
                 file = path.with_name(f"{path.stem}.{key}.f32")
                 numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
                 rows = len(numbers) // self.spec.dimension
-                if any(place >= rows for place, _ in places):
+                if any(place >= rows for place, _ in wanted):
                     raise LocalServiceError(
                         f"opening the index file {path.name!r}",
-                        got=f"{rows} vectors in {file.name!r}, too few for its {len(places)} rows",
+                        got=f"{rows} vectors in {file.name!r}, too few for its {len(wanted)} rows",
                         expected="the files of its vectors beside it, as they were written",
                         next_step="Put the missing file back from a copy, or use another data folder.",
                     )
                 matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
                 self._connection.executemany(
                     "UPDATE vectors SET vector = ? WHERE sequence = ?",
-                    ((matrix[place].tobytes(), sequence) for place, sequence in places),
+                    ((matrix[place].tobytes(), sequence) for place, sequence in wanted),
                 )
-            self._connection.execute("ALTER TABLE vectors DROP COLUMN place")
-            self._connection.execute(_INDEX)
-            self._connection.execute(f"PRAGMA user_version = {_LAYOUT}")
+            self._execute("ALTER TABLE vectors DROP COLUMN place")
+            self._execute(_INDEX)
+            self._execute(f"PRAGMA user_version = {_LAYOUT}")
         for file in path.parent.glob(f"{path.stem}.*.f32"):
             file.unlink()
 
@@ -293,10 +275,15 @@ def _check_layout(path: Path, layout: int) -> None:
         )
 
 
-def _unusable(path: Path, error: Exception) -> LocalServiceError:
-    return LocalServiceError(
-        f"opening the index file {path.name!r}",
-        got=f"{type(error).__name__}: {error}",
-        expected="a file of this service that no other process has open",
-        next_step="End the other service, or use another data folder.",
-    )
+@contextmanager
+def _opening(path: Path) -> Iterator[None]:
+    """Turn the errors of a file that cannot be used into a LocalServiceError with its name."""
+    try:
+        yield
+    except (OSError, sqlite3.Error, TypeError) as error:
+        raise LocalServiceError(
+            f"opening the index file {path.name!r}",
+            got=f"{type(error).__name__}: {error}",
+            expected="a file of this service that no other process has open",
+            next_step="End the other service, or use another data folder.",
+        ) from None

@@ -38,65 +38,42 @@ class ModelNames(NamedTuple):
 class IndexSpec:
     """What an index is. It never changes once the index is made.
 
-    Parameters
-    ----------
-    name : str
-        1 to 64 letters, digits, ``_`` and ``-``; part of the index's address.
-    dimension : int
-        Of its dense vectors, 1 to `MAX_DIMENSION`; 0 on a sparse index.
-    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
-        Of its dense vectors; None on a sparse index.
-    model : str, optional
-        Name of the model that embeds text; on a hybrid index two, such as ``hashing+bm25``, for the dense
-        and the sparse vectors. An index without answers no text queries.
-    kind : {"dense", "sparse", "hybrid"}
-    rank_start : {0, 1}
-        The rank of the best result in reciprocal rank fusion. The public documentation does not say which;
-        1 is what the method's authors use (Cormack, Clarke, Büttcher, 2009).
+    A value that cannot be used is an InputError.
 
-    Raises
-    ------
-    InputError
-        When a value cannot be used.
-
-    Examples
-    --------
     >>> IndexSpec.parse("docs:hybrid:256:COSINE:hashing+bm25").models
     ModelNames(dense='hashing', sparse='bm25')
-    >>> IndexSpec.parse("words:sparse").dimension
-    0
     """
 
     name: str
     dimension: int = 0
     similarity: Similarity | None = None
     model: str | None = None
+    """Embeds text; on a hybrid index two, such as ``hashing+bm25``."""
     kind: Kind = "dense"
     rank_start: int = 1
+    """The rank of the best result in reciprocal rank fusion, 0 or 1: not publicly documented.
+
+    1 is what the method's authors use (Cormack, Clarke, Büttcher, 2009).
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not _NAME.fullmatch(self.name):
-            raise _refusal(f"the name {_shown(self.name)}", "1 to 64 letters, digits, '_' and '-'")
+            raise _wrong(f"the name {_shown(self.name)}", "1 to 64 letters, digits, '_' and '-'")
         if self.kind not in get_args(Kind):
-            raise _refusal(f"the kind {_shown(self.kind)}", f"one of {', '.join(get_args(Kind))}")
+            raise _wrong(f"the kind {_shown(self.kind)}", f"one of {', '.join(get_args(Kind))}")
         if self.has_dense:
-            self._check_dense()
+            if type(self.dimension) is not int or not 1 <= self.dimension <= MAX_DIMENSION:
+                expected = f"a whole number from 1 to {MAX_DIMENSION}"
+                raise _wrong(f"the dimension {_shown(self.dimension)}", expected)
+            if self.similarity not in get_args(Similarity):
+                expected = f"one of {', '.join(get_args(Similarity))}"
+                raise _wrong(f"the similarity {_shown(self.similarity)}", expected)
         elif type(self.dimension) is not int or self.dimension != 0 or self.similarity is not None:
             got = f"the dimension {_shown(self.dimension)} and the similarity {_shown(self.similarity)}"
-            raise _refusal(f"{got} of a sparse index", "neither: a sparse index has none")
+            raise _wrong(f"{got} of a sparse index", "neither: a sparse index has none")
         self._check_models()
         if type(self.rank_start) is not int or self.rank_start not in {0, 1}:
-            raise _refusal(f"the rank_start {_shown(self.rank_start)}", "0 or 1")
-
-    def _check_dense(self) -> None:
-        if type(self.dimension) is not int or not 1 <= self.dimension <= MAX_DIMENSION:
-            raise _refusal(
-                f"the dimension {_shown(self.dimension)}", f"a whole number from 1 to {MAX_DIMENSION}"
-            )
-        if self.similarity not in get_args(Similarity):
-            raise _refusal(
-                f"the similarity {_shown(self.similarity)}", f"one of {', '.join(get_args(Similarity))}"
-            )
+            raise _wrong(f"the rank_start {_shown(self.rank_start)}", "0 or 1")
 
     def _check_models(self) -> None:
         if self.model is None:
@@ -105,7 +82,7 @@ class IndexSpec:
         expected = 2 if self.kind == "hybrid" else 1
         if len(names) != expected or not all(map(_MODEL.fullmatch, names)):
             wanted = "two names of models, such as hashing+bm25" if expected > 1 else "the name of one model"
-            raise _refusal(f"the model {_shown(self.model)} on a {self.kind} index", f"{wanted}, or none")
+            raise _wrong(f"the model {_shown(self.model)} on a {self.kind} index", f"{wanted}, or none")
 
     @property
     def has_dense(self) -> bool:
@@ -128,24 +105,15 @@ class IndexSpec:
 
     @classmethod
     def parse(cls, text: str) -> IndexSpec:
-        """The spec from one text, as the command line takes it.
+        """The spec from one text, as the command line takes it: NAME:KIND with what that kind has.
 
-        Parameters
-        ----------
-        text : str
-            ``NAME:dense:DIMENSION:SIMILARITY``, ``NAME:hybrid:DIMENSION:SIMILARITY`` or ``NAME:sparse``, each
-            with ``:MODEL`` where text is to be embedded; the similarity in any case. Dimension and similarity
-            of a sparse index may also be there and empty: ``words:sparse:::bm25``.
-
-        Raises
-        ------
-        InputError
+        The similarity is in any case. Dimension and similarity of a sparse index may also be there and empty:
+        ``words:sparse:::bm25``.
         """
         name, *parts = text.split(":")
         values: dict[str, Any] = {"name": name}
         if parts[:1] == ["sparse"]:
-            spare = parts[1:3] == ["", ""]
-            rest = parts[3:] if spare else parts[1:]
+            rest = parts[3:] if parts[1:3] == ["", ""] else parts[1:]
             if len(rest) > 1:
                 raise _unreadable(text, "NAME:sparse or NAME:sparse:MODEL: it has no dimension or similarity")
         else:
@@ -159,17 +127,13 @@ class IndexSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> IndexSpec:
-        """The spec from JSON values under the names of its fields.
-
-        `kind`, `model` and `rank_start` may be left out; of a sparse index also `dimension` and `similarity`,
-        or they are 0 and null.
-        """
+        """The spec from JSON values under the names of its fields; those with a default may be left out."""
         known = [field.name for field in fields(cls)]
         if unknown := sorted(set(values) - set(known)):
-            raise _refusal(f"the unknown field {_shown(unknown[0])}", ", ".join(sorted(known)))
+            raise _wrong(f"the unknown field {_shown(unknown[0])}", ", ".join(sorted(known)))
         needed = {"name"} if values.get("kind") == "sparse" else {"name", "dimension", "similarity"}
         if missing := sorted(needed - set(values)):
-            raise _refusal(f"no {missing[0]}", ", ".join(sorted(needed)))
+            raise _wrong(f"no {missing[0]}", ", ".join(sorted(needed)))
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -186,5 +150,5 @@ def _unreadable(text: str, expected: str) -> InputError:
     return InputError("reading an index", got=f"{text[:120]!r}", expected=expected, next_step=_EXAMPLE)
 
 
-def _refusal(got: str, expected: str) -> InputError:
+def _wrong(got: str, expected: str) -> InputError:
     return InputError("describing an index", got=got, expected=expected, next_step=_EXAMPLE)
