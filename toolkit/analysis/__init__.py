@@ -52,6 +52,7 @@ from toolkit.analysis.scores import (
     score_summary,
 )
 from toolkit.analysis.signatures import error_signatures
+from toolkit.analysis.similar import similar_texts
 from toolkit.filters.error_text import ErrorText, error_text, mask_text
 
 __all__ = [
@@ -98,5 +99,6 @@ __all__ = [
     "score_curves",
     "score_moves",
     "score_summary",
+    "similar_texts",
     "summary",
 ]

@@ -9,10 +9,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 MAX_LINES: Final = 4_000  # a deeper trace is recursion: its ends are read
+_FRAMES: Final = 40  # frames that are kept
 _CHAIN: Final = 8  # exceptions of a chain that are kept, the outermost first
 
 
@@ -28,11 +29,14 @@ class StackTrace:
         Type and message of each exception of the chain; the root cause is last.
     frame : str
         The first application frame of the root cause, as a qualified function; empty where there is none.
+    frames : tuple of str
+        The frames of the root cause, libraries' among them, the one nearest to the error first; at most 40.
     """
 
     language: str
     errors: tuple[tuple[str, str], ...]
     frame: str
+    frames: tuple[str, ...] = field(default=(), repr=False)
 
 
 def stack_trace(text: str) -> StackTrace | None:
@@ -154,7 +158,9 @@ def _trace(
     recursive = any(_RECURSIVE.search(f"{kind} {message}") for kind, message in chain)
     if recursive:  # how a runtime words it depends on where the stack ended
         chain = tuple((kind, "") for kind, _ in chain)
-    return StackTrace(language, chain, _first_application(frames, recursive=recursive, with_file=with_file))
+    named = dict.fromkeys(_named(frame, with_file=with_file) for frame in frames[:_FRAMES])
+    first = _first_application(frames, recursive=recursive, with_file=with_file)
+    return StackTrace(language, chain, first, tuple(name for name in named if name))
 
 
 _TYPED: Final = re.compile(
