@@ -37,8 +37,8 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
     """Find, for each text, the texts of a history that it looks like.
 
     By words, exception types and frames, rare ones counting more (tf-idf), and frames near the error more
-    than those far from it. Values such as numbers and ids do not count. Not for telling whether two texts have one
-    cause: that is what `error_signatures` is for.
+    than those far from it. Values such as numbers and ids do not count. Not for telling whether two texts
+    have one cause: that is what `error_signatures` is for.
 
     Parameters
     ----------
