@@ -16,7 +16,7 @@ import pytest
 import toolkit as tk
 from toolkit.children import first_line, python_variables, running
 from toolkit.errors import LocalServiceError
-from toolkit.local.service import LocalService
+from toolkit.local.local_service import LocalService
 from toolkit.reports.pdf import print_page
 from toolkit_demo.run import environment_for, run_demo
 

@@ -17,7 +17,7 @@ import pytest
 import toolkit as tk
 from toolkit.children import start_module
 from toolkit.errors import InputError, LocalServiceError, SettingsError, SnapshotDamagedError
-from toolkit.local.options import read_token
+from toolkit.local.startup import read_token
 from toolkit.redaction import masking_key
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")

@@ -126,7 +126,7 @@ def _parser(first: Sequence[str]) -> argparse.ArgumentParser:
         commands, "serve", _serve, "run the embedded service", "toolkit serve --port 8080 --sample"
     )
     if "serve" in first:
-        from toolkit.local.options import add_arguments  # noqa: PLC0415 - only for this command
+        from toolkit.local.startup import add_arguments  # noqa: PLC0415 - only for this command
 
         add_arguments(commands.choices["serve"])
 

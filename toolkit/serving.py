@@ -228,14 +228,14 @@ class Background:
     def __init__(
         self, app: ASGIApp, listening: socket.socket, *, name: str, connections: int, request_timeout: float
     ) -> None:
-        class Connection(BoundedHttp):
+        class OwnConnection(BoundedHttp):
             strangers = Strangers(connections)
 
-        Connection.request_timeout = request_timeout
+        OwnConnection.request_timeout = request_timeout
         self._server = _Server(
             uvicorn.Config(
                 app,
-                http=Connection,
+                http=OwnConnection,
                 loop="asyncio",
                 lifespan="off",
                 ws="none",

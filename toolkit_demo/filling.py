@@ -10,7 +10,7 @@ from toolkit_demo.documents import documents
 from toolkit_demo.history import wire_entries, wire_runs
 
 if TYPE_CHECKING:
-    from toolkit.local.queue.store import Store
+    from toolkit.local.queue.state import Store
     from toolkit.local.vectors.registry import IndexRegistry
 
 INDEX: Final = "docs"

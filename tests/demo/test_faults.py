@@ -21,7 +21,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
-from toolkit.local.service import LocalService
+from toolkit.local.local_service import LocalService
 from toolkit_demo.faults.script import FaultScript
 
 KEYS = "/v2/keys"

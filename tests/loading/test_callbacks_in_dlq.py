@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import toolkit as tk
-from toolkit.local.service import LocalService
+from toolkit.local.local_service import LocalService
 
 
 @pytest.mark.slow

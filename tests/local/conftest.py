@@ -11,7 +11,7 @@ from toolkit.local.app import all_operations
 from toolkit.local.openapi import document
 from toolkit.local.operations import Operation
 from toolkit.local.queue.scheduler import Queue
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.state import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit_demo.faults.middleware import Faults
 

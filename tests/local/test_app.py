@@ -17,7 +17,7 @@ from starlette.routing import Route
 
 from toolkit.local.app import Guard, build_app
 from toolkit.local.queue.scheduler import Queue
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.state import Store
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.redaction import Secret

@@ -14,8 +14,8 @@ import httpx
 import jsonschema_rs
 import pytest
 
+from toolkit.local.local_service import LocalService
 from toolkit.local.operations import Operation
-from toolkit.local.service import LocalService
 from toolkit.local.vectors.specs import IndexSpec
 
 INDEXES = (

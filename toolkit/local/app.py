@@ -160,7 +160,7 @@ class Guard:
         self._token = token.reveal().encode()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or refuse it."""
+        """Pass the request on, or send an error."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
@@ -191,7 +191,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         target = len(scope["raw_path"]) + len(scope["query_string"])
         head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if head > MAX_HEAD:  # one that came in one piece is not measured before
+        if head > MAX_HEAD:  # the server does not measure one that came at once
             raise ApiError(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
         headers = Headers(scope=scope)
         if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:

@@ -24,9 +24,9 @@ from toolkit.children import end_with_parent
 from toolkit.errors import LocalServiceError
 from toolkit.local.api import error_body
 from toolkit.local.app import Interception, build_app
-from toolkit.local.options import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.queue.scheduler import Queue
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.state import Store
+from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.private_files import check_private, open_private
@@ -101,14 +101,14 @@ def _serve(
     token_file: Path | None,
     options: argparse.Namespace,
 ) -> None:
-    class Connection(_HttpConnection):
+    class ServedConnection(_ApiConnection):
         request_timeout = options.request_timeout
         strangers = Strangers()
 
     server = uvicorn.Server(
         uvicorn.Config(
             app,
-            http=Connection,
+            http=ServedConnection,
             log_config=None,
             access_log=False,
             server_header=False,
@@ -152,7 +152,7 @@ def _serve(
         )
 
 
-class _HttpConnection(BoundedHttp):
+class _ApiConnection(BoundedHttp):
     """A connection whose errors are those of the API."""
 
     def error_body(self, status: int, message: str) -> bytes:

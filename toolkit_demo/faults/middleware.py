@@ -14,7 +14,7 @@ from toolkit.errors import InputError, LocalServiceError, SettingsError
 from toolkit.local.api import ApiError, error_body, parse_json, read_body, read_json
 from toolkit.local.operations import Operation, Query
 from toolkit.serving import CALLER, BoundedHttp
-from toolkit_demo.faults.pages import Listings
+from toolkit_demo.faults.page_faults import Listings
 from toolkit_demo.faults.script import Fault, FaultScript
 from toolkit_demo.faults.sending import ScriptedResponse, send
 
@@ -137,7 +137,7 @@ class _FaultyApp:
         if fault is None and not remembered:
             await self._app(scope, receive, send_on)
             return
-        # all of it, also where nobody reads it: closing on a caller that still sends is a reset
+        # all of it, also when it is not used: closing on a caller that still sends is a reset
         body = await read_body(Request(scope, receive))
         cursor = ""
         if remembered:

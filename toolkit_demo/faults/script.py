@@ -29,7 +29,7 @@ class CutPoint(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=Tr
 
     def __post_init__(self) -> None:
         if (self.byte is None) == (self.share is None):
-            raise ValueError("a place is either a byte or a share")
+            raise ValueError("a position is either a byte or a share")
 
 
 class Replacement(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):

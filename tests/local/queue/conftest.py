@@ -18,7 +18,7 @@ import uvicorn
 
 from toolkit.local.app import build_app
 from toolkit.local.queue.scheduler import Queue
-from toolkit.local.queue.store import Store, SystemClock
+from toolkit.local.queue.state import Store, SystemClock
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.redaction import Secret
 

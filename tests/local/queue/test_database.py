@@ -14,7 +14,7 @@ import pytest
 
 from toolkit.errors import LocalServiceError
 from toolkit.local.queue.database import Database
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.state import Store
 
 INSERT = "INSERT INTO kept VALUES (?, ?)"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from toolkit.local.queue.intake import accept
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.store import Store
+from toolkit.local.queue.state import Store
 
 CRASHING = Path(__file__).with_name("crashing_process.py")
 SOAK = Path(__file__).parents[2] / "soak" / "soak.py"

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from toolkit.local.service import LocalService
+from toolkit.local.local_service import LocalService
 
 Service = Any
 Server = Any

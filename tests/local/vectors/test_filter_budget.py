@@ -14,7 +14,7 @@ import pytest
 
 from toolkit.filters.metadata import parse
 from toolkit.local.api import ApiError
-from toolkit.local.service import LocalService
+from toolkit.local.local_service import LocalService
 from toolkit.local.vectors.bodies import IncludedFields, IndexQuery, Selection
 from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.registry import IndexRegistry

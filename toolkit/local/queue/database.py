@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 from toolkit.errors import LocalServiceError
 
 VERSION: Final = 2
-"""Version of these tables, kept in the database; another version is refused."""
+"""Version of these tables, stored in the database; a file of another version is an error."""
 
 TABLES: Final = """
 -- Messages that still have to be delivered. A row is deleted in the transaction that records its outcome.
@@ -243,12 +243,12 @@ class Database:
         by_loop: defaultdict[asyncio.AbstractEventLoop | None, list[_Outcome]] = defaultdict(list)
         for outcome in outcomes:
             by_loop[outcome.job.loop].append(outcome)
-        for loop, told in by_loop.items():
+        for loop, ended in by_loop.items():
             if loop is None:
-                _tell(told)
+                _finish(ended)
             else:
                 with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
-                    loop.call_soon_threadsafe(_tell, told)
+                    loop.call_soon_threadsafe(_finish, ended)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
         self._writing.execute("SAVEPOINT one")
@@ -263,7 +263,7 @@ class Database:
             self._writing.execute("RELEASE one")
 
 
-def _tell(outcomes: list[_Outcome]) -> None:
+def _finish(outcomes: list[_Outcome]) -> None:
     for job, result, problem in outcomes:
         if job.done.done():
             continue  # canceled meanwhile

@@ -28,7 +28,7 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-class Selection(NamedTuple):
+class DlqSelection(NamedTuple):
     """The entries, of runs or of plain messages, that the query and the body of a request select."""
 
     workflow: bool

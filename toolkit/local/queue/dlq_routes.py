@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError
 from toolkit.local.operations import Operation, Query
 from toolkit.local.queue import dlq
-from toolkit.local.queue.dlq import Selection
+from toolkit.local.queue.dlq import DlqSelection
 from toolkit.local.queue.intake import enqueue
 from toolkit.local.queue.messages import DlqEntry, Message, decode_message
 from toolkit.local.queue.outcomes import report_failure_again
@@ -145,7 +145,7 @@ class _Handlers:
         self._listing = "workflow dlq" if workflow else "message dlq"
 
     async def page(self, _: Request, query: DlqQuery) -> Response:
-        find = self._finder(Selection(self.workflow, query))
+        find = self._finder(DlqSelection(self.workflow, query))
         rows, last = await self._queue.store.database.read(find)
         cursor = self._queue.store.cursors.make(self._listing, last)
         # entries are stored as JSON: put together, not decoded and encoded again
@@ -180,7 +180,7 @@ class _Handlers:
     ) -> Response:
         """Do something with each entry of a page, all in one transaction."""
         ids = (await ids_in_body(request, "dlqIds"))["dlqIds"]
-        selection = Selection(self.workflow, query, ids)
+        selection = DlqSelection(self.workflow, query, ids)
         if selection.is_everything:
             raise ApiError(
                 400, "nothing says which entries; got neither dlqIds nor a filter; expected one of them"
@@ -195,11 +195,11 @@ class _Handlers:
         self._queue.scheduler.wake()
         return JSONResponse(shown(done) | {"cursor": self._queue.store.cursors.make(self._listing, last)})
 
-    def _named(self, request: Request) -> Selection:
-        return Selection(self.workflow, DlqQuery(count=1), (request.path_params["dlq_id"],))
+    def _named(self, request: Request) -> DlqSelection:
+        return DlqSelection(self.workflow, DlqQuery(count=1), (request.path_params["dlq_id"],))
 
     def _finder(
-        self, selection: Selection
+        self, selection: DlqSelection
     ) -> Callable[[sqlite3.Connection], tuple[list[sqlite3.Row], Position | None]]:
         store = self._queue.store
         after = store.cursors.read(self._listing, selection.query.cursor)

@@ -22,7 +22,7 @@ DEDUPLICATION_MS: Final = 10 * 60 * 1000
 EventState: TypeAlias = Literal["CREATED", "RETRY", "DELIVERED", "FAILED", "CANCELED"]
 
 
-class Published(TypedDict):
+class PublishedMessage(TypedDict):
     """A message that was accepted."""
 
     messageId: str
@@ -45,7 +45,7 @@ _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 def accept(
     connection: sqlite3.Connection, publish: Publish, *, now_ms: int, factor: float, caller_ip: str
-) -> Published:
+) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
     if publish.deduplication:
         known = connection.execute(

@@ -56,19 +56,19 @@ def record_outcome(connection: sqlite3.Connection, attempt: Attempt) -> None:
     if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone() is None:
         return  # canceled during the delivery
     _report_response(connection, attempt)
-    told: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
+    details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
     if not response.ok:
-        told["error"] = response.body[:1000].decode(errors="replace")
+        details["error"] = response.body[:1000].decode(errors="replace")
     if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
         due_at = now + round(retry_delay(attempt) / attempt.factor)
         connection.execute(
             "UPDATE messages SET due_at = ?, retried = ? WHERE id = ?",
             (due_at, attempt.retried + 1, message.id),
         )
-        record(connection, message, "RETRY", now, nextDeliveryTime=due_at, **told)
+        record(connection, message, "RETRY", now, nextDeliveryTime=due_at, **details)
         return
     connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
-    record(connection, message, "DELIVERED" if response.ok else "FAILED", now, **told)
+    record(connection, message, "DELIVERED" if response.ok else "FAILED", now, **details)
     if message.kind == "failure_callback" and message.about:
         dlq.set_state(connection, message.about, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL")
         if message.run_id:

@@ -35,14 +35,14 @@ class Span(Query):
             )
 
 
-class Page(Span):
+class ListQuery(Span):
     """A page of a listing."""
 
     cursor: Annotated[str, Meta(description="Of the page before; empty for the first.")] = ""
     count: Annotated[int, Meta(ge=1, le=100, description="Most entries a page.")] = 100
 
 
-class DlqQuery(Page):
+class DlqQuery(ListQuery):
     """Filters of the dead letter queues: an entry passes that matches all that are given."""
 
     workflow_url: Texts = ()

@@ -15,7 +15,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import TOKEN_PARAMETERS, ApiError, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts
 from toolkit.local.queue import dlq
-from toolkit.local.queue.intake import Published, accept, record
+from toolkit.local.queue.intake import PublishedMessage, accept, record
 from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
 from toolkit.local.queue.parameters import Span, TextOrTexts, ids_in_body, where
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
@@ -81,7 +81,7 @@ def caller(request: Request) -> str:
     return request.client.host if request.client else ""
 
 
-@_publishing("POST", "/v2/publish/{destination:path}", "publish", Published)
+@_publishing("POST", "/v2/publish/{destination:path}", "publish", PublishedMessage)
 async def _publish(queue: Queue, request: Request, _: None) -> Response:
     """Publish a message. Headers may have the prefix Upstash- instead of Service-."""
     url = _destination(request, "/v2/publish/")
@@ -90,7 +90,7 @@ async def _publish(queue: Queue, request: Request, _: None) -> Response:
     return JSONResponse((await _accept(queue, [publish], caller(request)))[0])
 
 
-@_operation("POST", "/v2/batch", "batch", list[Published], body=list[BatchItem], errors=(404,))
+@_operation("POST", "/v2/batch", "batch", list[PublishedMessage], body=list[BatchItem], errors=(404,))
 async def _batch(queue: Queue, request: Request, _: Query) -> Response:
     """Publish all messages of an array, or none."""
     items = await read_json(request)
@@ -136,14 +136,14 @@ async def _trigger(queue: Queue, request: Request, _: None) -> Response:
     return JSONResponse({"workflowRunId": run_id} if run_id else accepted)
 
 
-async def _accept(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[Published]:
+async def _accept(queue: Queue, publishes: list[Publish], caller_ip: str) -> list[PublishedMessage]:
     for publish in publishes:
         for settings in (publish.settings, publish.callback, publish.failure_callback):
             if settings is not None:
                 await queue.destinations.address(settings.url)
     now = queue.store.clock.now_ms()
 
-    def work(connection: sqlite3.Connection) -> list[Published]:
+    def work(connection: sqlite3.Connection) -> list[PublishedMessage]:
         return [
             accept(connection, publish, now_ms=now, factor=queue.scheduler.factor, caller_ip=caller_ip)
             for publish in publishes

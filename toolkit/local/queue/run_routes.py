@@ -14,10 +14,10 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
-from toolkit.local.queue.intake import Published
+from toolkit.local.queue.intake import PublishedMessage
 from toolkit.local.queue.parameters import (
     Condition,
-    Page,
+    ListQuery,
     Span,
     TextOrTexts,
     ids_in_body,
@@ -51,7 +51,7 @@ class EndQuery(Query):
     cancel: Annotated[Literal["true", "false"], Meta(description="Whether it is canceled (true).")] = "true"
 
 
-class RunLogQuery(Page):
+class RunLogQuery(ListQuery):
     """Filters of the run log."""
 
     workflow_created_at: Timestamp | None = None
@@ -67,7 +67,7 @@ class RunLogQuery(Page):
     group_by: Annotated[Texts, Meta(description="What entries are grouped by: accepted, as they are.")] = ()
 
 
-class EventLogQuery(Page):
+class EventLogQuery(ListQuery):
     """Filters of the log of messages."""
 
     count: Annotated[int, Meta(ge=1, le=1000, description="Most entries a page.")] = 1000
@@ -211,7 +211,7 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
     "POST",
     "/v2/wait/{event_id}",
     "wait",
-    Published,
+    PublishedMessage,
     body=WaitRequest,
     headers={"Service-Workflow-RunId": "The run that waits."},
     errors=(404,),
@@ -224,7 +224,7 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     await queue.destinations.address(asked.url)
     now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
 
-    def work(connection: sqlite3.Connection) -> Published:
+    def work(connection: sqlite3.Connection) -> PublishedMessage:
         return waiting.wait(
             connection, publish, event_id, asked, now_ms=now, factor=factor, caller_ip=caller(request)
         )
@@ -247,11 +247,11 @@ async def _notify(queue: Queue, request: Request, _: Query) -> Response:
     """Tell all that wait for an event that it came."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-    told = await queue.store.database.write(
+    notified = await queue.store.database.write(
         lambda connection: waiting.notify(connection, event_id, body, now_ms=now)
     )
     queue.scheduler.wake()
-    return JSONResponse(told)
+    return JSONResponse(notified)
 
 
 @_operation("POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,))
@@ -260,11 +260,11 @@ async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
     run_id = request.path_params["run_id"]
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-    told = await queue.store.database.write(
+    notified = await queue.store.database.write(
         lambda connection: waiting.notify_run(connection, run_id, event_id, body, now_ms=now)
     )
     queue.scheduler.wake()
-    return JSONResponse(told)
+    return JSONResponse(notified)
 
 
 @_operation("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
@@ -313,7 +313,7 @@ async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response
 
 
 async def _page(
-    queue: Queue, query: Page, table: str, order: str, *conditions: Condition
+    queue: Queue, query: ListQuery, table: str, order: str, *conditions: Condition
 ) -> tuple[list[sqlite3.Row], str]:
     """A page of a table, newest first, of rows that meet the conditions."""
     after = queue.store.cursors.read(table, query.cursor)

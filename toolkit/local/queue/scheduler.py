@@ -26,7 +26,7 @@ from toolkit.local.queue.messages import (
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Sender, made_up_response, outgoing
-from toolkit.local.queue.store import MAX_MESSAGE, Store
+from toolkit.local.queue.state import MAX_MESSAGE, Store
 
 CONCURRENCY: Final = 32
 _EXPIRY_EVERY_MS: Final = 60_000

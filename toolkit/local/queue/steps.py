@@ -131,6 +131,6 @@ def shown(connection: sqlite3.Connection, run_id: str) -> list[dict[str, Any]]:
 
 
 def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
-    told = ("stepId", "stepName", "stepType", "out", "concurrent", "waitEventId", "waitTimeout")
-    entry = {name: step[name] for name in told if step.get(name) is not None}
+    names = ("stepId", "stepName", "stepType", "out", "concurrent", "waitEventId", "waitTimeout")
+    entry = {name: step[name] for name in names if step.get(name) is not None}
     return {**entry, "callType": "step", "messageId": message_id, "state": "STEP_SUCCESS"}

@@ -22,7 +22,7 @@ import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
-from toolkit.local.queue.intake import Published, as_step, enqueue, of_run, record
+from toolkit.local.queue.intake import PublishedMessage, as_step, enqueue, of_run, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import Publish
 from toolkit.times import duration_ms
@@ -104,7 +104,7 @@ def wait(
     now_ms: int,
     factor: float,
     caller_ip: str,
-) -> Published:
+) -> PublishedMessage:
     """Let a run wait for an event.
 
     Raises `ApiError` with 400 without a run, 404 when it is not running (any more).
@@ -136,13 +136,13 @@ def wait(
     if before:
         return {"messageId": before, "deduplicated": True}
     enqueue(connection, message, now_ms=now_ms)
-    told = connection.execute(
+    before_it_waited = connection.execute(
         "SELECT seq, body FROM notifications WHERE run_id = ? AND event_id = ? ORDER BY seq LIMIT 1",
         (message.run_id, event_id),
     ).fetchone()
-    if told:
-        connection.execute("DELETE FROM notifications WHERE seq = ?", (told["seq"],))
-        _resume(connection, message, told["body"], now_ms=now_ms)
+    if before_it_waited:
+        connection.execute("DELETE FROM notifications WHERE seq = ?", (before_it_waited["seq"],))
+        _resume(connection, message, before_it_waited["body"], now_ms=now_ms)
     return {"messageId": message.id}
 
 

@@ -82,7 +82,7 @@ class Included(TypedDict, total=False):
     includeData: bool | None
 
 
-class QueryOptions(Included, total=False):
+class SearchOptions(Included, total=False):
     """How vectors are searched."""
 
     topK: TopK | None
@@ -92,14 +92,14 @@ class QueryOptions(Included, total=False):
     queryMode: Literal["HYBRID", "DENSE", "SPARSE"] | None
 
 
-class QueryByVector(QueryOptions, total=False):
+class QueryByVector(SearchOptions, total=False):
     """A query by a vector."""
 
     vector: list[float]
     sparseVector: SparseVectorJson
 
 
-class QueryByText(QueryOptions, total=False):
+class QueryByText(SearchOptions, total=False):
     """A query by text."""
 
     data: Required[TextData]
@@ -200,7 +200,7 @@ class NamespaceCounts(TypedDict):
     pendingVectorCount: int
 
 
-class IndexInfo(TypedDict, total=False):
+class IndexCounts(TypedDict, total=False):
     """Counts and settings of an index."""
 
     vectorCount: Required[int]

@@ -338,7 +338,7 @@ OPERATIONS: Final = {
         query=types.ResetQuery,
     ),
     "random": IndexOperation(_random, "Any one vector.", types.VectorJson | None, methods=_READ),
-    "info": IndexOperation(_info, "Counts and settings.", types.IndexInfo, methods=_READ, namespaced=False),
+    "info": IndexOperation(_info, "Counts and settings.", types.IndexCounts, methods=_READ, namespaced=False),
     "list-namespaces": IndexOperation(
         _list_namespaces, "Names of the namespaces.", list[str], methods=_READ, namespaced=False
     ),

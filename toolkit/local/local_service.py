@@ -13,7 +13,7 @@ from typing import Self
 
 from toolkit.children import end, first_line, python_variables, start_module
 from toolkit.errors import LocalServiceError
-from toolkit.local.options import DEFAULT_INDEXES, KEY_VARIABLES, TOKEN_VARIABLE
+from toolkit.local.startup import DEFAULT_INDEXES, KEY_VARIABLES, TOKEN_VARIABLE
 from toolkit.redaction import Secret
 
 

@@ -11,7 +11,7 @@ from typing import Final
 
 from toolkit.errors import SettingsError
 from toolkit.local.api import MAX_BODY, REQUEST_TIMEOUT
-from toolkit.local.queue.store import MAX_MESSAGE, RETENTION_MS
+from toolkit.local.queue.state import MAX_MESSAGE, RETENTION_MS
 from toolkit.private_files import open_private
 from toolkit.redaction import Secret
 from toolkit.times import duration_ms
@@ -59,7 +59,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--max-message", type=_size, default=MAX_MESSAGE, metavar="BYTES",
-        help=f"largest message; longer answers are cut off there, in callbacks, too ({MAX_MESSAGE})",
+        help=f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})",
     )  # fmt: skip
     parser.add_argument(
         "--dialect", choices=("service", "upstash"), default="service",
