@@ -392,7 +392,7 @@ BUGS: tuple[Bug, ...] = (
         "snapshots/resumable.py",
         "                        self._flush(sink)\n"
         "                        self._save(sink)\n                raise\n",
-        "                        sink.rows += joined(self._waiting.batches).table.num_rows\n"
+        "                        sink.rows += joined(self._waiting).table.num_rows\n"
         "                        self._save(sink)\n                raise\n",
         _CHECKPOINTS,
     ),

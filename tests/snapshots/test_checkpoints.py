@@ -25,7 +25,7 @@ from toolkit.loading.load import Batch, Load
 from toolkit.snapshots import read_snapshot, verify_snapshot, write_snapshot
 from toolkit.snapshots.merging import RowComparison
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.resumable import DelayedSignals, WaitingBatches, delayed_signals
+from toolkit.snapshots.resumable import DelayedSignals, delayed_signals
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.snapshots.syncing import sync_load
 from toolkit.snapshots.transaction import WriteOptions
@@ -369,23 +369,24 @@ def test_an_interrupt_as_a_batch_is_yielded_loses_no_later_version(
     assert _rows(store.path)["body"].tolist() == ["new", "new"]
 
 
-def test_waiting_batches_are_measured_whatever_lies_between_them(made: SimpleNamespace) -> None:
-    """Rows, stored rows and later versions: the estimate follows what is held."""
-    waiting = WaitingBatches()
-    held = 0
-    for number in range(40):
-        table = made.failures([made.entry(f"{number}", body="x" * (10 if number < 2 else 100_000))])
-        waiting.add(Batch(table=table))
-        for _ in range(7):
-            waiting.add(Batch(table=table.slice(0, 0), stored=[bytes(16)]))
-        held += table.nbytes
-    assert waiting.bytes > held / 2
-    later = Batch(table=table.slice(0, 0), later=table)
-    before = waiting.bytes
-    waiting.add(later)
-    assert waiting.bytes >= before + table.nbytes
-    waiting.clear()
-    assert (waiting.bytes, waiting.batches) == (0, [])
+def test_batches_are_written_before_they_take_much_memory(
+    store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small batches are joined up to a number of bytes: those of new rows and of later versions."""
+    added: list[tuple[int, int]] = []
+    add = RowComparison.add
+
+    def watched(comparison: RowComparison, batch: Batch) -> None:
+        later = 0 if batch.later is None else batch.later.nbytes
+        added.append((batch.table.num_rows, batch.table.nbytes + later))
+        add(comparison, batch)
+
+    monkeypatch.setattr(RowComparison, "add", watched)
+    pages = [[made.entry(f"{number}", body="x" * 100_000)] for number in range(40)]
+    sync_load(made.load(*pages, *pages), store, batch_bytes=500_000)
+    assert sum(rows for rows, _ in added) == 40
+    assert 16 <= len(added) <= 20
+    assert max(size for _, size in added) < 700_000
 
 
 def test_what_comes_again_does_not_accumulate_in_memory(

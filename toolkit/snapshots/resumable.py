@@ -29,7 +29,6 @@ from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
 
-_MEASURED: Final = 8  # of so many tables, one is measured: it is done column by column
 _STORED_BYTES: Final = 64  # that the identity of a stored row takes while it waits
 
 
@@ -115,37 +114,6 @@ class RowSink(Protocol):
         """Bring all rows to the disk; the values of `files`, `later` and `seen` of a checkpoint."""
 
 
-class WaitingBatches:
-    """Batches that wait until they are worth a call of the sink, and about how many bytes they hold."""
-
-    def __init__(self) -> None:
-        self.batches: list[Batch] = []
-        self.clear()
-
-    def clear(self) -> None:
-        """Forget all."""
-        self.batches.clear()
-        self._tables, self._rows, self._row_bytes, self._other_bytes = 0, 0, 0.0, 0
-
-    @property
-    def bytes(self) -> float:
-        """Estimated from some of the tables."""
-        return self._rows * self._row_bytes + self._other_bytes
-
-    def add(self, batch: Batch) -> None:
-        """Add one."""
-        self.batches.append(batch)
-        self._other_bytes += _STORED_BYTES * len(batch.stored)
-        if batch.later is not None:
-            self._other_bytes += batch.later.nbytes
-        rows = batch.table.num_rows
-        if rows:
-            if self._tables % _MEASURED == 0:
-                self._row_bytes = max(self._row_bytes, batch.table.nbytes / rows)
-            self._tables += 1
-            self._rows += rows
-
-
 class ResumableLoad:
     """One load into a snapshot, which resumes from the checkpoint that was left, if that fits.
 
@@ -162,7 +130,8 @@ class ResumableLoad:
         self._busy = False
         self._note = ""
         self._checkpoints = checkpoints
-        self._waiting = WaitingBatches()
+        self._waiting: list[Batch] = []
+        self._waiting_bytes = 0
         self.checkpoint = self._fitting() if checkpoints else None
         self.began = (
             datetime.fromisoformat(self.checkpoint.began_at) if self.checkpoint else self._options.clock()
@@ -206,22 +175,23 @@ class ResumableLoad:
         return self._options.monotonic() - self._saved_at >= self._options.every
 
     def _add(self, sink: RowSink, batch: Batch) -> None:
-        self._waiting.add(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += _size(batch)
         due = self._due
-        if due or self._waiting.bytes >= self._options.batch_bytes:
+        if due or self._waiting_bytes >= self._options.batch_bytes:
             self._flush(sink)
         if due:
             self._save(sink)
 
     def _flush(self, sink: RowSink) -> None:
         self._busy = True
-        if self._waiting.batches:
-            batch = joined(self._waiting.batches)
+        if self._waiting:
+            batch = joined(self._waiting)
             sink.add(batch)
             if batch.later is not None:
                 sink.add_later(batch.later)
-            self._added += len(self._waiting.batches)
-            self._waiting.clear()
+            self._added += len(self._waiting)
+            self._waiting, self._waiting_bytes = [], 0
         self._busy = False
 
     def _save(self, sink: RowSink) -> None:
@@ -275,6 +245,12 @@ class ResumableLoad:
         self._transaction.remove_checkpoint()
         self._note = f"a checkpoint was not resumed: it is {problem}"
         return None
+
+
+def _size(batch: Batch) -> int:
+    """Bytes of memory that a batch takes, about: those of its buffers, which is fast to find out."""
+    tables = [batch.table] if batch.later is None else [batch.table, batch.later]
+    return sum(int(table.get_total_buffer_size()) for table in tables) + _STORED_BYTES * len(batch.stored)
 
 
 @contextmanager
