@@ -103,7 +103,7 @@ def test_fallback_and_missing_times_are_said():
 def test_nothing_to_draw_is_a_sentence(rows, sentence):
     """Without failures, or with one, a sentence stands in place of bars."""
     ax = plot_failure_trend(frame(*rows), by="workflow_url", ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert [text.get_text() for text in ax.texts] == [sentence]
     assert not ax.patches
 
@@ -113,7 +113,7 @@ def test_hostile_names_are_drawn_as_text():
     rows = [failed(number, workflow_url=name) for number, name in enumerate(HOSTILE)]
     for start in range(0, len(rows), 6):
         ax = plot_failure_trend(frame(*rows[start : start + 6]), by="workflow_url", ax=axes())
-        ax.figure.canvas.draw()
+        ax.figure.draw_without_rendering()
         assert len(texts(ax)) == len(rows[start : start + 6])
         assert not any(text.get_parse_math() for text in ax.get_legend().get_texts())
         assert all(len(text) <= 60 and "\u202e" not in text and "\n" not in text for text in texts(ax))
@@ -126,7 +126,7 @@ def test_hostile_names_are_drawn_as_text():
 def test_tick_labels_do_not_overlap(width, span):
     """Whatever the width and the span of time, no tick label touches the next, and there is at least one."""
     ax = plot_failure_trend(frame(failed(0), failed(span)), ax=axes(width))
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
     assert boxes
     assert all(left.x1 <= right.x0 for left, right in itertools.pairwise(boxes))

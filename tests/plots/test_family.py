@@ -13,8 +13,8 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
 from toolkit.errors import InputError
+from toolkit.plots.plot_text import drawable, width
 from toolkit.plots.style import THEMES
-from toolkit.plots.texts import drawable, width
 
 PIECES = [
     "$\\frac{1}{0}$", "$", "$x$ and $y", "_hidden", "a" * 500, "\u202egnp.exe", "fire \U0001f525", "日本語",
@@ -46,7 +46,7 @@ def drawn_texts(ax: Axes):
 def test_tick_labels_do_not_overlap(plot, width, height):
     """At no size does a tick label lie over its neighbour, and at every size something is drawn."""
     ax = plot.draw(400, ax=axes(width, height))
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     across = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
     up = [label.get_window_extent() for label in ax.get_yticklabels() if label.get_text()]
     across = sorted((box for box in across if _inside(ax, box, "x")), key=lambda box: box.x0)
@@ -68,7 +68,7 @@ def _inside(ax, box, way):
 def test_nothing_is_a_sentence(plot):
     """An empty frame draws one sentence and no axis."""
     ax = plot.draw(0, ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert len(ax.texts) == 1
     assert ax.texts[0].get_text().startswith("No")
     assert not ax.patches
@@ -77,7 +77,7 @@ def test_nothing_is_a_sentence(plot):
 def test_one_row_is_no_exception(plot):
     """A single row can be drawn, or is said in words."""
     ax = plot.draw(1, ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert ax.texts or ax.patches or ax.collections or ax.lines
 
 
@@ -94,7 +94,7 @@ def test_the_users_settings_have_no_say_and_stay(plot):
     with mpl.rc_context({"text.usetex": True, "font.family": "no such font"}):
         before = dict(mpl.rcParams)
         ax = plot.draw(50, ax=axes())
-        ax.figure.canvas.draw()
+        ax.figure.draw_without_rendering()
         assert dict(mpl.rcParams) == before
     assert not any(text.get_usetex() for text in drawn_texts(ax) if text.get_text())
     assert plt.get_fignums() == []
@@ -109,7 +109,7 @@ def test_hostile_texts_are_drawn_as_text(plot):
             assert not (text.get_parse_math() and "$" in written)
             assert not set(written) & set("\x00\x1b\r\t\u202e\u2066\u2069\u200b\ufeff\u2028")
             assert len(written) <= 120
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
 
 
 def test_there_are_a_hundred_payloads():

@@ -89,10 +89,10 @@ def test_facets_have_scales_of_their_own():
 
 
 def test_the_legend_leaves_the_plot_its_height():
-    """Beside the bars where there is room; else above them, and the bars keep half of the figure."""
-    for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.35)):
+    """Beside the bars where there is room; else above them, and the bars keep a third of the figure."""
+    for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.33)):
         ax = plots.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
-        ax.figure.canvas.draw()
+        ax.figure.draw_without_rendering()
         assert ax.get_position().height > least, (width, ax.get_position())
 
 

@@ -34,7 +34,7 @@ def test_one_query_is_a_histogram():
 def test_several_queries_have_rows_of_their_own():
     """Each query has a named row; heights in it follow its counts, on its own scale, which is said."""
     ax = plot_score_distribution(frame([[0.0, 0.1, 1.0], [0.5]]), bins=2, ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0 (3)", "1 (1)"]
     bars = [(bar.get_y(), round(bar.get_height(), 6)) for bar in ax.patches]
     assert bars == [(0, 0.85), (0, 0.425), (-1, 0), (-1, 0.85)]
@@ -62,18 +62,18 @@ def test_hostile_groups_are_drawn_as_text():
     made = frame([[0.1, 0.2]])
     names = ["$x^{$", "_y"]
     ax = axes()
-    ax.figure.canvas.draw()  # its ticks are made before, under the user's settings
+    ax.figure.draw_without_rendering()  # its ticks are made before, under the user's settings
     plot_score_distribution(made.assign(city=names), by="city", ax=ax)
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["$x^{$ (1)", "_y (1)"]
     long = plot_score_distribution(made.assign(city=["a" * 500, "\u202eb"]), by="city", ax=axes())
-    long.figure.canvas.draw()
+    long.figure.draw_without_rendering()
     assert all(len(label.get_text()) < 40 for label in long.get_yticklabels())
 
 
 def test_equal_scores_and_missing_ones():
     """Equal scores make one bar; scores that are not finite are said."""
     ax = plot_score_distribution(frame([[0.5, 0.5, float("inf")]]), ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     assert [int(bar.get_height()) for bar in ax.patches] == [2]
     assert "1 hit without a finite score left out" in ax.get_xlabel()

@@ -7,9 +7,9 @@ from html.parser import HTMLParser
 
 from matplotlib.figure import Figure
 
+from toolkit.plots.plot_text import drawable
 from toolkit.plots.style import THEMES, drawing
 from toolkit.plots.svg import inline_svg
-from toolkit.plots.texts import drawable
 
 
 class Elements(HTMLParser):

@@ -127,7 +127,7 @@ def test_names_at_line_ends_do_not_overlap():
         for q in range(8)
     )
     ax = plots.plot_score_by_rank(found, ax=axes())
-    ax.figure.canvas.draw()
+    ax.figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in ax.texts), key=lambda box: box.y0)
     assert len(boxes) == 8
     assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(boxes))

@@ -14,8 +14,8 @@ from matplotlib.patches import Patch
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from toolkit.analysis.wording import short_number
+from toolkit.plots.plot_text import COLUMN, as_written, drawable, width, without_prefix, wrapped
 from toolkit.plots.style import FONT, Theme
-from toolkit.plots.texts import COLUMN, as_written, drawable, width, without_prefix, wrapped
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
@@ -36,6 +36,8 @@ _TICK_WIDTH: Final = 0.75  # inches that a tick label and the gap beside it take
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
 _WIDE: Final = 4.6  # inches from which a legend has room beside the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
+_HIGH: Final = 2.1  # inches of height from which a layout engine finds room for texts without changing much
+_TEXTS: Final = 0.85  # inches of height that it takes from lower Axes for labels and heading
 _MARK: Final = 0.7  # inches that a mark on a cut bar takes
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
 
@@ -48,6 +50,13 @@ def inches(ax: Axes) -> float:
 def inches_high(ax: Axes) -> float:
     """Height of the Axes."""
     return float(ax.get_window_extent().height / ax.figure.dpi)
+
+
+def room_high(ax: Axes) -> float:
+    """Height for ticks and rows: of low Axes, what a layout engine leaves after making room for texts."""
+    high, figure = inches_high(ax), ax.get_figure(root=True)
+    shrinks = high < _HIGH and figure is not None and figure.get_layout_engine() is not None
+    return high - _TEXTS if shrinks else high
 
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
@@ -147,7 +156,7 @@ def count_axis(ax: Axes, label: str, theme: Theme) -> None:
     """A vertical axis of counts from 0."""
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_locator(
-        MaxNLocator(nbins=max(1, min(5, int(inches_high(ax) / 0.3))), integer=True, min_n_ticks=1)
+        MaxNLocator(nbins=max(1, min(5, int(room_high(ax) / 0.3))), integer=True, min_n_ticks=1)
     )
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     label_axis(ax.yaxis, label, theme)
@@ -155,7 +164,7 @@ def count_axis(ax: Axes, label: str, theme: Theme) -> None:
 
 def number_axis(ax: Axes, axis: Axis) -> None:
     """An axis of numbers such as scores: as many ticks as there is room for."""
-    room = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else inches_high(ax) / 0.3
+    room = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else room_high(ax) / 0.3
     axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(room)))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
@@ -177,7 +186,7 @@ def label_axis(axis: Axis, label: str, theme: Theme) -> None:
 
 def rows_that_fit(ax: Axes) -> int:
     """How many rows of names there is room for."""
-    return max(2, int(inches_high(ax) / _LINE))
+    return max(2, int(room_high(ax) / _LINE))
 
 
 def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()) -> str:

@@ -13,8 +13,8 @@ from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.selection import when_counted
 from toolkit.analysis.wording import moment, short_number, span
 from toolkit.plots.axis import DAY, count_axis, cut, heading, inches, label_axis, time_axis
+from toolkit.plots.plot_text import say
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
-from toolkit.plots.texts import say
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _WIDE = 5.0  # inches from which one line of a label has room

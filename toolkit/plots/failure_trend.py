@@ -28,9 +28,9 @@ from toolkit.plots.axis import (
     rows_that_fit,
     time_axis,
 )
-from toolkit.plots.heat import draw_cells
+from toolkit.plots.cells import draw_cells
+from toolkit.plots.plot_text import COLUMN, drawable, say, without_prefix
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
-from toolkit.plots.texts import COLUMN, drawable, say, without_prefix
 
 _NARROW: Final = 4.6  # inches up to which a legend stands above the Axes
 
@@ -201,13 +201,7 @@ def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> str:
 
 
 class Bars(PathPatch):
-    """Bars of one look as a single artist: hatching hundreds one by one takes most of the time of a plot.
-
-    Attributes
-    ----------
-    lefts, bottoms, heights : numpy.ndarray
-        float64, shape (bars,).
-    """
+    """Bars of one look as a single artist: hatching hundreds one by one takes most of the time of a plot."""
 
     def __init__(self, lefts: Floats, bottoms: Floats, width: float, heights: Floats, **look: Any) -> None:
         self.lefts, self.bottoms, self.heights = lefts, bottoms, heights

@@ -24,33 +24,13 @@ _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 
 
 def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, theme: Theme) -> str:
-    """The figure as an ``<svg>`` element, the same bytes for the same figure.
+    """The figure, which is not changed, as an ``<svg>`` element: the same bytes for the same figure.
 
-    Parameters
-    ----------
-    figure : matplotlib.figure.Figure
-        Not changed.
-    title, description : str
-        For screen readers. Escaped here.
-    prefix : str
-        Begins every id, so that several figures stand on one page.
-    theme : Theme
-        What the figure was drawn with: its colours become CSS variables (``--plot-ink``, ``--plot-muted``,
-        ``--plot-grid``, ``--plot-paper``, ``--plot-0`` …, ``--plot-heat-0`` …,
-        ``--plot-on-few``, ``--plot-on-many``) with the theme's value where a page sets none.
-
-    Returns
-    -------
-    str
-        Markup. Texts stay text; every one is escaped by the one escaper.
-
-    Examples
-    --------
-    >>> from toolkit.plots.style import THEMES
-    >>> figure = Figure(figsize=(1, 1))
-    >>> svg = inline_svg(figure, title="A", description="B", prefix="p", theme=THEMES["light"])
-    >>> svg.startswith('<svg viewBox="0 0 72 72" role="img" aria-labelledby="p-title p-description"')
-    True
+    Every id begins with `prefix`, so that several figures can be on one page; title and description are for
+    screen readers. The theme's colours become CSS variables (``--plot-ink``, ``--plot-muted``,
+    ``--plot-grid``, ``--plot-paper``, ``--plot-0`` …, ``--plot-heat-0`` …, ``--plot-on-few``,
+    ``--plot-on-many``) with the theme's value where a page sets none. Texts stay text, each escaped by
+    `toolkit.redaction`.
     """
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - written by matplotlib a moment ago
     _draw_hatches(root)

@@ -7,8 +7,8 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.plots.axis import count_axis, heading, label_axis, number_axis
+from toolkit.plots.plot_text import say
 from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
-from toolkit.plots.texts import say
 
 
 def plot_vector_norms(

@@ -12,9 +12,8 @@ from matplotlib.figure import Figure
 
 from toolkit.analysis import CountMatrix, ExpiryBins, FailureCalendar, FailureTrend
 from toolkit.analysis.wording import counted, moment, span
+from toolkit.plots.cells import draw_calendar, draw_matrix
 from toolkit.plots.expiry import draw_expiry
-from toolkit.plots.failure_calendar import draw_calendar
-from toolkit.plots.failure_matrix import draw_matrix
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.plots.style import THEMES, Theme, drawing
 from toolkit.plots.svg import inline_svg

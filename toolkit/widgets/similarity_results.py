@@ -16,8 +16,7 @@ from matplotlib.figure import Figure
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted, shorten
-from toolkit.plots.score_comparison import plot_score_comparison
-from toolkit.plots.score_distribution import plot_score_distribution
+from toolkit.plots import plot_score_comparison, plot_score_distribution
 from toolkit.plots.style import THEMES
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible

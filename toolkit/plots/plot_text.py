@@ -31,24 +31,14 @@ _PIECE: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 
 def drawable(value: object, *, longest: float = _LONGEST) -> str:
-    r"""A text from data as it can be drawn in our font, on one line.
+    r"""A text from data as it can be drawn in our font, on one line of at most so many columns.
 
     Long ones lose their middle, because URLs differ at both ends. Controls and characters that the font
     does not have are written out, whole or not at all. Draw it with ``parse_math=False`` (`as_written`), else
     ``$`` makes it maths.
 
-    Parameters
-    ----------
-    value : object
-    longest : float
-        Columns.
-
-    Examples
-    --------
     >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
     'https://exa…aaaaaaa/pay'
-    >>> drawable("fire " + chr(0x1F525))
-    'fire \\U0001f525'
     >>> drawable(chr(0x65E5) * 9, longest=20)
     '\\u65e5…\\u65e5\\u65e5'
     """

@@ -1,0 +1,219 @@
+"""Failures as bars: by state of the failure function, number of retries, and time from creation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.counts import count_states
+from toolkit.analysis.lifetimes import FailureDelays, RetriesUsed, failure_delays, retries_used
+from toolkit.analysis.selection import NONE
+from toolkit.analysis.wording import counted, percent, span
+from toolkit.plots.axis import count_axis, heading, inches, label_axis, legend, name_rows, whole_axis
+from toolkit.plots.plot_text import say
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+
+_SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
+_MERGED: Final = 8
+_SHORT: Final = {
+    "CALLBACK_FAIL": "failed",
+    "CALLBACK_INPROGRESS": "in progress",
+    "CALLBACK_CANCELED": "canceled",
+    "CALLBACK_SUCCESS": "succeeded",
+}
+_SPAN: Final = 0.5  # inches that a span of time takes as a label
+
+
+def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw how many failures have which state of their failure function, those that need a person first.
+
+    Parameters
+    ----------
+    failures : frame
+        With the column `failure_function_state`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where there are no rows.
+
+    Raises
+    ------
+    InputError
+        When the column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"failure_function_state": ["CALLBACK_SUCCESS", "CALLBACK_FAIL"]})
+    >>> ax = plot_callback_states(frame, ax=Figure().add_subplot())
+    >>> [label.get_text() for label in ax.get_yticklabels()]
+    ['failed', 'succeeded']
+    """
+    colours = theme_named(theme)
+    found = count_states(failures)
+    with drawing(ax, colours) as axes:
+        heading(axes, "States of failure functions", colours)
+        if not len(found):
+            return say(axes, "No failures", colours)
+        states = [state if isinstance(state, str) else NONE for state in found["state"]]
+        names = [_SHORT.get(state, state) for state in states]
+        counts = [int(count) for count in found["count"]]
+        _draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
+        label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
+        return axes
+
+
+def _draw_rows(
+    ax: Axes, names: Sequence[str], counts: Sequence[int], theme: Theme, signs: Sequence[int]
+) -> None:
+    """Draw a horizontal bar a row, the first at the top, its count and share written behind it."""
+    total = max(sum(counts), 1)
+    most = max(counts, default=1)
+    for number, (count, sign) in enumerate(zip(counts, signs, strict=True)):
+        ax.barh(
+            number, count, height=0.7, color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper,
+            linewidth=0,
+        )  # fmt: skip
+        ax.annotate(
+            f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
+            textcoords="offset points", va="center", color=theme.ink, fontsize=9,
+        )  # fmt: skip
+    name_rows(ax, range(len(names)), names)
+    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_xlim(0, most * 1.35)
+    ax.set_xticks([])
+    ax.spines["bottom"].set_visible(False)
+    ax.grid(visible=False)
+
+
+def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw how many retries there were: made, for callbacks; allowed, for failures, which know no more.
+
+    Parameters
+    ----------
+    frame : frame
+        Callbacks (`retried`, `max_retries`) or failures (`max_retries`).
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where no row has a number.
+
+    Raises
+    ------
+    InputError
+        When `max_retries` is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> ax = plot_retries_used(pd.DataFrame({"max_retries": [3, 3, 0]}), ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 0, 0, 2]
+    """
+    colours = theme_named(theme)
+    found = retries_used(frame)
+    left_out = f" ({counted(found.left_out, 'row')} without a number)" if found.left_out else ""
+    with drawing(ax, colours) as axes:
+        title = "Retries allowed to failures" if found.allowed_only else "Retries made for callbacks"
+        heading(axes, title, colours)
+        if not found.total:
+            return say(axes, f"No retries known{left_out}", colours)
+        axes.bar(
+            found.retries, found.used_up, width=0.8, color=colours.series[0], hatch=HATCHES[0],
+            edgecolor=colours.paper, linewidth=0,
+        )  # fmt: skip
+        if found.others.any():
+            heading(axes, title, colours, above=_others(found, axes, colours))
+        count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
+        whole_axis(axes, 0.4)
+        axes.set_xlim(-0.6, len(found.retries) - 0.4)
+        label_axis(axes.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
+        return axes
+
+
+def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
+    ax.bar(
+        found.retries, found.others, width=0.8, bottom=found.used_up, color=theme.series[1], hatch=HATCHES[1],
+        edgecolor=theme.paper, linewidth=0,
+    )  # fmt: skip
+    return legend(ax, ax.containers, ["retries used up", "retries left"], theme)[1]
+
+
+def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw the time from creation to failure, in steps that people name.
+
+    What failed at once never worked; what took a day used up its retries. Bars are of equal width and
+    steps are not: heights are counts, not densities.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `created_at`, `failed_at`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where no row has both times.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> start = pd.to_datetime(["2026-01-01 10:00", "2026-01-01 10:00"], utc=True)
+    >>> frame = pd.DataFrame({"created_at": start, "failed_at": start + pd.to_timedelta([2, 20], unit="s")})
+    >>> ax = plot_time_to_failure(frame, ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 0, 1]
+    """
+    colours = theme_named(theme)
+    found = failure_delays(failures)
+    with drawing(ax, colours) as axes:
+        heading(axes, "Time from creation to failure", colours)
+        if not found.total:
+            return say(axes, f"No failures with both times{_left_out(found)}", colours)
+        places = np.arange(len(found.counts))
+        axes.bar(
+            places, found.counts, width=0.94, align="edge", color=colours.series[0], hatch=HATCHES[0],
+            edgecolor=colours.paper, linewidth=0,
+        )  # fmt: skip
+        step = max(1, int(np.ceil(len(found.edges) * _SPAN / max(inches(axes), _SPAN))))
+        shown = range(0, len(found.edges), step)
+        axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
+        axes.set_xlim(-0.06, len(places))
+        count_axis(axes, "failures", colours)
+        middle = span(timedelta(seconds=round(found.median)))
+        label_axis(
+            axes.xaxis, f"time from creation to failure; half within {middle}{_left_out(found)}", colours
+        )
+        return axes
+
+
+def _named(seconds: float) -> str:
+    return "longer" if np.isinf(seconds) else span(timedelta(seconds=seconds))
+
+
+def _left_out(found: FailureDelays) -> str:
+    return f"\n({counted(found.left_out, 'failure')} without both times)" if found.left_out else ""

@@ -1,0 +1,388 @@
+"""Scores of query results: how they are spread, by rank, and of two configurations against each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Literal, get_args
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.markers import MarkerStyle
+from matplotlib.ticker import FuncFormatter
+from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
+
+from toolkit.analysis.scores import ScoreBins, score_bins, score_curves, score_moves
+from toolkit.analysis.wording import counted, percent, short_number
+from toolkit.arguments import choice, whole, wrong
+from toolkit.arguments import texts as checked_texts
+from toolkit.plots.axis import (
+    count_axis,
+    heading,
+    inches,
+    inches_high,
+    label_axis,
+    legend,
+    name_rows,
+    name_tops,
+    number_axis,
+    whole_axis,
+)
+from toolkit.plots.plot_text import COLUMN, drawable, say
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+
+ScoreKind = Literal["histogram", "ecdf", "ridge"]
+
+# the second signs, beside colour: one a line, in order
+_DASHES: Final = (
+    "-", (0, (3.7, 1.6)), (0, (6.4, 1.6, 1, 1.6)), (0, (1, 1.65)),
+    (0, (6, 1)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (4, 1, 1, 1, 1, 1)), (0, (1, 3)),
+)  # fmt: skip
+_MARKERS: Final = ("o", "s", "^", "D", "v", "P", "X", "*", ".")
+_LABEL: Final = 0.16  # inches from one label to the next
+_FEW: Final = 40  # ranks up to which every one gets a marker
+
+
+def plot_score_distribution(
+    hits: IntoFrame,
+    *,
+    by: str | None = "query",
+    kind: ScoreKind | None = None,
+    bins: int = 20,
+    top: int = 8,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw how scores are spread, of one query or of several beside each other.
+
+    Not for comparing scores of different indexes or query modes: only the order of scores of one kind means
+    anything.
+
+    Parameters
+    ----------
+    hits : frame
+        With the columns `score` and `by`.
+    by : str or None
+        Column of single values to tell apart; None takes all hits together.
+    kind : {"histogram", "ecdf", "ridge"}, optional
+        Bars (outlines, for several groups); the share of hits up to each score; or a row of bars a group.
+        Default: bars for one group, rows for several.
+    bins : int
+        How many bars, 1 to 1,000, on the same edges for every group.
+    top : int
+        How many groups to tell apart, 1 to 8; the rest is one group.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of bars where there is no finite score, or only one.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or an option is out of bounds.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"query": [0, 0, 0], "score": [0.9, 0.8, 0.2]})
+    >>> ax = plot_score_distribution(frame, bins=2, ax=Figure().add_subplot())
+    >>> [int(bar.get_height()) for bar in ax.patches]
+    [1, 2]
+    """
+    choice("kind", kind, get_args(ScoreKind), optional=True)
+    colours = theme_named(theme)
+    found = score_bins(hits, by=by, bins=bins, top=min(whole("top", top), len(colours.series) - 1))
+    kind = kind or ("histogram" if len(found.groups) <= 1 else "ridge")
+    with drawing(ax, colours) as axes:
+        heading(axes, f"Scores of hits, by {by}" if by else "Scores of hits", colours)
+        if found.total <= 1:
+            return say(axes, _sentence(found), colours)
+        label = "score (higher is nearer)"
+        if found.left_out:
+            label += f"\n{counted(found.left_out, 'hit')} without a finite score left out"
+        label_axis(axes.xaxis, label, colours)
+        number_axis(axes, axes.xaxis)
+        axes.set_xlim(found.edges[0], found.edges[-1])
+        if kind == "ecdf":
+            _shares(found, axes, colours)
+        elif kind == "ridge":
+            _rows(found, axes, colours, by or "")
+        elif len(found.groups) == 1:
+            _histogram(found, axes, colours)
+        else:
+            _outlines(found, axes, colours)
+        return axes
+
+
+def _sentence(found: ScoreBins) -> str:
+    left_out = f" ({counted(found.left_out, 'hit')} without a finite score)" if found.left_out else ""
+    if not found.total:
+        return f"No hits{left_out}"
+    return f"1 hit, score {(found.edges[0] + found.edges[-1]) / 2:g}{left_out}"
+
+
+def _bars(
+    found: ScoreBins, number: int, ax: Axes, theme: Theme, *, height: float = 1.0, bottom: float = 0.0
+) -> None:
+    last = len(theme.series) - 1
+    sign = last if found.merged and number == len(found.groups) - 1 else number
+    widths = found.edges[1:] - found.edges[:-1]
+    ax.bar(
+        found.edges[:-1], found.counts[number] * height, width=widths * 0.94, bottom=bottom, align="edge",
+        color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper, linewidth=0,
+    )  # fmt: skip
+
+
+def _histogram(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    _bars(found, 0, ax, theme)
+    count_axis(ax, "hits", theme)
+
+
+def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    for number, counts in enumerate(found.counts):
+        ax.stairs(
+            counts, found.edges, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
+            baseline=None,
+        )  # fmt: skip
+    count_axis(ax, "hits", theme)
+    ax.set_xlim(found.edges[0], found.edges[-1])
+    ax.set_ylim(0, ax.get_ylim()[1])
+    _name_lines(ax, [int(counts[-1]) for counts in found.counts], _named(found), theme)
+
+
+def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
+    low, high = found.edges[0], found.edges[-1]
+    for number, scores in enumerate(found.scores):
+        places = np.concatenate([[low], scores, [high]])
+        shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
+        ax.plot(
+            places, shares, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
+            drawstyle="steps-post",
+        )  # fmt: skip
+    ax.set_xlim(low, high)
+    ax.set_ylim(0, 1.03)
+    number_axis(ax, ax.yaxis)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+    label_axis(ax.yaxis, "share of hits up to this score", theme)
+    if len(found.groups) > 1:
+        # all shares end at 100 %: names stand in the order of the medians, the highest score at the bottom
+        ends = [1 - (np.median(scores) - low) / (high - low) for scores in found.scores]
+        _name_lines(ax, ends, _named(found), theme)
+
+
+def _named(found: ScoreBins) -> list[str]:
+    totals = [short_number(total) for total in found.counts.sum(axis=1).tolist()]
+    return [
+        f"{drawable(name, longest=26)} ({total})" for name, total in zip(found.groups, totals, strict=True)
+    ]
+
+
+def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
+    tops = found.counts.max(axis=1).clip(1).tolist()
+    places = [-number for number in range(len(tops))]
+    for number, top in enumerate(tops):
+        _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
+    totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
+    prefix = name_rows(ax, places, found.groups, notes=totals)
+    name_tops(ax, "hits", theme, places, tops)
+    heading(ax, f"Scores of hits, by {by}", theme, prefix=prefix)
+
+
+def plot_score_by_rank(
+    hits: IntoFrame,
+    *,
+    by: str = "query",
+    top: int = 8,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw the score of each hit against its rank, a line a query, named where it ends.
+
+    A steep fall and then a flat tail means that few hits are near and the rest is noise. Not for comparing
+    scores of different indexes or query modes.
+
+    Parameters
+    ----------
+    hits : frame
+        With the columns `rank`, `score` and `by`.
+    by : str
+        Column of single values to tell apart.
+    top : int
+        How many lines, 1 to 9; the label says how many were left out.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of lines where there is no finite score.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `top` is below 1.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "score": [0.9, 0.4]})
+    >>> plot_score_by_rank(frame, ax=Figure().add_subplot()).lines[0].get_ydata().tolist()
+    [0.9, 0.4]
+    """
+    colours = theme_named(theme)
+    curves, left_out = score_curves(hits, by=by, top=min(whole("top", top), len(colours.series)))
+    with drawing(ax, colours) as axes:
+        heading(axes, f"Scores by rank, by {by}", colours)
+        if not curves:
+            return say(axes, "No hits with a finite score", colours)
+        for number, curve in enumerate(curves):
+            axes.plot(
+                curve.ranks, curve.scores, color=colours.series[number], linestyle=_DASHES[number],
+                linewidth=1.6, marker=_MARKERS[number] if len(curve.ranks) <= _FEW else None, markersize=4,
+            )  # fmt: skip
+        number_axis(axes, axes.yaxis)
+        whole_axis(axes, 0.5)
+        axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
+        if len(curves) > 1:
+            axes.set_ylim(*axes.get_ylim())
+            _name_lines(
+                axes, [curve.scores[-1] for curve in curves], [curve.name for curve in curves], colours
+            )
+        note = f" (and {counted(left_out, 'more group')} not drawn)" if left_out else ""
+        lines = f"; a line is a {drawable(by, longest=24)}" if len(curves) > 1 else ""
+        label_axis(axes.xaxis, f"rank (1 is the nearest){lines}{note}", colours)
+        label_axis(axes.yaxis, "score", colours)
+        return axes
+
+
+def plot_score_comparison(
+    before: IntoFrame,
+    after: IntoFrame,
+    *,
+    names: tuple[str, str] = ("before", "after"),
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw each hit's score in one configuration against its score in another.
+
+    Hits of one of the two alone stand on its margin. Whether the order moved is what counts; that all points
+    lie off the diagonal only says that the two measure differently.
+
+    Parameters
+    ----------
+    before, after : frame
+        Results of the same queries, with the columns `query`, `rank`, `id`, `score`.
+    names : (str, str)
+        What the two are called.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of points where there are no hits.
+
+    Raises
+    ------
+    InputError
+        When a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
+    >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
+    >>> ax = plot_score_comparison(before, after, ax=Figure().add_subplot())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['1 in both', '1 only before', '1 only after', 'equal scores']
+    """
+    colours = theme_named(theme)
+    called = checked_texts("names", names)
+    if len(called) != 2:  # noqa: PLR2004 - one each
+        raise wrong("names", names, "two texts, for before and after")
+    moves = score_moves(before, after)
+    x, y = (
+        moves[name].to_numpy(dtype=np.float64, na_value=np.nan) for name in ("score_before", "score_after")
+    )
+    with drawing(ax, colours) as axes:
+        # the legend names them behind a mark and a count
+        room = max(6.0, min(24.0, inches(axes) / COLUMN - 15))
+        first, second = (drawable(name, longest=room) for name in called)
+        both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
+        lost, new = lost & ~both, new & ~both
+        title = f"Scores: {first} and {second}"
+        texts = [f"{both.sum():,} in both", f"{lost.sum():,} only {first}", f"{new.sum():,} only {second}"]
+        if not (both.any() or lost.any() or new.any()):
+            heading(axes, title, colours)
+            return say(axes, "No hits with a finite score", colours)
+        values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
+        low, high = float(values.min()), float(values.max())
+        room = (high - low) * 0.06 or 0.5
+        margin = low - room
+        axes.plot(
+            [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
+        )
+        kinds = (
+            (x[both], y[both], "o", 0),
+            (x[lost], np.full(lost.sum(), margin), "v", 3),
+            (np.full(new.sum(), margin), y[new], "<", 2),
+        )
+        for across, up, marker, sign in kinds:
+            axes.scatter(
+                across, up, s=28, marker=MarkerStyle(marker, "full"), color=colours.series[sign], linewidths=0
+            )
+        axes.set_xlim(margin - room, high + room)
+        axes.set_ylim(margin - room, high + room)
+        number_axis(axes, axes.xaxis)
+        number_axis(axes, axes.yaxis)
+        label_axis(axes.xaxis, f"score {first}", colours)
+        label_axis(axes.yaxis, f"score {second}", colours)
+        handles = [*axes.collections, axes.lines[0]]
+        _, above = legend(axes, handles, [*texts, "equal scores"], colours)
+        heading(axes, title, colours, above=above)
+        return axes
+
+
+def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
+    """Write each line's name at the right edge, at the height where it ends, none over another.
+
+    The limits of the Axes are final.
+    """
+    longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
+    low, high = ax.get_ylim()
+    gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
+    for number, place in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
+        ax.annotate(
+            drawable(names[number], longest=longest), xy=(1, place), xycoords=("axes fraction", "data"),
+            xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, annotation_clip=False,
+            color=theme.ink, parse_math=False,
+        )  # fmt: skip
+        sign = min(number, len(theme.series) - 1)
+        ax.plot(
+            [1.0], [ends[number]], marker=_MARKERS[sign], color=theme.series[sign], markersize=5,
+            clip_on=False, transform=ax.get_yaxis_transform(),
+        )  # fmt: skip
+
+
+def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
+    """The heights moved apart as little as is needed, in their order, within the limits where they fit."""
+    order = np.argsort(ends, kind="stable")
+    places = ends[order].copy()
+    for number in range(1, len(places)):
+        places[number] = max(places[number], places[number - 1] + gap)
+    if len(places) and places[-1] > high:
+        places[-1] = high
+        for number in range(len(places) - 2, -1, -1):
+            places[number] = min(places[number], places[number + 1] - gap)
+    moved = np.empty_like(places)
+    moved[order] = np.maximum(places, low - gap * len(places))
+    return moved
