@@ -29,7 +29,7 @@ class Receipt:
     source : str
         Address of the service, without secrets.
     scope : dict
-        The filter, namespaces or prefix asked for, as JSON-able values. Two loads of the same source and
+        The filter, namespaces or prefix requested, as JSON-able values. Two loads of the same source and
         scope can be compared.
     started_at, ended_at : str
         ISO 8601, UTC.
@@ -47,11 +47,11 @@ class Receipt:
     bytes : int
         Bytes of the responses' bodies, after decompression.
     reread : int
-        Windows read again, because entries changed while being read or a second pass was asked for.
+        Windows read again, because entries changed while being read or a second pass was requested.
     resumed : int
         How often the load was resumed where it had stopped.
     limit : int or None
-        The `limit=` asked for.
+        The `limit=` passed.
     assumptions : tuple of str
         What `complete` depends on.
     notes : tuple of str
@@ -233,7 +233,7 @@ def receipt(frame: HasAttrs) -> Receipt:
     Notes
     -----
     The receipt travels in ``frame.attrs``, and pandas decides: copies, filters, sorted frames and frames with
-    other columns keep it. `concat` and `merge` keep it where all frames have the same one, as pieces of one
+    other columns keep it. `concat` and `merge` keep it where all frames have the same one, as batches of one
     load have, and drop it where they have not: two loads are not one. `groupby` drops it.
 
     Raises
@@ -262,6 +262,6 @@ def receipt(frame: HasAttrs) -> Receipt:
             expected="a frame made by a loader",
             next_step="Frames made of several loads have none; ask the loaded frames themselves.",
         )
-    told = Receipt.from_dict(found)
-    rows = len(frame) if isinstance(frame, Sized) else told.rows
-    return replace(told, frame_rows=None if rows == told.rows else rows)
+    loaded = Receipt.from_dict(found)
+    rows = len(frame) if isinstance(frame, Sized) else loaded.rows
+    return replace(loaded, frame_rows=None if rows == loaded.rows else rows)

@@ -38,7 +38,7 @@ class _WindowReading:
 
     @property
     def rows(self) -> dict[bytes, str]:
-        """Its rows so far: identities and ids. Made when it is asked for, as it seldom is."""
+        """Its rows so far: identities and ids. Made on demand, as it is seldom needed."""
         for found, ids in self._pages:
             self._rows.update(zip(found, ids, strict=True))
         self._pages.clear()
@@ -102,7 +102,7 @@ class Partition:
 
     @property
     def position(self) -> dict[str, Any]:
-        """What has been taken so far, as a JSON-able value."""
+        """What has been read so far, as a JSON-able value."""
         return {
             "pass": self._pass,
             "alone": self._alone,
@@ -217,7 +217,7 @@ class Partition:
         return whole
 
     def next_pass(self) -> list[Window]:
-        """Everything has been read: the windows to read once more, where that was asked for."""
+        """Everything has been read: the windows to read once more, where that was requested."""
         if self._pass >= self._passes:
             return []
         self._pass += 1

@@ -61,7 +61,7 @@ def load_failures(
     service : Service
         From `connect`.
     filter : FailureFilter, optional
-        Which entries. Default: all that are retained. A time or an age in its place, as in
+        Which entries. Default: all that are retained. A time or an age instead, as in
         ``load_failures(service, "7d")``, means `since`.
     since, until : datetime, date, timedelta, str or int, optional
         Shorthand for a filter of these times alone, as `FailureFilter` takes them: ``"7d"``, ``"24 hours"``,

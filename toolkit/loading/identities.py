@@ -213,10 +213,10 @@ class EntryRecognizer:
         """
         entries = [self.read(page) for page in pages]
         entries = [one if one and are_new(one.identities) else None for one in entries]
-        told = [one for one in entries if one]
+        readable = [one for one in entries if one]
         stored = is_stored(
-            b"".join(chain.from_iterable(one.identities for one in told)),
-            b"".join(chain.from_iterable(one.digests for one in told)),
+            b"".join(chain.from_iterable(one.identities for one in readable)),
+            b"".join(chain.from_iterable(one.digests for one in readable)),
         ).tolist()
         start = 0
         for page, one in zip(pages, entries, strict=True):

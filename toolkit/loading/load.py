@@ -1,6 +1,6 @@
 """One load: batches of rows unique by id, and the receipt that says whether everything was read.
 
-A load knows nothing of what it loads: a reader gives it batches, and it counts rows, keeps to the limit, and
+A load knows nothing of what it loads: its reader yields batches, and it counts rows, keeps to the limit, and
 records where a later load can resume.
 """
 

@@ -87,7 +87,7 @@ class Idleness:
                 f"reading {self.what}",
                 got=f"{self.pages:,} pages in a row with nothing new, after {seen:,} rows",
                 expected="an end",
-                next_step="The service gives new cursors without end; load again, and report it if it stays.",
+                next_step="The service returns cursors without end; load again, and report it if it stays.",
             )
 
 

@@ -27,7 +27,7 @@ from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.metadata_column import metadata_values, unknown_fields
 from toolkit.tables.vectors import decode_hits, decode_vectors
 
-_LOOKED_AT = 100  # vectors whose metadata tells which fields there are
+_SAMPLE = 100  # vectors whose metadata shows which fields there are
 
 
 def query(
@@ -55,8 +55,8 @@ def query(
     service : Service
         From `connect`.
     queries : VectorQuery or iterable of VectorQuery, optional
-        Ready-made queries, by vector, text or id, mixed as you like. Every option below that is given beside
-        them overrides theirs. Exactly one of `queries`, `vector` (perhaps with `sparse`), `sparse`, `id`.
+        Ready-made queries, by vector, text or id, mixed as you like. Every option below that is passed, too,
+        overrides theirs. Exactly one of `queries`, `vector` (perhaps with `sparse`), `sparse`, `id`.
     vector : array_like, optional
         Shape (d,) for one query or (m, d) for a batch of m; finite numbers.
     sparse : mapping or pair, optional
@@ -64,10 +64,10 @@ def query(
     id : str or iterable of str, optional
         Ids of vectors in the index, one query each: what is similar to them. They are fetched first.
     exclude_self : bool, default False
-        Whether a vector asked for by `id` is left out of its own results. It is the first of them otherwise,
+        Whether a vector queried by `id` is left out of its own results. It is the first of them otherwise,
         as nothing is more similar to it.
     top_k : int, default 10
-        At most this many hits a query. A selective filter can give fewer.
+        At most this many hits a query. A selective filter can return fewer.
     filter : str or MetadataFilter, default ""
         Metadata filter in the service's language, such as ``"city = 'Izmir' AND year >= 2024"``.
     namespace : str, default ""
@@ -76,7 +76,7 @@ def query(
     weighting_strategy : {"IDF"}, optional
     fusion_algorithm : {"RRF", "DBSF"}, optional
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which halves of a hybrid index a text query uses.
+        Which parts of a hybrid index a text query uses.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def query(
     InputError
         When it is not clear what is asked, an option cannot be used, or the index has no such id.
     UnprocessableError
-        When the index cannot answer it: another dimension, another kind.
+        When the index does not support it: another dimension, another kind.
     ServiceError
         When a request fails.
 
@@ -167,14 +167,14 @@ def query_text(
     text : str or sequence of str
         One text, or a batch.
     query_mode : {"HYBRID", "DENSE", "SPARSE"}, optional
-        Which halves of a hybrid index are asked.
+        Which parts of a hybrid index are queried.
 
     The other parameters are those of `query`.
 
     Returns
     -------
     pandas.DataFrame
-        As `query` gives.
+        As `query` returns.
 
     Raises
     ------
@@ -249,7 +249,7 @@ def _mistakes(transport: Transport, asked: list[VectorQuery]) -> list[str]:
             transport,
             namespace=filtered.namespace,
             cursor="0",
-            limit=_LOOKED_AT,
+            limit=_SAMPLE,
             include_vectors=False,
             include_data=False,
         )

@@ -185,7 +185,7 @@ class RangeReader:
         self._pool.shutdown(cancel_futures=True)
 
     def _opened(self, reading: _RangeReading) -> Iterator[Batch]:
-        """Start to read a range, and give its batches."""
+        """Start to read a range; its batches."""
         numbers = (self._dimension or 0) if self._parts.vectors else 0
         size = PageSize(numbers, most=self._limit, page_bytes=self._page_bytes)
         depth = DEPTH if self._limit is None else min(DEPTH, math.ceil(self._limit / size.rows))
@@ -428,7 +428,7 @@ class ReadAhead:
 def in_turn(listings: Iterable[T], opened: Callable[[T], Iterator[P]], *, most: int) -> Iterator[P]:
     """Pages of several listings in turn, one of each, so that the order does not depend on who is quicker.
 
-    `opened` starts to read a listing, and gives its pages; it is called for up to `most` listings ahead.
+    `opened` starts to read a listing, and returns its pages; it is called for up to `most` listings ahead.
 
     >>> list(in_turn(["abc", "d", "ef"], iter, most=2))
     ['a', 'd', 'b', 'c', 'e', 'f']

@@ -1,7 +1,7 @@
 """An adaptive rate limiter: how many requests run concurrently, and how many start each second.
 
 A load begins with a few concurrent requests, adds more while latency stays flat, halves them when the service
-answers one with 429, and then keeps to the rate that the service named or accepted.
+rejects one with 429, and then keeps to the rate that the service named or accepted.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _WORTH_WAITING: Final = 0.005  # seconds of latency below which concurrency gain
 
 
 class AdaptiveRateLimiter:
-    """When the next request may start: pure, told the time.
+    """When the next request may start: pure, the time is an argument.
 
     >>> limiter = AdaptiveRateLimiter(connections=16, requests_per_second=10)
     >>> limiter.delay(100.0)
@@ -142,7 +142,7 @@ class LoadStopped(Exception):  # noqa: N818 - a sign to a thread, not an error
 
 
 class SharedRateLimiter:
-    """An `AdaptiveRateLimiter` that many threads keep to: what a `Transport` asks before each try."""
+    """An `AdaptiveRateLimiter` that many threads keep to: what a `Transport` waits for before each try."""
 
     def __init__(
         self,

@@ -64,7 +64,7 @@ class CallbackReceiver:
     With a service that knows its signing keys, every request must carry a signature that verifies, once, with
     the keys of the region that its ``Upstash-Region`` names, where they are known; others get a 401, without
     their body being read. Without keys, whoever can reach the port can send; ``verified`` is then null. A
-    callback that got a 200 is kept. When there is no more room, callbacks get a 503: the service retries.
+    callback that got a 200 is kept. When it is full, callbacks get a 503: the service retries.
 
     It needs uvicorn (the extra ``[local]``), and serves in a thread with an event loop of its own.
 
@@ -89,7 +89,7 @@ class CallbackReceiver:
     refused : int
         Requests refused: unsigned, wrongly signed, or no callback body.
     turned_away : int
-        Callbacks answered 503 for want of room.
+        Callbacks that got a 503 because the receiver was full.
     last_refusal : str or None
         Why the last refused request was.
 
@@ -109,8 +109,8 @@ class CallbackReceiver:
     --------
     >>> import requests
     >>> with CallbackReceiver() as receiver:
-    ...     answer = requests.post(receiver.url, json={"status": 200, "sourceMessageId": "msg_1"})
-    ...     answer.status_code, receiver.wait(1, timeout=5), len(receiver)
+    ...     response = requests.post(receiver.url, json={"status": 200, "sourceMessageId": "msg_1"})
+    ...     response.status_code, receiver.wait(1, timeout=5), len(receiver)
     (200, True, 1)
     """
 
@@ -230,7 +230,7 @@ class CallbackReceiver:
             return list(self._kept)
 
     def clear(self) -> None:
-        """Forget what was received, and make room. Signatures stay remembered."""
+        """Forget what was received. Signatures stay remembered."""
         with self._changed:
             self._size -= sum(len(callback.body) for callback in self._kept)
             self._kept.clear()

@@ -76,7 +76,7 @@ def load_vectors(
     progress : bool or callable, optional
         As in `load_failures`.
     connections : int
-        At most this many requests are under way at once.
+        At most this many concurrent requests.
     requests_per_second : float, optional
         At most this many requests start in a second. Default: as many as the service allows.
     passes : {1, 2}
@@ -117,8 +117,8 @@ def load_vectors(
     -----
     Not the thing for an index larger than memory: `export_vectors` streams it into files.
 
-    Requests run ahead of what is decoded, and several namespaces or prefixes are read side by side; rows
-    stand in the order of the namespaces and prefixes, and in the index's own inside one.
+    Requests run ahead of what is decoded, and several namespaces or prefixes are read in turn; rows
+    are in the order of the namespaces and prefixes, and in the index's own inside one.
 
     Examples
     --------
@@ -195,7 +195,7 @@ def fetch_vectors(
     ----------
     service : Service
     ids : str, iterable of str, or DataFrame, optional
-        Exact ids, or a frame whose ``id`` column is taken. Either `ids` or `prefix`.
+        Exact ids, or a frame with an ``id`` column. Either `ids` or `prefix`.
     prefix : str, optional
         The vectors whose ids start with it: at most 1,000 (the service's limit); `load_vectors` with a prefix
         has none.
@@ -206,7 +206,7 @@ def fetch_vectors(
     Returns
     -------
     pandas.DataFrame
-        The columns of `load_vectors`. For `ids` one row an id, in the order given, as often as it is given.
+        The columns of `load_vectors`. For `ids` one row an id, in that order, as often as it is passed.
         The row of an id that is not there has nothing else, and its ``vector_problem`` is ``"no such id"``.
         The receipt in ``attrs`` says in its notes how many are not there and how many were repeated.
 
@@ -325,14 +325,14 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
 
 
 def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Table, int]:
-    """A row for each id asked for, in that order; how many of them are not there."""
-    found = {identity: place for place, identity in enumerate(table["id"].to_pylist())}
+    """A row for each requested id, in that order; how many of them are not there."""
+    found = {identity: position for position, identity in enumerate(table["id"].to_pylist())}
     missing = list(dict.fromkeys(identity for identity in asked if identity not in found))
     absent = pa.Table.from_pylist(
         [{"namespace": namespace, "id": one, "vector_problem": ABSENT} for one in missing],
         schema=table.schema,
     )
-    found |= {identity: table.num_rows + place for place, identity in enumerate(missing)}
+    found |= {identity: table.num_rows + position for position, identity in enumerate(missing)}
     both = pa.concat_tables([table, absent])
     return both.take(pa.array([found[identity] for identity in asked], pa.int64())), len(missing)
 
@@ -357,8 +357,8 @@ def open_vectors(
     parts = parts or VectorParts()
     prefixes = _disjoint(prefix)
     spaces = _named(namespace)
-    with transport() if transport else Transport.to(service, "vector") as asking:
-        info = read_info(asking)
+    with transport() if transport else Transport.to(service, "vector") as sender:
+        info = read_info(sender)
     for name in spaces or ():
         warn_unknown_namespace(name, info, stacklevel=4)
     names = tuple(sorted(info.namespaces) or [""]) if spaces is None else tuple(spaces)

@@ -1,6 +1,6 @@
 """A listing with dates, read in windows: threads that fetch pages, and the batches made of what they fetch.
 
-The threads send requests, and look at a page's envelope; all else is done by whoever takes the pages.
+The threads send requests, and look at a page's envelope; all else is done by the consumer's thread.
 """
 
 from __future__ import annotations
@@ -242,7 +242,7 @@ class WindowFetcher:
     def take(self) -> list[FetchResult]:
         """What has arrived, in its order; waits for something, and returns nothing once all is read.
 
-        An error of a request is raised once everything that arrived before it has been taken.
+        An error of a request is raised once everything that arrived before it has been returned.
         """
         with self._came:
             self._taker_waits = True

@@ -59,7 +59,7 @@ class Window:
 
     first: int | None  # Unix milliseconds, both included; None where it is open
     last: int | None
-    whole: bool = False  # it is all that was asked for, not a part of it
+    whole: bool = False  # it is all that was requested, not a part of it
     splits: bool = True  # it may be split
     probe: bool = False  # it must be empty, because nothing has such dates
     again: bool = False  # its rows may be known already: known ones are no sign of a concurrent modification
@@ -68,7 +68,7 @@ class Window:
     cursor: str | None = None  # of the next page
     pages: int = 0  # read of it so far
     has_rows: bool = False  # one of them was not empty
-    rest: float | None = None  # pages thought to be left
+    pages_left: float | None = None  # as estimated
     expected: float | None = None  # pages it was thought to have when it was made
     dropped: bool = False  # it is not wanted any more
     _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
@@ -135,7 +135,7 @@ class WindowPlanner:
             window = self._waiting.popleft()
         elif self._open:
             # the longest first, so that all end at about the same time
-            window = max(self._open, key=lambda one: one.rest or 0)
+            window = max(self._open, key=lambda one: one.pages_left or 0)
             self._open.remove(window)
         else:
             return None
@@ -189,13 +189,13 @@ class WindowPlanner:
         if early < 0 or (early >= _EARLY and idle < 1):
             return []
         # few pages a part, but in a long listing not too few
-        left = sum(one.rest or 0 for one in (*self._open, *self._busy) if not one.whole)
+        left = sum(one.pages_left or 0 for one in (*self._open, *self._busy) if not one.whole)
         part = max(PART, left / (_PARTS_EACH * self._connections))
         seen = timestamps(page.rows, *window.span)
         split = plan_split(
             *window.span, seen, now=self._now, part=part, expected=window.expected, ends=window.whole
         )
-        window.rest = split.rest
+        window.pages_left = split.pages_left
         if not split.cuts or not self._is_worth(window, idle, part, early=early < _EARLY):
             return []
         read = self._useful + sum(one.pages for one in (*self._open, *self._busy))
@@ -209,13 +209,13 @@ class WindowPlanner:
 
     def _is_worth(self, window: Window, idle: int, part: float, *, early: bool) -> bool:
         if early:
-            return idle > 0 if window.rest is None else window.rest > _LONG * part
-        rest = window.pages if window.rest is None else window.rest
-        return rest >= max(_WORTH, window.pages)
+            return idle > 0 if window.pages_left is None else window.pages_left > _LONG * part
+        left = window.pages if window.pages_left is None else window.pages_left
+        return left >= max(_WORTH, window.pages)
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
-    """Timestamps of a page's entries, in the page's order, of a kind that agrees with the window asked for.
+    """Timestamps of a page's entries, in the page's order, of a kind that agrees with the window.
 
     The service does not say which of an entry's times the dates are compared with. Whichever lies in the
     window will do; None where none does.
@@ -236,13 +236,13 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
 class Split(NamedTuple):
     """How a window may be split.
 
-    `cuts` ascend; each is the last millisecond of a part, and the next part begins one later. `rest` is how
-    many pages are left behind the one looked at, if its density goes on; None when that is unknown.
-    `expected` is how many pages each part has, if so: one more than there are cuts.
+    `cuts` ascend; each is the last millisecond of a part, and the next part begins one later. `pages_left`
+    is an estimate of how many follow the one looked at, by its density; None when that is unknown.
+    `expected` is an estimate of the pages of each part: one more than there are cuts.
     """
 
     cuts: tuple[int, ...] = ()
-    rest: float | None = None
+    pages_left: float | None = None
     expected: tuple[float | None, ...] = ()
 
 
@@ -263,7 +263,7 @@ def plan_split(
     window would then lose an entry that is known to be there.
 
     >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, expected=10)
-    Split(cuts=(49999,), rest=9.1..., expected=(5.0..., 5.0...))
+    Split(cuts=(49999,), pages_left=9.1..., expected=(5.0..., 5.0...))
     """
     low = 0 if first is None else first
     high = FAR if last is None else last
@@ -279,7 +279,7 @@ def plan_split(
         backwards = [-at for at in seen]
         mirrored = _by_density(-high, -low, backwards, part=part, expected=expected, ends=ends)
         cuts = tuple(-cut - 1 for cut in reversed(mirrored.cuts))
-        return Split(cuts, mirrored.rest, mirrored.expected[::-1])
+        return Split(cuts, mirrored.pages_left, mirrored.expected[::-1])
     # in no order: the page is a sample of the window, and its quantiles divide the window evenly;
     # in turns behind a timestamp and before it, for the sake of both ends
     ordered = sorted(seen)
@@ -293,8 +293,8 @@ def _by_density(
     """Newest first: what is left lies before the oldest timestamp seen, as dense as the page."""
     oldest, newest = min(seen), max(seen)
     span = max(1, newest - oldest)
-    rest = (oldest - low) / span
-    pages = rest + 1
+    pages_left = (oldest - low) / span
+    pages = pages_left + 1
     as_expected = expected is not None and pages <= min(_MUCH_MORE * expected, _MOST_EVEN * part)
     cuts = set[int]()
     if as_expected or pages <= _MOST_PARTS * part:
@@ -313,7 +313,7 @@ def _by_density(
         cuts |= {lowest, second - 1}
     split = _split(cuts, low, high)
     bounds = pairwise([low, *split.cuts, newest])
-    return Split(split.cuts, rest, tuple(max(0, after - before) / span for before, after in bounds))
+    return Split(split.cuts, pages_left, tuple(max(0, after - before) / span for before, after in bounds))
 
 
 def _even_or_growing(low: int, high: int, *, now: int, open_end: bool) -> set[int]:
