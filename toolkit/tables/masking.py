@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from itertools import compress
 from typing import Any, Final
 
 import msgspec
@@ -118,13 +119,20 @@ class ColumnMasker:
     def table(self, table: pa.Table) -> pa.Table:
         """A table with our own live tokens masked in all its text: also in ids, and in names within JSON."""
         pattern = None if self._redactor is None else likely()
-        for index, field in enumerate(table.schema):
-            # base64 that held one would be none any more: see `base64_text`
-            text = pa.types.is_string(field.type) and not field.name.endswith("_base64")
-            if pattern is not None and text and _matches_anywhere(table.column(index), pattern):
-                mask = self.own_json if field.name in JSON_COLUMNS else self.own
-                chunks = [mask(chunk) for chunk in table.column(index).chunks]
-                table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
+        if pattern is None:
+            return table
+        # base64 that held one would be none any more: see `base64_text`
+        texts = [
+            index
+            for index, field in enumerate(table.schema)
+            if pa.types.is_string(field.type) and not field.name.endswith("_base64")
+        ]
+        found = _with_match([table.column(index) for index in texts], pattern)
+        for index in compress(texts, found):
+            field = table.field(index)
+            mask = self.own_json if field.name in JSON_COLUMNS else self.own
+            chunks = [mask(chunk) for chunk in table.column(index).chunks]
+            table = table.set_column(index, field, pa.chunked_array(chunks, field.type))
         return table
 
     def headers(self, column: HeaderColumn) -> pa.Array:
@@ -203,7 +211,7 @@ def holding_own(column: pa.Array) -> Rows:
     None that holds one is left out.
     """
     pattern = likely()
-    if pattern is None or not len(column) or not _matches_anywhere(column, pattern):
+    if pattern is None or not len(column) or not any(_with_match([column], pattern)):
         return np.empty(0, np.int64)
     rows: Rows = np.flatnonzero(_matching(column, pattern).fill_null(False).to_numpy(zero_copy_only=False))
     return rows
@@ -236,23 +244,30 @@ def _matching(column: pa.Array, pattern: re.Pattern[str]) -> pa.Array:
     return pc.match_substring_regex(column, pattern.pattern)
 
 
-def _matches_anywhere(column: pa.Array | pa.ChunkedArray, pattern: re.Pattern[str]) -> bool:
-    """Whether all values, read as one text, have a match: quicker than searching each."""
-    if len(column) < _FEW:
-        return True
-    texts = map(_as_one_text, column.chunks if isinstance(column, pa.ChunkedArray) else [column])
-    found = pc.match_substring_regex(pa.chunked_array(texts, pa.large_binary()), pattern.pattern)
-    return bool(pc.any(found).as_py())
+def _with_match(columns: Sequence[pa.Array | pa.ChunkedArray], pattern: re.Pattern[str]) -> list[bool]:
+    """Which columns of text have a match: each is searched as one text, and the pattern compiled once."""
+    if not columns or len(columns[0]) < _FEW:
+        return [True] * len(columns)
+    parts: list[memoryview] = []
+    ends = np.zeros(len(columns) + 1, np.int64)
+    for number, column in enumerate(columns):
+        chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
+        found = [text for text in map(_bytes, chunks) if text]
+        parts += found
+        ends[number + 1] = ends[number] + sum(map(len, found))
+    buffers = [None, pa.py_buffer(ends), pa.py_buffer(b"".join(parts))]
+    texts = pa.Array.from_buffers(pa.large_binary(), len(columns), buffers)
+    matches: list[bool] = pc.match_substring_regex(texts, pattern.pattern).to_pylist()
+    return matches
 
 
-def _as_one_text(column: pa.Array) -> pa.Array:
-    """The bytes of all values, concatenated, as a column of one value; nothing is copied."""
+def _bytes(column: pa.Array) -> memoryview:
+    """The bytes of all values, one after another."""
     _, offsets, data = column.buffers()
     if data is None:
-        return pa.nulls(1, pa.large_binary())
+        return memoryview(b"")
     ends = np.frombuffer(offsets, np.int32, column.offset + len(column) + 1)
-    around = ends[[column.offset, -1]].astype(np.int64)
-    return pa.Array.from_buffers(pa.large_binary(), 1, [None, pa.py_buffer(around), data])
+    return memoryview(data)[ends[column.offset] : ends[-1]]
 
 
 def _each(column: pa.Array, mask: Callable[[str], str]) -> pa.Array:
