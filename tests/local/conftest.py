@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,13 +16,15 @@ from toolkit_demo.faults.middleware import Faults
 
 
 @pytest.fixture(scope="session")
-def operations(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Operation]]:
-    """All operations of a service with faults, as ``toolkit serve`` starts it."""
+def operations(tmp_path_factory: pytest.TempPathFactory) -> list[Operation]:
+    """All operations of a service with faults, as ``toolkit serve`` starts it; to be read, not called."""
     folder = tmp_path_factory.mktemp("operations")
     store, registry = Store(folder / "queue"), IndexRegistry(folder / "vectors")
-    yield all_operations(Queue(store), registry, Faults())
-    registry.close()
-    store.close()
+    try:
+        return all_operations(Queue(store), registry, Faults())
+    finally:
+        registry.close()
+        store.close()
 
 
 @pytest.fixture(scope="session")
