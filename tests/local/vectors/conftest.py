@@ -1,4 +1,4 @@
-"""A real server for the vector half: its routes alone, on a free loopback port."""
+"""A real server for the vector operations alone, on a free loopback port."""
 
 from __future__ import annotations
 

@@ -76,10 +76,10 @@ def naive_sparse(rows: dict[str, Sparse], query: Sparse, *, idf: bool) -> dict[s
         shared = row.keys() & query.keys()
         if shared:
             total = 0.0
-            for place in shared:
-                holding = sum(place in other for other in rows.values())
+            for index in shared:
+                holding = sum(index in other for other in rows.values())
                 weight = math.log((len(rows) - holding + 0.5) / (holding + 0.5) + 1) if idf else 1.0
-                total += weight * row[place] * query[place]
+                total += weight * row[index] * query[index]
             scores[name] = total
     return scores
 
@@ -87,8 +87,8 @@ def naive_sparse(rows: dict[str, Sparse], query: Sparse, *, idf: bool) -> dict[s
 def naive_rrf(rankings: Sequence[Sequence[tuple[str, float]]], start: int) -> dict[str, float]:
     fused: dict[str, Fraction] = {}
     for ranking in rankings:
-        for place, (name, _) in enumerate(ranking):
-            fused[name] = fused.get(name, Fraction(0)) + Fraction(1, 60 + start + place)
+        for rank, (name, _) in enumerate(ranking):
+            fused[name] = fused.get(name, Fraction(0)) + Fraction(1, 60 + start + rank)
     return {name: float(score) for name, score in fused.items()}
 
 
@@ -123,7 +123,7 @@ def ordinals(names: list[str]) -> list[int]:
     return [ord(name) for name in names]
 
 
-def answers(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
+def results_of(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
     (hits,) = index.query([query])
     return [(hit.row.id, hit.score) for hit in hits]
 
@@ -224,11 +224,11 @@ dense_vectors = st.lists(eighths, min_size=3, max_size=3)
 def test_dense_scores_of_an_index(
     registry: IndexRegistry, vectors: list[list[float]], query: list[float], top_k: int, similarity: str
 ) -> None:
-    """What an index answers, from its file, is the documented formula of each similarity."""
+    """The scores of an index are the documented formula of each similarity."""
     index = emptied(registry.get(f"d{similarity}"))
     index.upsert([{"id": str(number), "vector": vector} for number, vector in enumerate(vectors)])
     naive = {str(number): naive_dense(vector, query, similarity) for number, vector in enumerate(vectors)}
-    agree(answers(index, IndexQuery(np.array(query), top_k, NOTHING)), naive, top_k)
+    agree(results_of(index, IndexQuery(np.array(query), top_k, NOTHING)), naive, top_k)
 
 
 @slow
@@ -254,7 +254,7 @@ def test_hybrid_queries_of_an_index(
     options: dict[str, Any],
     start: int,
 ) -> None:
-    """A hybrid index fuses its two exact rankings; with one vector it answers that side's scores."""
+    """A hybrid index fuses its two exact rankings; with one vector it returns that side's scores."""
     index = emptied(registry.get(f"hybrid{start}"))
     names = [str(number) for number in range(len(given_rows))]
     index.upsert(
@@ -279,14 +279,14 @@ def test_hybrid_queries_of_an_index(
     }
     asked = {"include": NOTHING, **options}
     whole = asked | {"top_k": DEPTH}
-    one_side = answers(index, IndexQuery(np.array(dense), **whole))
+    one_side = results_of(index, IndexQuery(np.array(dense), **whole))
     agree(one_side, of_dense, DEPTH)
-    other_side = answers(index, IndexQuery(None, sparse=vector_of(sparse), **whole))
+    other_side = results_of(index, IndexQuery(None, sparse=vector_of(sparse), **whole))
     agree(other_side, of_sparse, DEPTH)
     # ranked by the index, for rounding decides among equals; that both are right is what was just checked
     sides = [one_side, other_side]
     fused = naive_rrf(sides, start) if options["fusion"] == "RRF" else naive_dbsf(sides)
-    both = answers(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **asked))
+    both = results_of(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **asked))
     agree(both, fused, options["top_k"])
 
 
@@ -393,13 +393,13 @@ def test_filters(chosen: Condition, rows: list[dict[str, Any]]) -> None:
 @slow
 @given(filters, st.lists(documents, min_size=1, max_size=8))
 def test_filters_of_an_index(registry: IndexRegistry, chosen: Condition, rows: list[dict[str, Any]]) -> None:
-    """A filtered query of a dense and of a sparse index gives exactly what passes."""
+    """A filtered query of a dense and of a sparse index returns exactly what passes."""
     text, check = chosen
     passing = {str(number) for number, row in enumerate(rows) if check(row)}
     named = [{"id": str(number), "metadata": row} for number, row in enumerate(rows)]
     dense, sparse = emptied(registry.get("dCOSINE")), emptied(registry.get("sparse"))
     dense.upsert({**row, "vector": [1, 2, 3]} for row in named)
     sparse.upsert({**row, "sparseVector": wire_of({5: 1.0})} for row in named)
-    of_dense = answers(dense, IndexQuery(np.ones(3), 99, NOTHING, parse(text)))
-    of_sparse = answers(sparse, IndexQuery(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0})))
+    of_dense = results_of(dense, IndexQuery(np.ones(3), 99, NOTHING, parse(text)))
+    of_sparse = results_of(sparse, IndexQuery(None, 99, NOTHING, parse(text), sparse=vector_of({5: 2.0})))
     assert dict(of_dense).keys() == dict(of_sparse).keys() == passing

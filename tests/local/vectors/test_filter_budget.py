@@ -50,7 +50,7 @@ def busy(service: LocalService) -> float:
 
 
 def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalService) -> None:
-    """It ends as an API error that says the limit; other requests do not wait for it; the index goes on."""
+    """It ends as an API error that says the limit; other requests do not wait for it, nor later ones fail."""
     with client(service) as http, client(service) as other:
         used = busy(service)
         responses: list[httpx.Response] = []
@@ -76,7 +76,7 @@ def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalSer
 
 
 def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(tmp_path: Path) -> None:
-    """A query, one that goes on and a deletion are refused as a whole when the time is used up."""
+    """A query, a resumable one and a deletion fail as a whole when the time is used up."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
     index.upsert({"id": f"{n}", "vector": [1.0, n], "metadata": {"n": n}} for n in range(20))
@@ -89,9 +89,9 @@ def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(
         lambda **more: index.begin_query(query, max_idle=60, **more),
         lambda **more: index.delete(Selection(filter=chosen), **more),
     ):
-        with pytest.raises(ApiError, match="more than 0 s of processor time") as refused:
+        with pytest.raises(ApiError, match="more than 0 s of processor time") as raised:
             ask(budget=FilterBudget(seconds=0.0))
-        assert refused.value.status == 422
+        assert raised.value.status == 422
         assert index.namespaces() == {"": 20}
     assert len(index.query([query])[0]) == 5
     assert index.delete(Selection(filter=chosen)) == 5
@@ -123,7 +123,7 @@ def test_the_end_of_the_service_does_not_wait_for_a_filter(service: LocalService
 
 
 def ask_in_vain(http: httpx.Client) -> None:
-    """Ask what ends before it is answered with a result."""
+    """Ask what ends before it has a result."""
     try:
         assert http.post("/vector/plain/query", json=QUERY).status_code in (422, 500, 503)
     except httpx.TransportError:

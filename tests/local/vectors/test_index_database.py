@@ -124,9 +124,9 @@ def test_the_database_holds_what_a_dictionary_holds(
 
 
 def test_what_was_accepted_survives_a_kill_with_its_own_vectors(path: Path) -> None:
-    """A process killed at any moment while it writes the same rows again and again leaves whole batches.
+    """A process killed at any time while it writes the same rows again and again leaves whole batches.
 
-    Every batch gives all of its rows one number, in all three places of the vector: after the kill all rows
+    Every batch gives all of its rows one number, in all three numbers of the vector: after the kill all rows
     have the same number, at least the last one that was acknowledged.
     """
     program = f"""
@@ -193,7 +193,7 @@ def test_replacing_keeps_the_sequence_number_and_uses_up_none(path: Path) -> Non
 
 
 def test_a_row_that_was_read_does_not_change(path: Path) -> None:
-    """What was handed out stays as it was, whoever gets its place afterwards."""
+    """What was returned stays as it was, whatever is written afterwards."""
     with opened(path) as database:
         with database.transaction():
             database.put(DEFAULT, [row("a", 1)])
@@ -278,7 +278,7 @@ def test_a_file_that_lacks_vectors_is_named(older: Path, damage: str) -> None:
         assert shown(database) == {"a": 9, "b": 3, "c": 6}
 
 
-def test_an_index_of_another_layout_is_refused(path: Path) -> None:
+def test_an_index_of_another_layout_is_rejected(path: Path) -> None:
     """Files of another version are left as they are, and the message says so."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 1")

@@ -85,7 +85,7 @@ def test_models_of_other_packages_are_found(registry: IndexRegistry) -> None:
 
 @pytest.mark.parametrize("spec", ["w:dense:2:COSINE:wrong", "w:sparse:wrong"])
 def test_faulty_models_are_named(registry: IndexRegistry, spec: str) -> None:
-    """What a model gives is checked; a faulty one is named, and nothing is written."""
+    """What a model returns is checked; a faulty one is named, and nothing is written."""
     index = registry.create(IndexSpec.parse(spec))
     with pytest.raises(LocalServiceError, match="'wrong'"):
         index.upsert_data([{"id": "a", "data": "text"}])
@@ -101,9 +101,9 @@ def test_bm25_is_the_formula() -> None:
     values = dict(zip(vector.indices.tolist(), vector.values.tolist(), strict=True))
     words = words_of(text)
     for word in set(words):
-        ((place,), _) = Bm25Model().queries([word])[0]
+        ((dimension,), _) = Bm25Model().queries([word])[0]
         often, length = words.count(word), len(words)
-        assert values[int(place)] == pytest.approx(
+        assert values[int(dimension)] == pytest.approx(
             often * 2.2 / (often + 1.2 * (1 - 0.75 + 0.75 * length / 32))
         )
     assert len(values) == len(set(words))
@@ -157,7 +157,7 @@ def test_models_of_each_kind() -> None:
         assert (models.dense and models.dense.name, models.sparse and models.sparse.name) == (dense, sparse)
 
 
-def test_text_without_models_is_refused(tmp_path: Path) -> None:
+def test_text_without_models_is_rejected(tmp_path: Path) -> None:
     """A question in text to an index without models is 422."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("words:sparse"))

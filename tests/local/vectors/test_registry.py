@@ -1,4 +1,4 @@
-"""Indexes at rest: reopening, crashes, damage, specs, ranges while rows come and go."""
+"""Stored indexes: reopening, crashes, damage, specs, ranges while rows come and go."""
 
 from __future__ import annotations
 
@@ -102,8 +102,8 @@ def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
 
     def fail_halfway() -> None:
         with database.transaction():
-            database.add_namespace("half")
-            database.add_namespace("half")  # the name is taken
+            database.add_namespace("twice")
+            database.add_namespace("twice")  # the name is taken
 
     with pytest.raises(sqlite3.IntegrityError):
         fail_halfway()
@@ -114,8 +114,8 @@ def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
     database.close()
 
 
-def test_a_second_process_is_told(tmp_path: Path, opened: Callable[[], IndexRegistry]) -> None:
-    """Two registries on one folder would see different rows: the second is refused."""
+def test_a_second_process_cannot_open_it(tmp_path: Path, opened: Callable[[], IndexRegistry]) -> None:
+    """Two registries on one folder would see different rows: the second is an error."""
     opened().create(PLAIN)
     with pytest.raises(LocalServiceError, match="no other process"):
         IndexRegistry(tmp_path / "vectors")
@@ -152,8 +152,8 @@ def test_files_are_for_this_user_only(tmp_path: Path) -> None:
     registry.close()
 
 
-def test_create_is_the_same_again_or_refused(opened: Callable[[], IndexRegistry]) -> None:
-    """The same spec gives the same index; another under its name, or an unknown model, is an InputError."""
+def test_create_returns_the_same_index_or_raises(opened: Callable[[], IndexRegistry]) -> None:
+    """The same spec returns the same index; another under its name, or an unknown model, is an InputError."""
     registry = opened()
     assert registry.create(PLAIN) is registry.create(PLAIN)
     with pytest.raises(InputError, match="while there is"):
@@ -165,8 +165,8 @@ def test_create_is_the_same_again_or_refused(opened: Callable[[], IndexRegistry]
         registry.get("other")
 
 
-def test_a_refused_row_leaves_nothing_of_its_batch(opened: Callable[[], IndexRegistry]) -> None:
-    """One bad row refuses the whole batch, and its namespace does not come to be."""
+def test_an_invalid_row_leaves_nothing_of_its_batch(opened: Callable[[], IndexRegistry]) -> None:
+    """With one bad row nothing of the batch is written, and its namespace is not made."""
     index = opened().create(PLAIN)
     with pytest.raises(ApiError, match=r"row 1: vector\[1\]"):
         index.upsert(
@@ -228,7 +228,7 @@ def test_random_is_seeded(tmp_path: Path) -> None:
 
 
 def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
-    """Fetching more ids than SQLite takes variables gives each in its place."""
+    """Fetching more ids than SQLite takes variables returns each at its position."""
     index = opened().create(PLAIN)
     index.upsert([{"id": str(n), "vector": [1, n]} for n in range(2000)])
     wanted = tuple(str(n) for n in range(1999, -500, -1))

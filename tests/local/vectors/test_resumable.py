@@ -1,4 +1,4 @@
-"""Queries that go on: their pieces, what happens meanwhile, and how they end."""
+"""Resumable queries: their batches, concurrent changes, and how they end."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from toolkit.local.vectors.vector_index import MAX_OPEN, VectorIndex
 NOTHING = IncludedFields(metadata=False, vectors=False, data=False)
 
 
-def result(answer: httpx.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]
+def result(response: httpx.Response) -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["result"]
 
 
-def refused(answer: httpx.Response, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    return answer.json()["error"]
+def error_of(response: httpx.Response, status: int) -> str:
+    assert response.status_code == status, response.text
+    return response.json()["error"]
 
 
 @dataclass
@@ -84,21 +84,21 @@ def whole(index: VectorIndex, query: IndexQuery) -> list[tuple[str, float]]:
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.sampled_from([DENSE, ONLY_SPARSE, BOTH]), st.lists(st.integers(1, 9), min_size=8, max_size=8))
-def test_pieces_make_the_whole(index: VectorIndex, query: IndexQuery, sizes: list[int]) -> None:
-    """However it is cut, a resumable query gives what a query gives, in its order, nothing twice."""
+def test_batches_make_the_whole_result(index: VectorIndex, query: IndexQuery, sizes: list[int]) -> None:
+    """In batches of any size, a resumable query returns what a query returns, in its order, nothing twice."""
     opened, hits = index.begin_query(query, max_idle=60)
     assert len(hits) == 4
-    pieces = [(hit.row.id, hit.score) for hit in hits]
+    batches = [(hit.row.id, hit.score) for hit in hits]
     for size in sizes:
         more, _ = index.next_results(opened, size)
         assert len(more) <= size
-        pieces += [(hit.row.id, hit.score) for hit in more]
-    assert pieces == whole(index, query)[: 4 + sum(sizes)]
+        batches += [(hit.row.id, hit.score) for hit in more]
+    assert batches == whole(index, query)[: 4 + sum(sizes)]
     index.end_query(opened)
 
 
 def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
-    """What was there at the beginning and still is comes once; what went is passed over, not counted."""
+    """Rows of the beginning that are still there come once; deleted ones are skipped, not counted."""
     opened, hits = index.begin_query(DENSE, max_idle=60)
     index.delete(Selection(ids=("4", "5", "7")))
     index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
@@ -152,13 +152,13 @@ def test_over_http_with_everything(http: httpx.Client) -> None:
     assert [hit["id"] for hit in result(http.post("/plain/resumable-query-next", json=more))] == ["7"]
     assert result(http.post("/plain/resumable-query-next", json=more)) == []
     assert result(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]})) == "Success"
-    assert "uuid" in refused(http.post("/plain/resumable-query-next", json=more), 404)
-    refused(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]}), 404)
+    assert "uuid" in error_of(http.post("/plain/resumable-query-next", json=more), 404)
+    error_of(http.post("/plain/resumable-query-end", json={"uuid": begun["uuid"]}), 404)
     assert result(http.post("/plain/resumable-query/nowhere", json=body))["scores"] == []
 
 
 def test_text_over_http(http: httpx.Client) -> None:
-    """Text is embedded when the query begins; an index without models answers 422."""
+    """Text is embedded when the query begins; an index without models responds 422."""
     rows = [{"id": str(n), "data": f"connection {n} refused"} for n in range(5)]
     result(http.post("/notes/upsert-data", json=rows))
     begun = result(http.post("/notes/resumable-query-data", json={"data": "connection 3", "topK": 1}))
@@ -166,7 +166,7 @@ def test_text_over_http(http: httpx.Client) -> None:
     more = {"uuid": begun["uuid"], "additionalK": 10}
     rest = result(http.post("/notes/resumable-query-next", json=more))
     assert sorted(hit["id"] for hit in rest) == ["0", "1", "2", "4"]
-    assert "model" in refused(http.post("/plain/resumable-query-data", json={"data": "x"}), 422)
+    assert "model" in error_of(http.post("/plain/resumable-query-data", json={"data": "x"}), 422)
 
 
 @pytest.mark.parametrize(
@@ -189,8 +189,8 @@ def test_text_over_http(http: httpx.Client) -> None:
         ("resumable-query-end", {"uuid": "x"}, 404, "uuid"),
     ],
 )
-def test_bad_resumable_queries_are_refused(
+def test_bad_resumable_queries_are_rejected(
     http: httpx.Client, operation: str, body: Any, status: int, says: str
 ) -> None:
     """Each bad body gets its status and words."""
-    assert says in refused(http.post(f"/plain/{operation}", json=body), status)
+    assert says in error_of(http.post(f"/plain/{operation}", json=body), status)

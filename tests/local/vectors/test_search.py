@@ -129,7 +129,7 @@ def test_the_best_are_found_wherever_they_lie(similarity: str, order: str) -> No
 
 
 def test_an_empty_namespace_finds_nothing() -> None:
-    """Without rows, or with none that pass, the answer is empty."""
+    """Without rows, or with none that pass, the result is empty."""
     rows = filled(np.ones((3, 2), dtype=np.float32))
     assert nearest(rows, np.ones(2), 5, "COSINE", np.empty(0, dtype=np.intp)) == []
     for name in ("v0", "v1", "v2"):
@@ -213,7 +213,7 @@ def recall(search: ApproximateSearch, rows: NamespaceRows, queries: np.ndarray, 
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
-def test_nearly_all_of_the_exact_answer_is_found(similarity: str) -> None:
+def test_nearly_all_of_the_exact_result_is_found(similarity: str) -> None:
     """On clustered vectors at least 95 of 100 of the ten best are found, also after a third was replaced."""
     vectors = clustered(3000, 48, seed=2)
     rows, queries = filled(vectors), clustered(30, 48, seed=3)
@@ -226,8 +226,8 @@ def test_nearly_all_of_the_exact_answer_is_found(similarity: str) -> None:
     assert recall(search, rows, queries, similarity) >= 0.95
 
 
-def test_until_the_graph_is_whole_answers_are_exact() -> None:
-    """The first queries after many rows came are answered as exact search answers them."""
+def test_until_the_graph_is_complete_results_are_exact() -> None:
+    """The first queries after many rows came have the results of exact search."""
     rows = filled(clustered(2 * STEP + 500, 16, seed=2))
     search = ApproximateSearch(above=100)
     for query in clustered(2, 16, seed=3).astype(np.float64):
@@ -238,7 +238,7 @@ def test_until_the_graph_is_whole_answers_are_exact() -> None:
 
 
 def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
-    """A removed row is in no answer, a replaced one is found by its new vector, a new one at once."""
+    """A removed row is in no result, a replaced one is found by its new vector, a new one at once."""
     vectors = clustered(1200, 16, seed=2)
     rows = filled(vectors)
     search = caught_up(rows, "EUCLIDEAN")
@@ -250,7 +250,7 @@ def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
     rows.put(["new"], [2000], 2 * vectors[5:6])
     assert search.nearest(rows, -query, 1, "EUCLIDEAN") == [(7, 1.0)]
     assert search.nearest(rows, 2 * query, 1, "EUCLIDEAN") == [(1199, 1.0)]
-    moved = vectors[1199].astype(np.float64)  # the last row, which took the position of v5
+    moved = vectors[1199].astype(np.float64)  # the last row, now at the position of v5
     assert search.nearest(rows, moved, 1, "EUCLIDEAN") == [(5, 1.0)]
     gone = {f"v{number}" for number in range(300, 800)}
     for name in gone:
@@ -261,8 +261,8 @@ def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
 
 
 @pytest.mark.parametrize("case", ["few rows", "filter", "many results", "zero", "huge"])
-def test_what_a_graph_does_badly_is_answered_exactly(case: str) -> None:
-    """Small namespaces, filters, large answers, and vectors that overflow get the exact answer."""
+def test_what_a_graph_does_badly_is_searched_exactly(case: str) -> None:
+    """Small namespaces, filters, large results, and vectors that overflow get the exact result."""
     vectors = clustered(600, 8, seed=2)
     if case == "huge":
         vectors[17] = 3e38
@@ -276,7 +276,7 @@ def test_what_a_graph_does_badly_is_answered_exactly(case: str) -> None:
     assert search._graph is None
 
 
-def test_zero_vectors_do_not_crowd_the_answer_out() -> None:
+def test_zero_vectors_do_not_displace_others() -> None:
     """Vectors without a direction have cosine 0 in the graph too."""
     vectors = clustered(900, 16, seed=2)
     vectors[::2] = 0

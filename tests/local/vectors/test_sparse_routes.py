@@ -1,4 +1,4 @@
-"""Sparse and hybrid indexes over real HTTP: shapes, scores, text, and refusals."""
+"""Sparse and hybrid indexes over real HTTP: shapes, scores, text, and errors."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
 
-def result(answer: httpx.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    return answer.json()["result"]
+def result(response: httpx.Response) -> Any:
+    assert response.status_code == 200, response.text
+    return response.json()["result"]
 
 
-def refused(answer: httpx.Response, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    assert set(answer.json()) == {"error", "status"}
-    assert answer.json()["status"] == status
-    return answer.json()["error"]
+def error_of(response: httpx.Response, status: int) -> str:
+    assert response.status_code == status, response.text
+    assert set(response.json()) == {"error", "status"}
+    assert response.json()["status"] == status
+    return response.json()["error"]
 
 
 def sparse(*pairs: tuple[int, float]) -> dict[str, Any]:
@@ -47,8 +47,8 @@ def filled(http: httpx.Client) -> httpx.Client:
     return http
 
 
-def scores(answer: httpx.Response) -> dict[str, float]:
-    return {hit["id"]: hit["score"] for hit in result(answer)}
+def scores(response: httpx.Response) -> dict[str, float]:
+    return {hit["id"]: hit["score"] for hit in result(response)}
 
 
 def test_sparse_scores_are_inner_products_of_what_is_shared(filled: httpx.Client) -> None:
@@ -79,7 +79,7 @@ def test_idf_weighs_rare_dimensions_more(filled: httpx.Client) -> None:
 
 
 def test_sparse_vectors_come_back_when_asked_for(filled: httpx.Client) -> None:
-    """Query, range, fetch and random give `sparseVector` beside, or instead of, `vector`."""
+    """Query, range, fetch and random return `sparseVector` beside, or instead of, `vector`."""
     stored = sparse((7, 2), (9, 1))
     hit = result(
         filled.post(
@@ -131,7 +131,7 @@ def test_hybrid_takes_either_vector_or_both(filled: httpx.Client) -> None:
     assert scores(filled.post("/mixed/query", json=both)) == pytest.approx(fused)
     assert list(scores(filled.post("/mixed/query", json={**both, "topK": 2}))) == ["a", "b"]
     by_scores = scores(filled.post("/mixed/query", json={**both, "fusionAlgorithm": "DBSF"}))
-    # of two scores the higher lies one deviation above the mean: (3 + 1) / 6
+    # of two scores the higher is one deviation above the mean: (3 + 1) / 6
     deviation = np.std([1, (1 + 0.5**0.5) / 2, 0.5])
     mean = np.mean([1, (1 + 0.5**0.5) / 2, 0.5])
     assert by_scores["a"] == pytest.approx((1 - mean) / (6 * deviation) + 0.5 + 2 / 6)
@@ -142,14 +142,14 @@ def test_hybrid_takes_either_vector_or_both(filled: httpx.Client) -> None:
 
 
 def test_the_first_rank_is_a_setting(http: httpx.Client) -> None:
-    """An index made with rank_start 0 gives its best 1/60 a side instead of 1/61."""
+    """An index made with rank_start 0 scores its best 1/60 a side instead of 1/61."""
     fields = {"kind": "hybrid", "dimension": 2, "similarity": "COSINE", "rank_start": 0}
     assert result(http.put("/zero", json=fields)) == fields | {"name": "zero", "model": None}
     row = {"id": "a", "vector": [1, 0], "sparseVector": sparse((1, 1))}
     result(http.post("/zero/upsert", json=row))
     asked = {"vector": [1, 0], "sparseVector": sparse((1, 1))}
     assert scores(http.post("/zero/query", json=asked)) == pytest.approx({"a": 2 / 60})
-    refused(http.put("/two", json=fields | {"rank_start": 2}), 400)
+    error_of(http.put("/two", json=fields | {"rank_start": 2}), 400)
 
 
 def test_indexes_of_all_kinds_are_made_and_described(http: httpx.Client) -> None:
@@ -186,7 +186,7 @@ def test_indexes_of_all_kinds_are_made_and_described(http: httpx.Client) -> None
         fields | {"kind": ["hybrid"]},
         fields | {"model": 7},
     ):
-        refused(http.put("/wrong", json=wrong), 400)
+        error_of(http.put("/wrong", json=wrong), 400)
 
 
 def test_text_goes_through_both_models(http: httpx.Client) -> None:
@@ -223,7 +223,7 @@ def test_bm25_text_with_idf_prefers_the_rare_word(http: httpx.Client) -> None:
     result(http.post("/terms/upsert-data", json=rows))
     asked = {"data": "error 7", "weightingStrategy": "IDF", "topK": 1}
     assert result(http.post("/terms/query-data", json=asked))[0]["id"] == "7"
-    assert refused(http.post("/words/query-data", json=asked), 422).startswith("text for the index words")
+    assert error_of(http.post("/words/query-data", json=asked), 422).startswith("text for the index words")
 
 
 GOOD = {"sparseVector": sparse((1, 1))}
@@ -252,13 +252,13 @@ BAD = [
 
 @pytest.mark.parametrize("operation", ["upsert", "query", "update", "resumable-query"])
 @pytest.mark.parametrize(("index", "body", "status", "says"), BAD)
-def test_bad_sparse_vectors_are_refused(
+def test_bad_sparse_vectors_are_rejected(
     http: httpx.Client, index: str, operation: str, body: dict[str, Any], status: int, says: str
 ) -> None:
     """Each bad sparse vector gets its status and words wherever one can be given, and nothing is written."""
     if not body and operation == "update":
         says = "nothing to change"
-    message = refused(http.post(f"/{index}/{operation}", content=json.dumps({"id": "a", **body})), status)
+    message = error_of(http.post(f"/{index}/{operation}", content=json.dumps({"id": "a", **body})), status)
     assert says in message
     assert len(message) < 1000
     assert result(http.get(f"/{index}/info"))["vectorCount"] == 0
@@ -267,15 +267,15 @@ def test_bad_sparse_vectors_are_refused(
 def test_a_hybrid_upsert_needs_both_vectors(http: httpx.Client) -> None:
     """One vector is 422 in an upsert, with its row; no vector is 400 in a query."""
     for row in ({"id": "a", **GOOD}, {"id": "a", "vector": [1, 0]}, {"id": "a"}):
-        assert "row 1: " in refused(
+        assert "row 1: " in error_of(
             http.post("/mixed/upsert", json=[{"id": "b", "vector": [1, 0], **GOOD}, row]), 422
         )
-    assert "or both" in refused(http.post("/mixed/query", json={"topK": 3}), 400)
+    assert "or both" in error_of(http.post("/mixed/query", json={"topK": 3}), 400)
     assert result(http.get("/mixed/info"))["vectorCount"] == 0
 
 
 def test_sparse_vectors_survive_reopening(tmp_path_factory: pytest.TempPathFactory) -> None:
-    """After reopening, sparse and hybrid indexes answer as before, to the bit."""
+    """After reopening, sparse and hybrid indexes return the same as before, to the bit."""
     folder = tmp_path_factory.mktemp("reopened")
     numbers = np.random.default_rng(4)
     include = IncludedFields(metadata=False, vectors=True, data=False)

@@ -1,4 +1,4 @@
-"""The vector half over real HTTP: every operation, its shapes, and its refusals."""
+"""The vector operations over real HTTP: their shapes, and their errors."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ import pytest
 from toolkit.local.vectors.vector_routes import OPERATIONS
 
 
-def result(answer: httpx.Response) -> Any:
-    assert answer.status_code == 200, answer.text
-    assert set(answer.json()) == {"result"}
-    return answer.json()["result"]
+def result(response: httpx.Response) -> Any:
+    assert response.status_code == 200, response.text
+    assert set(response.json()) == {"result"}
+    return response.json()["result"]
 
 
-def refused(answer: httpx.Response, status: int) -> str:
-    assert answer.status_code == status, answer.text
-    body = answer.json()
+def error_of(response: httpx.Response, status: int) -> str:
+    assert response.status_code == status, response.text
+    body = response.json()
     assert set(body) == {"error", "status"}
     assert body["status"] == status
     return body["error"]
@@ -41,8 +41,8 @@ def filled(http: httpx.Client) -> httpx.Client:
     return http
 
 
-def test_query_gives_scores_of_the_documented_formula_best_first(filled: httpx.Client) -> None:
-    """A COSINE query gives (1 + cos) / 2, sorted, with nothing beside id and score unless asked."""
+def test_query_scores_by_the_documented_formula_best_first(filled: httpx.Client) -> None:
+    """A COSINE query scores (1 + cos) / 2, sorted, with nothing beside id and score unless asked."""
     hits = result(filled.post("/plain/query", json={"vector": [2, 0], "topK": 3}))
     assert [hit["id"] for hit in hits] == ["a", "ab", "b"]
     assert [hit["score"] for hit in hits] == pytest.approx([1.0, (1 + 0.5**0.5) / 2, 0.5])
@@ -75,7 +75,7 @@ def test_include_flags_decide_what_comes(filled: httpx.Client) -> None:
 
 
 def test_batch_shapes(filled: httpx.Client) -> None:
-    """One object or an array of one gives a flat list; an array of several gives one list each, in order."""
+    """One object or an array of one returns a flat list; an array of several one list each, in order."""
     one = {"vector": [1, 0], "topK": 1}
     assert result(filled.post("/plain/query", json=one))[0]["id"] == "a"
     assert result(filled.post("/plain/query", json=[one]))[0]["id"] == "a"
@@ -128,13 +128,13 @@ def test_query_data_embeds_text_with_the_model(http: httpx.Client) -> None:
 
 @pytest.mark.parametrize("path", ["query-data", "upsert-data"])
 def test_text_without_a_model_is_422(http: httpx.Client, path: str) -> None:
-    """An index without an embedding model answers 422 to text."""
-    assert "model" in refused(http.post(f"/plain/{path}", json={"id": "a", "data": "text"}), 422)
+    """An index without an embedding model responds 422 to text."""
+    assert "model" in error_of(http.post(f"/plain/{path}", json={"id": "a", "data": "text"}), 422)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_range_pages_through_everything(filled: httpx.Client, method: str) -> None:
-    """Range gives each vector once, by GET and by POST, starting at "0" or "", with "" at the end."""
+    """Range returns each vector once, by GET and by POST, starting at "0" or "", with "" at the end."""
     for start in ("0", ""):
         seen, cursor = [], start
         while True:
@@ -159,7 +159,7 @@ def test_range_by_prefix(filled: httpx.Client) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_fetch_by_ids_follows_their_order(filled: httpx.Client, method: str) -> None:
-    """Fetch gives the ids' order, null where there is none, and repeats what is asked twice."""
+    """Fetch follows the ids' order, null where there is none, and repeats what is asked twice."""
     body = {"ids": ["b", "gone", "a", "b"], "includeVectors": True}
     rows = result(filled.request(method, "/plain/fetch", json=body))
     assert [row and row["id"] for row in rows] == ["b", None, "a", "b"]
@@ -167,7 +167,7 @@ def test_fetch_by_ids_follows_their_order(filled: httpx.Client, method: str) -> 
 
 
 def test_fetch_by_prefix_stops_at_a_thousand(http: httpx.Client) -> None:
-    """A fetch by prefix gives at most 1000 vectors."""
+    """A fetch by prefix returns at most 1000 vectors."""
     rows = [{"id": f"p{number}", "vector": [1, number]} for number in range(1005)] + [
         {"id": "q", "vector": [0, 1]}
     ]
@@ -220,8 +220,8 @@ def test_delete_by_ids_prefix_or_filter(
     filled: httpx.Client, method: str, body: Any, left: list[str]
 ) -> None:
     """Delete takes out what is chosen, tells how many there were, and both range and query see it."""
-    answer = filled.request(method, "/plain/delete", content=json.dumps(body))
-    assert result(answer) == {"deleted": 3 - len(left)}
+    response = filled.request(method, "/plain/delete", content=json.dumps(body))
+    assert result(response) == {"deleted": 3 - len(left)}
     page = result(filled.post("/plain/range", json={"cursor": "0", "limit": 10}))
     assert [row["id"] for row in page["vectors"]] == left
     assert {hit["id"] for hit in result(filled.post("/plain/query", json={"vector": [1, 1]}))} == set(left)
@@ -243,7 +243,7 @@ def test_reset_of_one_namespace_and_of_all(filled: httpx.Client) -> None:
 
 
 def test_info_and_random(filled: httpx.Client) -> None:
-    """Info counts and describes; random gives a whole vector of the namespace."""
+    """Info counts and describes; random returns a whole vector of the namespace."""
     info = result(filled.get("/plain/info"))
     assert info["vectorCount"] == 4
     assert (info["dimension"], info["similarityFunction"], info["indexType"]) == (2, "COSINE", "DENSE")
@@ -258,26 +258,26 @@ def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
     renaming = {"namespace": "other", "newNamespace": "new"}
     assert result(filled.post("/plain/rename-namespace", json=renaming)) == {"renamed": True}
     assert result(filled.post("/plain/fetch/new", json={"ids": ["z"]})) == [{"id": "z"}]
-    message = refused(filled.post("/plain/rename-namespace", json=renaming), 404)
+    message = error_of(filled.post("/plain/rename-namespace", json=renaming), 404)
     assert message == "Namespace other for the index plain does not exist"
     result(filled.post("/plain/upsert/third", json={"id": "y", "vector": [1, 2]}))
-    refused(filled.post("/plain/rename-namespace", json={"namespace": "new", "newNamespace": "third"}), 400)
+    error_of(filled.post("/plain/rename-namespace", json={"namespace": "new", "newNamespace": "third"}), 400)
     assert result(filled.delete("/plain/delete-namespace/new")) == "Success"
     assert result(filled.get("/plain/list-namespaces")) == ["", "third"]
-    refused(filled.delete("/plain/delete-namespace/new"), 404)
+    error_of(filled.delete("/plain/delete-namespace/new"), 404)
 
 
 def test_a_namespace_takes_the_name_of_another(filled: httpx.Client) -> None:
-    """With `deleteExisting`, the namespace that has the new name goes; onto itself a rename is refused."""
+    """With `deleteExisting`, the namespace of the new name is deleted; renaming to the same name is an error."""
     result(filled.post("/plain/upsert/taken", json={"id": "gone", "vector": [1, 2]}))
     asked = {"namespace": "other", "newNamespace": "taken", "deleteExisting": True}
-    assert "true or false" in refused(
+    assert "true or false" in error_of(
         filled.post("/plain/rename-namespace", json={**asked, "deleteExisting": 1}), 400
     )
     assert result(filled.post("/plain/rename-namespace", json=asked)) == {"renamed": True}
     assert result(filled.post("/plain/fetch/taken", json={"ids": ["z", "gone"]})) == [{"id": "z"}, None]
     assert result(filled.get("/plain/list-namespaces")) == ["", "taken"]
-    refused(filled.post("/plain/rename-namespace", json={**asked, "namespace": "taken"}), 400)
+    error_of(filled.post("/plain/rename-namespace", json={**asked, "namespace": "taken"}), 400)
     assert result(filled.post("/plain/fetch/taken", json={"ids": ["z"]})) == [{"id": "z"}]
 
 
@@ -289,11 +289,11 @@ def test_indexes_are_listed_and_made(http: httpx.Client) -> None:
     assert result(http.put("/fresh", json=fields)) == made
     assert result(http.get("/fresh")) == made
     assert made in result(http.get(str(http.base_url).rstrip("/")))
-    refused(http.put("/fresh", json=fields | {"dimension": 4}), 409)
+    error_of(http.put("/fresh", json=fields | {"dimension": 4}), 409)
     assert result(http.post("/fresh/upsert", json={"id": "a", "vector": [1, 2, 3]})) == "Success"
     for wrong in ({}, [], fields | {"dimension": 0}, fields | {"model": "none-such"}, fields | {"colour": 1}):
-        refused(http.put("/another", json=wrong), 400)
-    refused(http.put("/-bad-", json=fields), 400)
+        error_of(http.put("/another", json=wrong), 400)
+    error_of(http.put("/-bad-", json=fields), 400)
 
 
 def test_metadata_keeps_its_numbers(http: httpx.Client) -> None:
@@ -311,8 +311,8 @@ def test_metadata_keeps_its_numbers(http: httpx.Client) -> None:
 def test_wrong_dimension_has_the_documented_words(http: httpx.Client) -> None:
     """A vector of the wrong dimension is 422, in a query and in an upsert."""
     message = "Invalid vector dimension: 2, expected: 256"
-    assert refused(http.post("/docs/query", json={"vector": [1, 2]}), 422) == message
-    assert refused(http.post("/docs/upsert", json={"id": "a", "vector": [1, 2]}), 422) == message
+    assert error_of(http.post("/docs/query", json={"vector": [1, 2]}), 422) == message
+    assert error_of(http.post("/docs/upsert", json={"id": "a", "vector": [1, 2]}), 422) == message
 
 
 GOOD = {"vector": [1, 0]}
@@ -376,11 +376,11 @@ BAD = [
 
 
 @pytest.mark.parametrize(("operation", "body", "status", "says"), BAD)
-def test_bad_bodies_are_refused(
+def test_bad_bodies_are_rejected(
     http: httpx.Client, operation: str, body: Any, status: int, says: str
 ) -> None:
     """Each bad body gets its status and words, nothing is written, and the next request is served."""
-    message = refused(http.post(f"/plain/{operation}", content=json.dumps(body)), status)
+    message = error_of(http.post(f"/plain/{operation}", content=json.dumps(body)), status)
     assert says in message
     assert len(message) < 1000
     assert result(http.get("/plain/info"))["vectorCount"] == 0
@@ -390,22 +390,22 @@ def test_bad_bodies_are_refused(
     "content",
     [b"", b"{", b'{"vector": [NaN, 1]}', b"\xff", b"[" * 100_000, b'{"vector": [1, 0], "vector": [0, 1]}'],
 )
-def test_what_is_no_json_is_refused(http: httpx.Client, content: bytes) -> None:
+def test_what_is_no_json_is_rejected(http: httpx.Client, content: bytes) -> None:
     """Bodies that are not strict JSON are 400, with the service's own error form."""
-    refused(http.post("/plain/query", content=content), 400)
+    error_of(http.post("/plain/query", content=content), 400)
 
 
 @pytest.mark.parametrize("path", ["plain/upsert/%00", "plain/upsert/" + "n" * 10_000])
-def test_bad_namespaces_are_refused(http: httpx.Client, path: str) -> None:
+def test_bad_namespaces_are_rejected(http: httpx.Client, path: str) -> None:
     """Namespaces with NUL or of 10 KB are 400, and do not come to be."""
-    refused(http.post(f"/{path}", json=ROW), 400)
+    error_of(http.post(f"/{path}", json=ROW), 400)
     assert result(http.get("/plain/list-namespaces")) == [""]
 
 
 @pytest.mark.parametrize("path", ["..%2f..%2fx", "%2e%2e%2fx"])
 def test_namespaces_never_leave_their_index(http: httpx.Client, path: str) -> None:
-    """A namespace with a part that URLs resolve away is refused, and does not come to be."""
-    assert "'..'" in refused(http.post(f"/plain/upsert/{path}", json=ROW), 400)
+    """A namespace with a part that URLs resolve away is an error, and is not made."""
+    assert "'..'" in error_of(http.post(f"/plain/upsert/{path}", json=ROW), 400)
 
 
 @pytest.mark.parametrize("path", ["team%2fa", "team/a"])
@@ -419,7 +419,7 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
     assert result(http.delete(f"/plain/reset/{path}")) == "Success"
     renamed = {"namespace": "team/a", "newNamespace": "team/b/c"}
     assert result(http.post("/plain/rename-namespace", json=renamed)) == {"renamed": True}
-    refused(http.delete(f"/plain/delete-namespace/{path}"), 404)
+    error_of(http.delete(f"/plain/delete-namespace/{path}"), 404)
     assert result(http.delete("/plain/delete-namespace/team/b%2Fc")) == "Success"
 
 
@@ -435,11 +435,11 @@ def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: st
     chosen = OPERATIONS[operation]
     index = "docs" if operation.endswith("-data") else "plain"
     body = {"json": bodies[operation]} if operation in bodies else {}
-    answer = http.request(chosen.methods[0], f"/{index}/{operation}/", **body)
+    response = http.request(chosen.methods[0], f"/{index}/{operation}/", **body)
     if operation == "delete-namespace":
-        refused(answer, 404)  # the default namespace cannot be deleted
+        error_of(response, 404)  # the default namespace cannot be deleted
     else:
-        assert answer.status_code == 200, answer.text
+        assert response.status_code == 200, response.text
         assert result(http.get(f"/{index}/list-namespaces")) == [""]
 
 
@@ -462,16 +462,16 @@ def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Cli
 
 
 @pytest.mark.parametrize("number", [1.5, 2.000001, 1e300, -2.0, 0.0])
-def test_a_number_with_a_fraction_or_out_of_range_is_refused(filled: httpx.Client, number: float) -> None:
+def test_a_number_with_a_fraction_or_out_of_range_is_rejected(filled: httpx.Client, number: float) -> None:
     """Where a whole number is asked, what is none is named with its parameter."""
-    assert "topK" in refused(filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400)
-    assert "limit" in refused(filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400)
+    assert "topK" in error_of(filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400)
+    assert "limit" in error_of(filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400)
 
 
-def digits(answer: httpx.Response, name: str) -> list[str]:
+def digits(response: httpx.Response, name: str) -> list[str]:
     """The numbers of an array as they are written."""
-    found = re.search(rf'"{name}":\[([^\]]*)\]', answer.text)
-    assert found, answer.text
+    found = re.search(rf'"{name}":\[([^\]]*)\]', response.text)
+    assert found, response.text
     return found[1].split(",")
 
 
@@ -479,9 +479,9 @@ def test_vectors_are_written_with_the_shortest_digits(http: httpx.Client) -> Non
     """Numbers that float32 holds only nearly are written as they were sent; none with float64's digits."""
     written = {"id": "a", "vector": [0.1, 16777217.0], "sparseVector": {"indices": [1], "values": [0.7]}}
     assert result(http.post("/mixed/upsert", json=written)) == "Success"
-    answer = http.post("/mixed/fetch", json={"ids": ["a"], "includeVectors": True})
-    assert digits(answer, "vector") == ["0.1", "16777216.0"]
-    assert digits(answer, "values") == ["0.7"]
+    response = http.post("/mixed/fetch", json={"ids": ["a"], "includeVectors": True})
+    assert digits(response, "vector") == ["0.1", "16777216.0"]
+    assert digits(response, "values") == ["0.7"]
     hits = http.post("/mixed/query", json={"vector": [0.1, 16777217.0], "includeVectors": True})
     assert digits(hits, "vector") == ["0.1", "16777216.0"]
     assert '"score":1.0' in hits.text
@@ -498,15 +498,15 @@ def test_scores_beyond_float32_stay_numbers(http: httpx.Client) -> None:
     assert [(hit["id"], hit["score"]) for hit in hits] == [("b", 3.4028235e38), ("a", 3.4028235e38)]
 
 
-def test_lone_surrogates_are_refused(http: httpx.Client) -> None:
+def test_lone_surrogates_are_rejected(http: httpx.Client) -> None:
     """Text that no UTF-8 file can hold is 400 in ids, text and metadata."""
     for row in ({"id": "\ud800"}, {"id": "a", "data": "\ud800"}, {"id": "a", "metadata": {"x": "\ud800"}}):
-        refused(http.post("/plain/upsert", content=json.dumps({"vector": [1, 0], **row})), 400)
+        error_of(http.post("/plain/upsert", content=json.dumps({"vector": [1, 0], **row})), 400)
 
 
 def test_unknown_index_and_wrong_method(http: httpx.Client) -> None:
     """An index that is not there is 404 and names those that are; a wrong method is 405."""
-    assert "docs, dots" in refused(http.post("/nope/query", json=GOOD), 404)
+    assert "docs, dots" in error_of(http.post("/nope/query", json=GOOD), 404)
     wrong = http.get("/plain/query")
     assert wrong.status_code == 405
     assert wrong.headers["allow"] == "POST"
@@ -520,13 +520,13 @@ def test_many_callers_at_once(http: httpx.Client) -> None:
         with httpx.Client(base_url=http.base_url, timeout=30) as client:
             for turn in range(15):
                 rows = [{"id": f"{writer}-{turn}-{n}", "vector": [writer, n + 1]} for n in range(4)]
-                answers = [
+                responses = [
                     client.post("/plain/upsert", json=rows),
                     client.post("/plain/query", json={"vector": [1, 1], "filter": "HAS NOT FIELD n"}),
                     client.post("/plain/range", json={"cursor": "0", "limit": 7}),
                     client.post("/plain/delete", json={"ids": [f"{writer}-{turn}-0"]}),
                 ]
-                statuses.extend(answer.status_code for answer in answers)
+                statuses.extend(response.status_code for response in responses)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
     for thread in threads:

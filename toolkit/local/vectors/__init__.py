@@ -1,1 +1,1 @@
-"""The vector half of the embedded service: durable indexes, exact search, and their routes."""
+"""The vector indexes of the embedded service: storage, exact and approximate search, HTTP operations."""

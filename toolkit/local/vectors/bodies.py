@@ -14,6 +14,7 @@ from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.local.api import ApiError
 from toolkit.local.vectors.checks import (
+    invalid,
     json_object,
     metadata_text,
     read_data,
@@ -23,7 +24,6 @@ from toolkit.local.vectors.checks import (
     read_sparse,
     read_text,
     read_vector,
-    refusal,
     shown,
     whole,
 )
@@ -154,21 +154,21 @@ class _Fields:
         number = whole(self.get(name))
         if type(number) is not int or not 1 <= number <= most:
             got = "none" if number is None else shown(self.get(name))
-            raise refusal(f"{self.where}{name}", got, f"a whole number from 1 to {most}")
+            raise invalid(f"{self.where}{name}", got, f"a whole number from 1 to {most}")
         return number
 
     def flag(self, name: str) -> bool:
         """A boolean; false where it is left out."""
         value = self.get(name)
         if value is not None and not isinstance(value, bool):
-            raise refusal(f"{self.where}{name}", shown(value), "true or false")
+            raise invalid(f"{self.where}{name}", shown(value), "true or false")
         return bool(value)
 
     def choice(self, name: str, *allowed: str) -> str | None:
         """One of several words, or None."""
         value = self.get(name)
         if value is not None and value not in allowed:
-            raise refusal(f"{self.where}{name}", shown(value), f"one of {', '.join(allowed)}")
+            raise invalid(f"{self.where}{name}", shown(value), f"one of {', '.join(allowed)}")
         return None if value is None else str(value)
 
     def filter(self) -> MetadataFilter | None:
@@ -201,7 +201,7 @@ class _Fields:
         return None if dense is None else self.dense(spec), None if sparse is None else self.sparse()
 
     def _unfit(self, name: str, spec: IndexSpec, other: str) -> ApiError:
-        return refusal(f"{self.where}{name}", f"one for a {spec.kind} index", f"{other} only", status=422)
+        return invalid(f"{self.where}{name}", f"one for a {spec.kind} index", f"{other} only", status=422)
 
 
 def read_queries(
@@ -210,7 +210,7 @@ def read_queries(
     """The queries of a body, and whether there are several. Parsing filters is in the budget."""
     bodies = body if isinstance(body, list) else [body]
     if not 1 <= len(bodies) <= MAX_BATCH:
-        raise refusal("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
+        raise invalid("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
     with budget.spending():
         queries = [
             _read_query(one, spec, f"query {number}: " * (len(bodies) > 1), text=text)
@@ -247,7 +247,7 @@ def _query_vectors(fields: _Fields, spec: IndexSpec) -> tuple[NDArray[np.float64
     if dense is None and sparse is None:
         if spec.kind == "hybrid":
             got = "no vector and no sparseVector"
-            raise refusal(f"{fields.where}query", got, "one of them, or both")
+            raise invalid(f"{fields.where}query", got, "one of them, or both")
         if spec.has_dense:
             dense = fields.dense(spec)
         else:
@@ -259,7 +259,7 @@ def read_next(body: Any) -> tuple[str, int]:
     """The id of a resumable query, and how many more results are wanted."""
     fields = _Fields(body, "resumable-query-next")
     if not fields.given("additionalK"):
-        raise refusal("additionalK", "none", f"a whole number from 1 to {MAX_TOP_K}")
+        raise invalid("additionalK", "none", f"a whole number from 1 to {MAX_TOP_K}")
     return fields.name("uuid"), fields.number("additionalK", MAX_TOP_K)
 
 
@@ -273,10 +273,10 @@ def read_range(body: Any, last_sequence: int) -> RangeRequest:
     fields = _Fields(body, "range")
     cursor = fields.get("cursor")
     if not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
-        raise refusal("cursor", shown(cursor), "'0', '' or a nextCursor of this index")
+        raise invalid("cursor", shown(cursor), "'0', '' or a nextCursor of this index")
     start = int(cursor or 0)
     if start > last_sequence:
-        raise refusal("cursor", f"{shown(cursor)}, which this index never gave", "'0', '' or a nextCursor")
+        raise invalid("cursor", f"{shown(cursor)}, which this index never gave", "'0', '' or a nextCursor")
     return RangeRequest(start, fields.number("limit", MAX_PAGE), fields.prefix(), fields.include())
 
 
@@ -286,7 +286,7 @@ def read_fetch(body: Any) -> Fetch:
     by_ids, prefix = bool(fields.given("ids")), fields.prefix()
     if by_ids == bool(prefix):
         got = "both ids and prefix" if prefix else "neither ids nor prefix"
-        raise refusal("fetch", got, "exactly one of them")
+        raise invalid("fetch", got, "exactly one of them")
     return Fetch(_read_ids(fields.get("ids")) if by_ids else None, prefix, fields.include())
 
 
@@ -298,7 +298,7 @@ def read_selection(body: Any) -> Selection:
     given = fields.given("ids", "prefix", "filter")
     if len(given) != 1:
         got = " and ".join(given) or "none of them"
-        raise refusal("delete", got, "exactly one of ids, prefix and filter")
+        raise invalid("delete", got, "exactly one of ids, prefix and filter")
     if given == ["ids"]:
         ids = fields.get("ids")
         return Selection(ids=_read_ids([ids] if isinstance(ids, str) else ids))
@@ -306,7 +306,7 @@ def read_selection(body: Any) -> Selection:
         return Selection(prefix=fields.name("prefix"))
     chosen = fields.filter()
     if chosen is None:
-        raise refusal("filter", "an empty one", "at least one condition")
+        raise invalid("filter", "an empty one", "at least one condition")
     return Selection(filter=chosen)
 
 
@@ -316,7 +316,7 @@ def read_update(body: Any, spec: IndexSpec) -> Update:
     vector, sparse = fields.vectors(spec)
     names = ("vector", "sparseVector", "metadata", "data")
     if not fields.given(*names):
-        raise refusal("update", "nothing to change", f"at least one of {', '.join(names)}")
+        raise invalid("update", "nothing to change", f"at least one of {', '.join(names)}")
     mode = fields.choice("metadataUpdateMode", *get_args(UpdateMode))
     return Update(
         id=fields.name("id"),
@@ -364,19 +364,19 @@ def read_renaming(body: Any) -> tuple[str, str, bool]:
 def _read_ids(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list) or len(value) > MAX_PAGE:
         got = f"{len(value)} of them" if isinstance(value, list) else shown(value)
-        raise refusal("ids", got, f"an array of at most {MAX_PAGE} ids")
+        raise invalid("ids", got, f"an array of at most {MAX_PAGE} ids")
     return tuple(read_name(one, f"ids[{index}]") for index, one in enumerate(value))
 
 
 def _row_fields(body: Any) -> Iterator[_Fields]:
     rows = body if isinstance(body, list) else [body]
     if not 1 <= len(rows) <= MAX_PAGE:
-        raise refusal("upsert", f"{len(rows)} rows", f"1 to {MAX_PAGE}")
+        raise invalid("upsert", f"{len(rows)} rows", f"1 to {MAX_PAGE}")
     for number, row in enumerate(rows):
         yield _Fields(row, "row", f"row {number}: " if isinstance(body, list) else "")
 
 
 def _missing(what: str, spec: IndexSpec) -> ApiError:
     if spec.kind == "hybrid":
-        return refusal(what, "none", "both vectors: the index is hybrid", status=422)
-    return refusal(what, "none", "one")
+        return invalid(what, "none", "both vectors: the index is hybrid", status=422)
+    return invalid(what, "none", "one")

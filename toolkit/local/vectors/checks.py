@@ -26,7 +26,7 @@ _LARGEST: Final = float(np.finfo(np.float32).max)
 _SHOWN: Final = 80
 
 
-def refusal(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
+def invalid(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
     """An error in the one form that all of this service's have."""
     return ApiError(status, f"{what}; got {got}; expected {expected}")
 
@@ -42,19 +42,19 @@ def shown(value: Any) -> str:
 def json_object(value: Any, what: str) -> Mapping[str, Any]:
     """An object."""
     if not isinstance(value, Mapping):
-        raise refusal(what, shown(value), "a JSON object")
+        raise invalid(what, shown(value), "a JSON object")
     return value
 
 
 def read_text(value: Any, what: str) -> str:
     """Text that can be written as UTF-8."""
     if not isinstance(value, str):
-        raise refusal(what, shown(value), "text")
+        raise invalid(what, shown(value), "text")
     try:
         value.encode()
     except UnicodeEncodeError:
         got = f"a lone surrogate in {shown(value)}"
-        raise refusal(what, got, "text that can be written as UTF-8") from None
+        raise invalid(what, got, "text that can be written as UTF-8") from None
     return value
 
 
@@ -62,9 +62,9 @@ def read_name(value: Any, what: str) -> str:
     """An id, a prefix or a namespace that must not be empty."""
     name = read_text(value, what)
     if not 1 <= len(name) <= MAX_ID:
-        raise refusal(what, f"{len(name)} characters", f"1 to {MAX_ID}")
+        raise invalid(what, f"{len(name)} characters", f"1 to {MAX_ID}")
     if "\0" in name:
-        raise refusal(what, f"a NUL in {shown(name)}", "text without NUL")
+        raise invalid(what, f"a NUL in {shown(name)}", "text without NUL")
     return name
 
 
@@ -72,7 +72,7 @@ def read_namespace(value: Any, what: str) -> str:
     """A namespace that is not the default one. It may have slashes, but no part that URLs resolve away."""
     name = read_name(value, what)
     if not {".", ".."}.isdisjoint(name.split("/")):
-        raise refusal(what, shown(name), "no part between slashes that is '.' or '..'")
+        raise invalid(what, shown(name), "no part between slashes that is '.' or '..'")
     return name
 
 
@@ -81,7 +81,7 @@ def read_data(value: Any, what: str) -> str:
     text = read_text(value, what)
     size = len(text.encode())
     if not 1 <= size <= MAX_DATA:
-        raise refusal(what, f"{size} bytes", f"1 to {MAX_DATA}")
+        raise invalid(what, f"{size} bytes", f"1 to {MAX_DATA}")
     return text
 
 
@@ -105,10 +105,10 @@ def read_sparse(value: Any, what: str) -> SparseArray:
     values = _read_array(given.get("values"), f"{what}.values", float)
     if not indices or len(indices) != len(values):
         expected = "as many of both, and at least one"
-        raise refusal(what, f"{len(indices)} indices and {len(values)} values", expected, status=422)
+        raise invalid(what, f"{len(indices)} indices and {len(values)} values", expected, status=422)
     for number, index in enumerate(indices):
         if not 0 <= index <= MAX_INDEX:
-            raise refusal(f"{what}.indices[{number}]", shown(index), f"0 to {MAX_INDEX}", status=422)
+            raise invalid(f"{what}.indices[{number}]", shown(index), f"0 to {MAX_INDEX}", status=422)
     singles = _single_precision(values, f"{what}.values")
     return SparseArray(np.array(indices, dtype=np.int64), singles.astype(np.float64))
 
@@ -118,14 +118,14 @@ def _read_array(value: Any, what: str, kind: type[int | float]) -> list[Any]:
     if isinstance(value, np.ndarray):
         value = value.tolist()
     if not isinstance(value, list | tuple):
-        raise refusal(what, shown(value), "an array of numbers")
+        raise invalid(what, shown(value), "an array of numbers")
     if kind is int:
         value = [whole(number) for number in value]
     allowed = {int, kind}
     if not allowed.issuperset(map(type, value)):
         index = next(index for index, number in enumerate(value) if type(number) not in allowed)
         wanted = "a whole number" if kind is int else "a number"
-        raise refusal(f"{what}[{index}]", shown(value[index]), wanted)
+        raise invalid(f"{what}[{index}]", shown(value[index]), wanted)
     return list(value)
 
 
@@ -137,7 +137,7 @@ def _single_precision(numbers: list[Any], what: str) -> NDArray[np.float32]:
         fits = False
     if not fits:
         index = next(index for index, number in enumerate(numbers) if not abs(number) <= _LARGEST)
-        raise refusal(f"{what}[{index}]", shown(numbers[index]), "a finite number that fits single precision")
+        raise invalid(f"{what}[{index}]", shown(numbers[index]), "a finite number that fits single precision")
     with np.errstate(under="ignore"):
         return vector.astype(np.float32)
 
@@ -147,14 +147,14 @@ def read_metadata(value: Any, what: str) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, dict):
-        raise refusal(what, shown(value), "a JSON object")
+        raise invalid(what, shown(value), "a JSON object")
     level: list[Any] = [value]
     for _ in range(MAX_NESTING):
         inner = (item.values() if isinstance(item, dict) else item for item in level)
         level = [child for items in inner for child in items if isinstance(child, dict | list)]
         if not level:
             return value
-    raise refusal(what, "deeper nesting", f"at most {MAX_NESTING} levels")
+    raise invalid(what, "deeper nesting", f"at most {MAX_NESTING} levels")
 
 
 def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
@@ -165,7 +165,7 @@ def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
     except (TypeError, ValueError) as error:  # lone surrogates; in process, what is no JSON
-        raise refusal(what, str(error)[:_SHOWN], "JSON values that can be written as UTF-8") from None
+        raise invalid(what, str(error)[:_SHOWN], "JSON values that can be written as UTF-8") from None
     if size > MAX_METADATA:
-        raise refusal(what, f"{size} bytes", f"at most {MAX_METADATA}")
+        raise invalid(what, f"{size} bytes", f"at most {MAX_METADATA}")
     return text

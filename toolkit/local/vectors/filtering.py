@@ -28,14 +28,14 @@ MAX_COLUMNS: Final = 32
 
 _CLOCK_INTERVAL: Final = 0.01  # seconds between looks at the processor's clock, which costs a system call
 _BATCH: Final = 16  # values between looks at any clock; the worst of conditions takes milliseconds for one
-_MAX_ANSWERS: Final = 8  # conditions whose results a column keeps
+_MAX_RESULTS: Final = 8  # conditions whose results a column keeps
 _STALE_FROM: Final = 1024
 
 
 class FilterBudget:
     """What one request may spend on metadata filters.
 
-    Processor time, so that a busy machine refuses nothing that an idle one does not. `wanted` tells whether
+    Processor time, so that a busy machine allows what an idle one does. `wanted` tells whether
     the caller is still connected; it is called from the thread that evaluates.
 
     Examples
@@ -163,9 +163,9 @@ class _FieldColumn:
     def __init__(self, field: str, metadata: Sequence[Any], budget: FilterBudget) -> None:
         self._path = parse_path(field)
         self._values: list[Any] = []
-        # containers by their JSON; equal keys stand for values between which no condition distinguishes
+        # containers by their JSON; no condition distinguishes values of equal keys
         self._codes_by_value: dict[Hashable, int] = {}
-        self._answers: OrderedDict[Condition, Mask] = OrderedDict()
+        self._results: OrderedDict[Condition, Mask] = OrderedDict()
         self._ordered: dict[Any, tuple[int, list[int]]] = {}
         self._rows = len(metadata)
         self._codes = np.fromiter(map(self._code, budget.each(metadata)), dtype=np.int32, count=self._rows)
@@ -188,37 +188,37 @@ class _FieldColumn:
 
     def passes(self, condition: Condition, budget: FilterBudget) -> Mask:
         """Which rows pass. Values that came since the condition was last evaluated are evaluated now."""
-        answers = self._answers.pop(condition, None)
-        if answers is None:
-            answers = self._first_answers(condition)
-        if new := self._values[len(answers) :]:
+        results = self._results.pop(condition, None)
+        if results is None:
+            results = self._first_results(condition)
+        if new := self._values[len(results) :]:
             more = np.fromiter(map(condition.accepts, budget.each(new)), dtype=np.bool_, count=len(new))
-            answers = np.concatenate([answers, more])
-        self._answers[condition] = answers
-        if len(self._answers) > _MAX_ANSWERS:
-            self._answers.popitem(last=False)
-        found: Mask = answers[self._codes[: self._rows]]
+            results = np.concatenate([results, more])
+        self._results[condition] = results
+        if len(self._results) > _MAX_RESULTS:
+            self._results.popitem(last=False)
+        found: Mask = results[self._codes[: self._rows]]
         return found
 
-    def _first_answers(self, condition: Condition) -> Mask:
+    def _first_results(self, condition: Condition) -> Mask:
         """The results for all values if few evaluations determine them, as of comparisons; else for none."""
-        answers = np.zeros(len(self._values), dtype=np.bool_)
+        results = np.zeros(len(self._values), dtype=np.bool_)
         if isinstance(condition, Membership) and not condition.negated:
-            return self._marked_equal(answers, condition.values)
+            return self._marked_equal(results, condition.values)
         if not isinstance(condition, Comparison) or condition.op == "!=":
-            return answers[:0]
+            return results[:0]
         if condition.op == "=":
-            return self._marked_equal(answers, (condition.value,))
+            return self._marked_equal(results, (condition.value,))
         # among ordered values, those that pass are the first or the last
         codes = self._in_order(str if isinstance(condition.value, str) else (int, float))
         last = condition.op.startswith(">")
         index = bisect_left(codes, True, key=lambda code: condition.accepts(self._values[code]) is last)
-        answers[codes[index:] if last else codes[:index]] = True
-        return answers
+        results[codes[index:] if last else codes[:index]] = True
+        return results
 
-    def _marked_equal(self, answers: Mask, values: Sequence[Any]) -> Mask:
-        answers[[self._codes_by_value[value] for value in values if value in self._codes_by_value]] = True
-        return answers
+    def _marked_equal(self, results: Mask, values: Sequence[Any]) -> Mask:
+        results[[self._codes_by_value[value] for value in values if value in self._codes_by_value]] = True
+        return results
 
     def _in_order(self, kind: type | tuple[type, ...]) -> list[int]:
         """The codes of the numbers or of the texts, ascending by value."""

@@ -190,11 +190,11 @@ class InvertedRows:
         large = self._large
         rows = np.concatenate([large.rows, small.rows])
         alive = self._alive[: len(self._ids)]
-        kept = alive[rows]
+        remaining = alive[rows]
         dimensions = np.concatenate([large.dimensions(), small.dimensions()])
         values = np.concatenate([large.values, small.values])
         renumbered = np.cumsum(alive) - 1
-        self._large = _Postings.sorted(dimensions[kept], renumbered[rows[kept]], values[kept])
+        self._large = _Postings.sorted(dimensions[remaining], renumbered[rows[remaining]], values[remaining])
         self._small = _Postings.empty()
         if not alive.all():
             self._sequence[: len(self)] = self._sequence[: len(alive)][alive]
