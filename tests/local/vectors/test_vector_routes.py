@@ -268,7 +268,7 @@ def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
 
 
 def test_a_namespace_takes_the_name_of_another(filled: httpx.Client) -> None:
-    """With `deleteExisting`, the namespace of the new name is deleted; renaming to the same name is an error."""
+    """With `deleteExisting`, the namespace of the new name is deleted; the same name again is an error."""
     result(filled.post("/plain/upsert/taken", json={"id": "gone", "vector": [1, 2]}))
     asked = {"namespace": "other", "newNamespace": "taken", "deleteExisting": True}
     assert "true or false" in error_of(

@@ -37,14 +37,6 @@ class FilterBudget:
 
     Processor time, so that a busy machine allows what an idle one does. `wanted` tells whether
     the caller is still connected; it is called from the thread that evaluates.
-
-    Examples
-    --------
-    >>> budget = FilterBudget(seconds=0.0)
-    >>> with budget.spending():
-    ...     sum(budget.each(range(10_000_000)))
-    Traceback (most recent call last):
-    toolkit.local.api.ApiError: filter takes too long; got more than 0 s of processor ...
     """
 
     def __init__(self, seconds: float = FILTER_SECONDS, *, wanted: Callable[[], bool] = lambda: True) -> None:
@@ -61,13 +53,7 @@ class FilterBudget:
 
     @contextmanager
     def spending(self) -> Iterator[None]:
-        """Count what this thread does inside.
-
-        Raises
-        ------
-        ApiError
-            422 when the time is used up; 503 when the caller has left or the service ends.
-        """
+        """Count what this thread does inside: 422 when the time is used up, 503 when the caller has left."""
         self._since = time.thread_time()
         try:
             self._check_limits()

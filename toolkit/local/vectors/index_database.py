@@ -61,10 +61,7 @@ class IndexRow(NamedTuple):
 class IndexDatabase:
     """The file of one index, made by `make`. Not thread-safe: its index holds a lock.
 
-    Raises
-    ------
-    LocalServiceError
-        When the file cannot be used, or another process has it open.
+    LocalServiceError when the file cannot be used, or another process has it open.
     """
 
     def __init__(self, path: Path) -> None:

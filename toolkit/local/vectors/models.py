@@ -104,13 +104,6 @@ class HashingModel:
     -----
     Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
     2009. A word found n times weighs 1 + ln n, its pieces together half as much.
-
-    Examples
-    --------
-    >>> texts = ["connection refused", "refused connections", "a new moon"]
-    >>> first, near, far = HashingModel().embed(texts, 64)
-    >>> bool(first @ near > 0.5 > first @ far)
-    True
     """
 
     name = "hashing"

@@ -102,10 +102,6 @@ def fuse(
     RRF is reciprocal rank fusion, 1 / (rank + 60), ranks from `rank_start`; DBSF distribution-based score
     fusion, (s - (mean - 3 deviations)) / (6 deviations). `inserted` returns the order of insertion of some
     ids, in which equal float32 scores are.
-
-    >>> rankings = [[("a", 0.9), ("b", 0.8)], [("b", 7.5)]]
-    >>> fuse(rankings, "RRF", rank_start=1, inserted=lambda ids: [*map(ord, ids)])
-    [('b', 0.0325...), ('a', 0.0163...)]
     """
     fused: dict[str, float] = {}
     for ranking in rankings:

@@ -15,30 +15,11 @@ from toolkit.local.vectors.vector_index import VectorIndex
 
 
 class IndexRegistry:
-    """The indexes of a folder, all open, for one process at a time.
+    """The indexes of a folder, all open, for one process at a time; the folder is made where it is missing.
 
-    The folder is made where it is missing, for this user only. `seed` is for what the indexes choose at
-    random; namespaces of more than `approximate_above` rows are searched approximately, which needs the
-    package usearch.
-
-    Raises
-    ------
-    LocalServiceError
-        When a file cannot be used, or another process has it open.
-    InputError
-        When an index needs an embedding model that is not installed, or approximate search is asked for
-        without usearch.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> folder = tempfile.TemporaryDirectory()
-    >>> registry = IndexRegistry(Path(folder.name))
-    >>> index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
-    >>> index.upsert([{"id": "a", "vector": [1, 0], "metadata": {"city": "Izmir"}}])
-    >>> registry.get("plain").namespaces()
-    {'': 1}
-    >>> registry.close(); folder.cleanup()
+    `seed` is for what the indexes choose at random; namespaces of more than `approximate_above` rows are
+    searched approximately. LocalServiceError when a file cannot be used, or another process has it open;
+    InputError when a model, or usearch for approximate search, is not installed.
     """
 
     def __init__(

@@ -20,12 +20,8 @@ _decode: Final = msgspec.json.Decoder().decode
 class NamespaceRows:
     """The rows of a namespace, by position: a removed row's position is taken by the last row.
 
-    Parameters
-    ----------
-    dimension : int
-        Of the vectors; 0 on a sparse index.
-    read_metadata : callable
-        Returns ids and JSON texts of all rows that have metadata; called when a field is first filtered.
+    `read_metadata` returns ids and JSON texts of all rows that have metadata; called when a field is first
+    filtered.
     """
 
     def __init__(self, dimension: int, read_metadata: Callable[[], Iterable[tuple[str, str]]]) -> None:
@@ -77,13 +73,7 @@ class NamespaceRows:
         return self._sequence[[self._positions[row_id] for row_id in row_ids]]
 
     def passing(self, chosen: MetadataFilter, budget: FilterBudget | None = None) -> NDArray[np.intp]:
-        """The positions of the rows whose metadata passes a filter, ascending.
-
-        Raises
-        ------
-        ApiError
-            When the budget is used up.
-        """
+        """The positions of the rows whose metadata passes a filter, ascending; ApiError beyond the budget."""
         return np.flatnonzero(self._columns.passes(chosen, self._metadata, budget or FilterBudget()))
 
     def put(

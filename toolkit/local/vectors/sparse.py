@@ -84,13 +84,6 @@ class InvertedRows:
     Rows are numbered as they come; the number of a removed or replaced row stays behind as a dead one.
     Postings (dimension, row, value) are sorted by dimension in flat arrays: a large set, and a small one of
     what was added since, which is merged into the large one as it grows.
-
-    Examples
-    --------
-    >>> first = SparseArray(np.array([2, 5]), np.array([1.0, 0.5]))
-    >>> rows = InvertedRows([(1, "a", first), (2, "b", SparseArray(np.array([9]), np.array([3.0])))])
-    >>> rows.nearest(SparseArray(np.array([5, 7]), np.array([4.0, 1.0])), 10)
-    [('a', 2.0)]
     """
 
     def __init__(self, rows: Iterable[tuple[int, str, SparseArray]] = ()) -> None:
