@@ -357,8 +357,9 @@ class WindowFetcher:
         self._ready_bytes += page.size
 
     def _failed(self, window: Window, error: BaseException) -> None:
-        if isinstance(error, ResponseError) and is_refusal(error) and (window.cursor or not window.whole):
-            outcome: Outcome = "refused" if window.cursor is None else "lost"
+        at_start = window.cursor is None
+        if isinstance(error, ResponseError) and is_refusal(error) and not (at_start and window.whole):
+            outcome: Outcome = "refused" if at_start else "lost"
             self._ready.append(FetchResult(window, outcome, error=error))
         else:
             self._error = self._error or error
