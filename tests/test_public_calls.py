@@ -376,7 +376,7 @@ def call(name: str, arguments: dict[str, Any]) -> None:
         warnings.simplefilter("ignore", IncompleteLoadWarning)
         warnings.simplefilter("ignore", UnexpectedResultWarning)
         # an address on http that is not this machine: said once at connect
-        warnings.filterwarnings("ignore", message=".*the token travels readable")
+        warnings.filterwarnings("ignore", message=".*the token is sent in clear text")
         result = getattr(tk, name)(**arguments)
         if isinstance(result, Iterator):
             next(result, None)

@@ -1,7 +1,7 @@
-r"""Which names say that a value is secret, and which parts of a text look like a secret wherever they stand.
+r"""Which names are secret, and which parts of a text look like a secret anywhere.
 
-Searching takes time in proportion to the text, however hostile: repetitions are bounded or possessive, and
-what was matched is not looked at again.
+Searching takes linear time, also in hostile text: repetitions are bounded or possessive, and what was matched
+is not searched again.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _WORD: Final = re.compile("|".join(WORDS))
 
 
 class _Pattern(NamedTuple):
-    """A regular expression whose group `secret` is masked; only run where one of its words is in the text."""
+    """A regular expression whose group `secret` is masked, used where one of its words is in the text."""
 
     words: tuple[str, ...]
     expression: re.Pattern[str]
@@ -97,7 +97,7 @@ _PATTERNS: Final = (
         ("akia", "asia"),
         re.compile(r"(?P<secret>(?<![A-Z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Z0-9]))"),
     ),
-    # the secret key of 40 characters that stands within a few lines of its key id
+    # the secret key of 40 characters within a few lines of its key id
     _Pattern(
         ("akia", "asia"),
         re.compile(
@@ -145,7 +145,7 @@ _PATTERNS: Final = (
             r"|NRAK-[A-Z0-9]{16,}+|PMAK-[0-9a-f\-]{30,}+|lin_api_\w{20,}+|ATATT3[\w\-=]{20,}+|sbp_[0-9a-f]{32,}+)"
         ),
     ),
-    # addresses that are themselves a permission
+    # addresses that grant access
     _Pattern(
         ("hooks.slack",),
         re.compile(r"(?i)hooks\.slack[a-z\-]{0,9}\.com/[a-z]{1,20}/(?P<secret>[^\s?#\"'<>\\]+)"),
@@ -203,10 +203,9 @@ LIKELY: Final = (
     rf"|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
     r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
 )
-"""A closer one, for RE2 alone (others may take long), of text that passes the quick one.
+"""A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
 
-For text whose escaped quotes and slashes were read before, those nested deeply excepted: they are common in
-JSON, and reading them is quick.
+Its escaped quotes and slashes have to be unescaped before, except where nested deeply.
 """
 SUSPICIOUS_URL: Final = (
     rf"[?#@;%&=\\]|\D:[^/]|:\s|--|//.*//|</|{_TOKENS}"
@@ -230,7 +229,7 @@ _PROSE_UNQUOTED: Final = re.compile(
 _TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)
 _MIXED: Final = re.compile(r"(?=[^A-Z]{0,99}[A-Z])(?=[^a-z]{0,99}[a-z])[A-Za-z0-9]{24,}")
-_TURNS: Final = 3  # from letters to digits and back, as in random texts, and not in words with a number
+_TURNS: Final = 3  # between letters and digits, as in random texts, not in words with a number
 
 
 def normalise_header(name: str) -> str:
@@ -254,7 +253,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def secret_members(members: Mapping[str, object]) -> set[str]:
-    """Which members of a JSON object are secret: by their names, or by a name that stands beside the value.
+    """Which members of a JSON object are secret: by their names, or by a name beside the value.
 
     >>> secret_members({"pin": 1, "n": 2}), "value" in secret_members({"name": "X-Api-Key", "value": "a"})
     ({'pin'}, True)
@@ -278,7 +277,7 @@ def is_clear_name(name: str) -> bool:
 
 
 def is_prose(value: str, *, quoted: bool) -> bool:
-    """Whether what follows a name is said about a secret, and is none: "password: must not be empty".
+    """Whether the text after a name is prose about a secret, not one: "password: must not be empty".
 
     >>> is_prose("is required", quoted=True), is_prose("hunter2", quoted=False)
     (True, False)
@@ -288,7 +287,7 @@ def is_prose(value: str, *, quoted: bool) -> bool:
 
 
 def is_random(value: str) -> bool:
-    """Whether a text looks drawn by lot: letters and digits in turns, or long in mixed case.
+    """Whether a text looks random: letters and digits alternating, or long in mixed case.
 
     >>> is_random("Zq7canary9XtR4vLm2"), is_random("realms-2024-production1")
     (True, False)
@@ -299,7 +298,7 @@ def is_random(value: str) -> bool:
 
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
-    """Where a text holds what looks like a secret by itself; `lowered` is the text in lower case."""
+    """Spans that look like a secret by themselves; `lowered` is the text in lower case."""
     for place in sorted({place for word, place in _HINTS if word in lowered}):
         for found in _PATTERNS[place].expression.finditer(text):
             yield found.span(found.lastgroup or 0)

@@ -267,7 +267,7 @@ def _run_again(
 
     def run(transport: Transport, dlq_id: str) -> str:
         request = Request(
-            doing=f"asking to {how} {dlq_id!r}",
+            doing=f"requesting to {how} {dlq_id!r}",
             method="POST",
             path=_path("workflows", how, dlq_id),
             repeatable=False,
@@ -291,7 +291,7 @@ def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]
                 error.add_note(
                     f"Done before this ({len(done)} of {len(ids)}): {done_ids}."
                     + f" Whether {dlq_id} was done is unknown: it may have been." * (not known)
-                    + f" Not asked for: {len(ids) - len(done) - 1}."
+                    + f" Not requested: {len(ids) - len(done) - 1}."
                 )
                 raise
     return done

@@ -16,7 +16,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.client import HTTPException
-from types import TracebackType
 from typing import Final, Literal, Protocol, Self, TypeAlias, TypeVar, cast
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -57,7 +56,7 @@ from toolkit.version import __version__
 __all__ = ["CONNECTIONS", "Pace", "Request", "Response", "Transport", "Watch"]
 
 CONNECTIONS: Final = 32
-"""Connections a transport keeps open at most, unless told otherwise."""
+"""Idle connections that a transport keeps open by default."""
 
 _CHUNK: Final = 1 << 16
 _CONNECT_TIMEOUT: Final = 10.0
@@ -181,9 +180,7 @@ class Transport:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

@@ -178,10 +178,7 @@ def list_page(
     include_data: bool = True,
     watch: Callable[[bytearray], bool | None] | None = None,
 ) -> Page:
-    """One page of the range over a namespace; `cursor` is ``"0"`` for the first.
-
-    `watch` is called with the body as it arrives, until it returns True.
-    """
+    """One page of the range over a namespace; `cursor` is ``"0"`` for the first, `watch` as in `fetch`."""
     body = {
         "cursor": cursor,
         "limit": limit,

@@ -1,4 +1,4 @@
-"""Where the service is and who asks."""
+"""Addresses and tokens of the service."""
 
 from toolkit.settings.connecting import connect
 from toolkit.settings.service import DIALECTS, Dialect, Endpoint, Service

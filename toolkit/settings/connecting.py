@@ -1,4 +1,4 @@
-"""`connect`: where the service is and who asks, from arguments and variables; or the embedded service.
+"""`connect`: addresses and tokens from arguments and variables, or of the embedded service.
 
 The two endpoints, queue and vector index, have addresses and tokens of their own. Address, token and dialect
 of an endpoint come from one source only, so that one family's token is never sent to another's address:
@@ -70,7 +70,7 @@ def connect(
     token_in: TokenPlace = "header",  # noqa: S107 - a place, not a password
     environ: Mapping[str, str] | None = None,
 ) -> Service:
-    """Say where the service is and who asks. Nothing is sent yet.
+    """Configure addresses and tokens of the service. Nothing is sent yet.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ def connect(
         Header prefix and query token name. Default: ``upstash`` for an endpoint configured by the public
         service's own variables, else ``TOOLKIT_DIALECT``, else ``service``.
     token_in : {"header", "query"}
-        Where the queue's token travels. The header is the better place: addresses end up in logs.
+        Where the queue's token is sent. The header is better: addresses end up in logs.
     environ : mapping, optional
         Variables to read instead of the process's own.
 
@@ -101,8 +101,8 @@ def connect(
     Raises
     ------
     SettingsError
-        When nothing is configured, or half of a pair, or a value that cannot be; or an address of the public
-        service that is not in the region asked for.
+        When nothing is configured, or only one of a pair, or an invalid value; or an address of the public
+        service that is not in the given region.
 
     Examples
     --------
@@ -234,7 +234,7 @@ def _qstash(before: str, default_url: str) -> _Family:
 
 
 def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Family]:
-    """The variables of the public queue, the first that are set to be taken."""
+    """The variables of the public queue; the first that are set count."""
     if place := ours or theirs:
         yield _qstash(f"{_variable(place)}_", PUBLIC_REGION_URLS[place])
     if ours or not theirs:
@@ -336,7 +336,9 @@ def _finished(endpoint: Endpoint, *, region: str, dialect: DialectName) -> Endpo
             next_step="Copy them again, whole.",
         )
     if parts.scheme == "http" and not is_loopback(host):
-        warnings.warn(f"{doing}: {host} is asked over http, so the token travels readable", stacklevel=4)
+        warnings.warn(
+            f"{doing}: {host} is reached over http, so the token is sent in clear text", stacklevel=4
+        )
     return replace(endpoint, url=url, dialect=DIALECTS[dialect])
 
 

@@ -1,4 +1,4 @@
-"""The values: which service, at which addresses, with whose tokens, in which dialect."""
+"""The values of `connect`: addresses, tokens and dialect of the service's endpoints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ EndpointName = Literal["queue", "vector"]
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
 DEFAULT_REGION: Final[Region] = "eu-central-1"
 MIN_SIGNING_KEY: Final = 32
-"""Characters a signing key has at least: what HS256 asks for (RFC 7518, section 3.2)."""
+"""Characters of a signing key at least, for HS256 (RFC 7518, section 3.2)."""
 PUBLIC_QUEUE_URL: Final = "https://qstash.upstash.io"
 PUBLIC_REGION_URLS: Final[dict[Region, str]] = {
     region: f"https://qstash-{region}.upstash.io" for region in REGIONS
@@ -32,7 +32,7 @@ _REGION_OF_URL: Final[dict[str, Region]] = {
 
 @dataclass(frozen=True)
 class Dialect:
-    """What the vendor's name changes on the wire.
+    """The names on the wire that depend on the vendor.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ DIALECTS: Final[dict[DialectName, Dialect]] = {
 
 @dataclass(frozen=True)
 class Endpoint:
-    """One endpoint of the service: where it is and who asks.
+    """Address, token and dialect of one endpoint of the service.
 
     Attributes
     ----------
@@ -72,13 +72,13 @@ class Endpoint:
     token : Secret
     dialect : Dialect
     source : str
-        Which source named it ("arguments", "TOOLKIT_QUEUE_URL", …), for messages.
+        Where it was configured ("arguments", "TOOLKIT_QUEUE_URL", …), for messages.
     token_in : {"header", "query"}
-        Whether the token goes into the ``Authorization`` header or the query string (queue only).
+        Whether the token is sent in the ``Authorization`` header or the query string (queue only).
     signing_keys : tuple of Secret
         Current and next signing key of the queue, where known.
     regional_keys : tuple of (region, keys)
-        Signing keys of each region, where known: any region may deliver.
+        Signing keys of each region, where known, as any region may deliver.
 
     Examples
     --------
@@ -108,21 +108,21 @@ class Endpoint:
         return _REGION_OF_URL.get(self.url)
 
     def keys_of(self, region: str | None) -> tuple[Secret, ...]:
-        """The signing keys of the region that a delivery names, where known, otherwise `signing_keys`."""
+        """The signing keys of a delivery's region, where known, otherwise `signing_keys`."""
         named = (region or "").strip().lower().replace("_", "-")
         return next((keys for known, keys in self.regional_keys if known == named), self.signing_keys)
 
 
 @dataclass(frozen=True)
 class Service:
-    """Where the service is and who asks. Made by `connect`; shows itself without its tokens.
+    """Addresses and tokens of the service. Made by `connect`; its repr shows no tokens.
 
     Attributes
     ----------
     queue, vector : Endpoint or None
         The endpoints that are configured.
     redactor : Redactor
-        Masks secrets, and knows this service's own tokens.
+        Masks secrets, also this service's own tokens.
 
     Examples
     --------
@@ -137,7 +137,7 @@ class Service:
     _close: Callable[[], None] | None = field(default=None, compare=False, repr=False)
 
     def need(self, endpoint: EndpointName) -> Endpoint:
-        """The endpoint asked for, or a `SettingsError` that says what to set."""
+        """The endpoint, or a `SettingsError` that says what to set."""
         found = self.queue if endpoint == "queue" else self.vector
         if found is None:
             raise SettingsError(
@@ -149,7 +149,7 @@ class Service:
         return found
 
     def close(self) -> None:
-        """End what `connect` started. Only `connect("local")` starts something."""
+        """End the embedded service that `connect("local")` started."""
         if self._close is not None:
             self._close()
 
@@ -169,15 +169,7 @@ class Service:
 
 
 def endpoint_of(service: object, endpoint: EndpointName) -> Endpoint:
-    """The endpoint of what a public function was given as its service.
-
-    Raises
-    ------
-    InputError
-        When that is no `Service`.
-    SettingsError
-        When it has not this endpoint.
-    """
+    """The endpoint of the argument `service`; raises `InputError` when that is no `Service`."""
     hint = "connect() returns a Service: load_failures(connect(), since='7d')."
     return instance("service", service, Service, "a Service", hint).need(endpoint)
 
