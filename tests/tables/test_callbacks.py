@@ -189,7 +189,7 @@ def test_secrets_in_headers_and_urls_are_masked_and_bodies_stay():
 
 
 def test_our_own_token_is_masked_in_bodies_too():
-    """An answer that echoes our token does not bring it into a frame, in text or between odd bytes."""
+    """A response that echoes our token does not bring it into a frame, in text or in binary data."""
     redactor = Redactor(key=b"k", own=[Secret(OWN)])
     body = {
         "body": base64.b64encode(f"got {OWN}!".encode()).decode(),
@@ -236,7 +236,7 @@ def test_unknown_fields_are_kept_as_json():
     ],
 )
 def test_a_value_that_does_not_fit_is_null_and_kept_in_extra(field, value, column):
-    """The row stays, the column is null, the value stands in `extra` as it came."""
+    """The row stays, the column is null, the value is kept in `extra` as it was sent."""
     found = row({"sourceMessageId": "msg_1", field: value})
     assert found[column] is None
     assert json.loads(found["extra"]) == {field: value}
@@ -248,7 +248,7 @@ def test_times_may_be_numbers_too():
     assert row({"createdAt": 1767225600000})["created_at"] == datetime(2026, 1, 1, tzinfo=UTC)
 
 
-def test_odd_bytes_in_a_body_become_visible_and_are_kept():
+def test_bytes_of_a_body_that_are_not_utf_8_are_escaped_and_kept():
     """Bytes that are no UTF-8 and lone surrogates do not make a row disappear."""
     found = row(b'{"method": "\xff", "url": "\\ud800", "status": NaN}')
     assert (found["method"], found["url"], found["status"]) == ("\\udcff", "\\ud800", None)
@@ -293,7 +293,7 @@ _JSON = st.recursive(
 
 @given(st.dictionaries(st.sampled_from([*FAILURE, "later"]) | st.text(max_size=5), _JSON, max_size=8))
 def test_no_body_breaks_decoding_and_no_value_is_lost(body):
-    """Whatever stands where: one row of the schema, and each value in a column or in `extra`."""
+    """Whatever the fields hold: one row of the schema, and each value in a column or in `extra`."""
     table = decode_callbacks([json.dumps(body)], redactor=Redactor(key=b"k"))
     assert table.schema.equals(CALLBACKS)
     (found,) = table.to_pylist()

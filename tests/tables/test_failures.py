@@ -47,7 +47,7 @@ ENTRY = {
 
 
 def decode_failures(rows: bytes, *, redactor) -> pa.Table:
-    """A page decoded as a load does it; what both ways can read, both read alike."""
+    """A page decoded as a load does it; what both decoders can read, both read alike."""
     table = FailureDecoder(redactor).decode(rows)
     assert table.equals(decode_leniently(rows, redactor=redactor))
     return table
@@ -105,7 +105,7 @@ def test_bodies_survive_byte_for_byte(raw, response):
 
 
 def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
-    """The text column holds all UTF-8; a field that does not decode stands in extra as it came."""
+    """The text column holds all UTF-8; a field that does not decode is kept in extra as it was sent."""
     first, second = rows_of(
         {"dlqId": "a", "bodyBase64": base64.b64encode(b"plain").decode()}, {"dlqId": "b", "bodyBase64": "%%%"}
     )
@@ -114,7 +114,7 @@ def test_base64_that_is_utf8_becomes_text_and_broken_base64_is_kept():
     assert json.loads(second["extra"]) == {"body": None, "bodyBase64": "%%%"}
 
 
-def test_odd_text_is_kept_as_bytes():
+def test_text_that_is_not_utf_8_is_kept_as_bytes():
     """Bytes that are no UTF-8 and lone surrogates in a body become bytes; the neighbours stay as they are."""
     page = (
         b'[{"dlqId": "a", "body": "x\xff"}, {"dlqId": "b", "body": "\\ud800"}, {"dlqId": "c", "body": "ok"}]'
@@ -124,7 +124,7 @@ def test_odd_text_is_kept_as_bytes():
     assert [row["body"] for row in rows] == [None, None, "ok"]
 
 
-def test_odd_text_elsewhere_is_escaped_and_kept_in_extra():
+def test_such_text_elsewhere_is_escaped_and_kept_in_extra():
     """A lone surrogate in a column of text shows as an escape, and its JSON stays exact in extra."""
     (row,) = decode_failures(b'[{"dlqId": "a", "flowControlKey": "k\\ud800"}]', redactor=REDACTOR).to_pylist()
     assert row["flow_control_key"] == "k\\ud800"
@@ -214,7 +214,7 @@ def test_secrets_in_headers_and_urls_are_masked_and_comparable():
 
 
 def test_reveal_keeps_everything():
-    """Without a redactor, what came is what stands there."""
+    """Without a redactor, values are kept as they were sent."""
     entry = ENTRY | {"header": {"Authorization": ["Bearer canary"]}, "url": "https://a:b@h.example/?q=1"}
     (row,) = rows_of(entry, redactor=None)
     assert row["headers"] == '{"Authorization":["Bearer canary"]}'
@@ -244,25 +244,19 @@ def test_any_json_in_any_field_keeps_every_row(entries):
     )
 
 
-class Strict(FailureDecoder):
-    """A decoder that has only the strict way."""
-
-    def _odd(self, page: bytes) -> pa.Table:
-        raise AssertionError(page)
-
-
-def test_pages_as_specified_are_decoded_by_the_strict_way():
-    """The sample history, with fields no schema knows and with bytes in base64, needs no second reader."""
+def test_pages_as_specified_are_decoded_strictly(monkeypatch):
+    """The sample history, with fields no schema knows and with bytes in base64, needs no lenient decoder."""
     entries = wire_entries(1_767_225_600_000)[:2000]
     pages = [json.dumps(entries[start : start + 100]).encode() for start in range(0, 2000, 100)]
-    table = Strict(REDACTOR).decode(pages)
     lenient = [decode_leniently(page, redactor=REDACTOR) for page in pages]
+    monkeypatch.setattr("toolkit.tables.failures.decode_leniently", None)
+    table = FailureDecoder(REDACTOR).decode(pages)
     assert table.equals(pa.concat_tables(lenient))
     assert table["extra"].null_count < table.num_rows
 
 
 def test_many_pages_are_decoded_as_one_by_one(monkeypatch):
-    """In pieces of any size, odd pages and new fields between them, rows stand in the pages' order."""
+    """In batches of any size, with misfits and new fields between them, rows are in the pages' order."""
     pages = [
         json.dumps([ENTRY | {"dlqId": f"a{number}"} for number in range(3)]).encode(),
         b"[]",
@@ -289,8 +283,8 @@ def test_unknown_fields_of_any_name_survive(name):
         assert json.loads(row["extra"]) == fields, number
 
 
-def test_pages_before_a_broken_one_are_given():
-    """What was whole stands before the error, and what comes behind it does not."""
+def test_pages_before_a_broken_one_are_yielded():
+    """Complete pages are yielded before the error, and none after it."""
     pages = [json.dumps({"messages": [ENTRY | {"dlqId": str(number)}]}).encode() for number in range(4)]
     tables = FailureDecoder(REDACTOR).tables([*pages[:3], b'{"messages": [{"dlqId" "x"}]}', pages[3]])
     assert [next(tables)["dlq_id"].to_pylist() for _ in range(3)] == [["0"], ["1"], ["2"]]
@@ -330,7 +324,7 @@ def test_what_is_nested_too_deeply_is_masked_as_text():
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.booleans(), min_size=1, max_size=40))
-def test_odd_pages_among_good_ones_keep_their_places(odd):
+def test_pages_with_misfits_stay_in_order(odd):
     """However many there are, and wherever: each page's rows, in the pages' order."""
     pages = [
         json.dumps([ENTRY | {"dlqId": str(number), "createdAt": -1 if is_odd else 1}]).encode()
@@ -349,8 +343,8 @@ def test_a_page_that_is_no_page_fails_among_others():
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(st.fixed_dictionaries({}, optional={"n": json_values, "api_key": json_values}), max_size=5))
-def test_unknown_fields_are_written_alike_by_both_ways(extras):
-    """Whatever stands in fields nobody knows: the same text, masked the same, on one page or on two."""
+def test_unknown_fields_are_written_alike_by_both_decoders(extras):
+    """Whatever unknown fields hold: the same text, masked the same, on one page or on two."""
     entries = [{"dlqId": f"id-{place}", **extra} for place, extra in enumerate(extras)]
     page = json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogatepass")
     other = json.dumps([{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]).encode()
@@ -359,7 +353,7 @@ def test_unknown_fields_are_written_alike_by_both_ways(extras):
 
 
 def test_labels_are_masked_as_other_text_is():
-    """Our own token in a label is masked where labels stand as where the single one stands."""
+    """Our own token is masked in labels as in the single label."""
     for extra in ({}, {"maxRetries": "odd"}):
         (row,) = rows_of({"dlqId": "a", "label": "own-live-token-42", **extra})
         (other,) = rows_of({"dlqId": "a", "labels": ["eu", "own-live-token-42"], **extra})

@@ -98,7 +98,7 @@ def test_other_values_are_written_in_place_of_their_own(rows, data):
         '{"a": ["1"], "a": ["2"]}', '{"a": ["1"], "b": [], "\\u0061": []}',
     ],
 )  # fmt: skip
-def test_anything_else_is_left_to_others(odd):
+def test_anything_else_is_left_to_the_lenient_decoder(odd):
     """A value of another kind, or a name that comes twice, among others that are as they should be."""
     good = raw('{"A": ["x"], "B": []}')
     for rows in ([raw(odd)], [good, raw(odd)], [raw(odd), good], [good, raw(odd), raw("null"), good]):
@@ -129,7 +129,7 @@ def test_a_column_comes_of_maps_alone(values, write):
 
 
 def test_bytes_that_are_no_text_are_refused():
-    """Invalid UTF-8 in a name or a value is an error, which sends the page the lenient way."""
+    """Invalid UTF-8 in a name or a value is an error, which sends the page to the lenient decoder."""
     for text in (b'{"a": ["\xff"]}', b'{"\xff": ["a"]}', b'{"a": ["\\n\xc3"]}'):
         with pytest.raises((pa.ArrowInvalid, UnicodeDecodeError), match=re.compile("utf-?8", re.IGNORECASE)):
             header_maps([msgspec.Raw(text)])

@@ -1,4 +1,4 @@
-"""Columns are masked as the redactor masks single values, whatever stands in them."""
+"""Columns are masked as the redactor masks single values, whatever they hold."""
 
 from __future__ import annotations
 
@@ -67,14 +67,14 @@ def test_columns_of_text_are_masked_as_single_values(values):
 
 
 @given(st.lists(st.none() | texts, max_size=8), st.integers(0, 3))
-def test_no_row_with_a_token_of_ours_is_passed_over(values, start):
-    """The quick look over a column's bytes finds each row that holds the token, in slices of columns too."""
+def test_every_row_with_a_token_of_ours_is_found(values, start):
+    """The search of a column's bytes finds each row that holds the token, in slices of columns too."""
     column = pa.array(values, pa.string()).slice(start)
     found = set(holding_own(column).tolist())
     assert found >= {row for row, text in enumerate(column.to_pylist()) if text and own_tokens.is_in(text)}
 
 
-def test_ordinary_escapes_are_not_looked_at_twice():
+def test_ordinary_escapes_are_not_searched_for_tokens():
     """Line ends and letters of other alphabets are no escapes that a token of ASCII could be written with."""
     usual = [r'{"at": "\u00e9\u4e2d", "stack": "a\n\tb"}', "100 % of it & more", "a & b 50%"]
     assert holding_own(pa.array(usual)).tolist() == []
@@ -111,7 +111,7 @@ def test_long_columns_are_masked_as_short_ones():
         assert masker.urls(column).to_pylist() == [redactor.url(value) for value in values]
 
 
-def test_without_a_redactor_columns_come_back_as_they_are():
+def test_without_a_redactor_columns_are_returned_unchanged():
     """Nothing is masked and nothing is copied."""
     column = pa.array([TOKEN])
     masker = ColumnMasker(None)
