@@ -28,7 +28,7 @@ KEYS = ("sig_current_" + "a" * 32, "sig_next_" + "b" * 32)
 
 
 def half(found):
-    """What matters of a half, with its token readable."""
+    """The fields of an endpoint that tests compare, with its token."""
     return found and (found.url, found.token.reveal(), found.dialect.name, found.source)
 
 
@@ -254,8 +254,8 @@ def test_a_token_that_no_header_can_carry_is_refused_without_showing_it(token):
 
 
 def test_http_to_another_machine_warns_where_connect_was_called():
-    """The token would travel readable; on this machine that is fine."""
-    with pytest.warns(UserWarning, match="readable") as caught:
+    """Over http to another machine the token is sent in clear text; to this machine that is fine."""
+    with pytest.warns(UserWarning, match="in clear text") as caught:
         tk.connect(queue_url="http://app.example", queue_token="given-queue-token", environ={})
     assert caught[0].filename == __file__
     with warnings.catch_warnings():
