@@ -204,7 +204,7 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
             "reading a row of a data file",
             needed=width,
             limit=available_memory(),
-            next_step="See that the file is one that the toolkit wrote.",
+            next_step="Check that the toolkit wrote this file.",
         )
         return max(1, math.floor(BATCH_BYTES / width))
 
@@ -332,7 +332,7 @@ def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | N
         f"writing the snapshot {store}",
         got="a file that reads back different from what was written",
         expected=f"the hash {sha256[:12]}…",
-        next_step="Look after the disk. What was there before still is.",
+        next_step="Check the disk. The snapshot is as it was.",
     )
 
 

@@ -342,7 +342,7 @@ class _DayWriter:
         return MergeResult(self.receipt, rows, *found)
 
     def _keep_columns(self, today: str) -> None:
-        """Have a file without rows, so that any reader can open the folder."""
+        """Keep or write a file without rows, so that any reader can open the folder."""
         if self.before and not self.older:
             self.kept += [_StoredFile(listed, slice(0, 0)) for listed in self.before.files[:1]]
         if not self.kept:

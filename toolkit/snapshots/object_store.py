@@ -71,7 +71,7 @@ class ObjectSnapshotStore(SnapshotStore):
 
     exclusive: ClassVar[bool] = False
     _next_step: ClassVar[str] = (
-        "See that the store can be reached and written, and that there is room for temporary files. "
+        "Check that the store can be reached and written, and that there is room for temporary files. "
         "The snapshot is whole, as it was or new."
     )
 
@@ -88,7 +88,7 @@ class ObjectSnapshotStore(SnapshotStore):
         return f"{self._root}/{name}"
 
     def make(self) -> None:
-        """Do nothing: a prefix is there with its first object. A bucket is not made here."""
+        """Do nothing: a prefix exists with its first object. A bucket is not made here."""
 
     def names(self) -> Iterator[str]:
         """Relative keys of all objects under the prefix."""
@@ -174,7 +174,7 @@ class ObjectSnapshotStore(SnapshotStore):
             self.filesystem.delete_file(self.address(name))
 
     def sync(self, *names: str) -> None:
-        """Do nothing: an object that is there stays."""
+        """Do nothing: an object that was uploaded is durable."""
 
     def replace(self, name: str, content: bytes) -> None:
         """Replace an object as a whole: whoever reads sees the old content or the new one."""
@@ -277,7 +277,9 @@ def _at(address: str) -> tuple[FileSystem, str]:
         ) from None
     except OSError as error:
         raise SnapshotError(
-            f"opening the snapshot {address}", got=str(error), next_step="See that the store can be reached."
+            f"opening the snapshot {address}",
+            got=str(error),
+            next_step="Check that the store can be reached.",
         ) from error
     return filesystem, path
 

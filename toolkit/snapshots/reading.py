@@ -146,13 +146,10 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
 
     Examples
     --------
-    >>> import tempfile
-    >>> from toolkit.snapshots.writing import write_snapshot
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import LABELS_EXPLODED
-    >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_snapshot(frame, folder)
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import write_snapshot
+    >>> with TemporaryDirectory() as folder:
+    ...     write_snapshot(pd.DataFrame({"label": ["billing"]}), folder)
     ...     scan_snapshot(folder).count_rows()
     1
     """
@@ -282,13 +279,10 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
     Examples
     --------
-    >>> import tempfile
-    >>> from toolkit.snapshots.writing import write_snapshot
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import LABELS_EXPLODED
-    >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     write_snapshot(frame, folder)
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import write_snapshot
+    >>> with TemporaryDirectory() as folder:
+    ...     write_snapshot(pd.DataFrame({"label": ["billing"]}), folder)
     ...     verify_snapshot(folder).verdict
     'whole: 1 rows in 1 files, 0.0 MB'
     """

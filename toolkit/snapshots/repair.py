@@ -2,7 +2,7 @@
 
 Rows of lost files are looked for in what is left of these files and in files that a stopped writer left.
 Where the index is whole, a row counts as found when its id and its content are those that were stored, so
-that nothing that was put there instead is taken for it. What is not found is removed from the index, so that
+that no row that was put there instead is accepted. What is not found is removed from the index, so that
 the load adds it again, with the time it was first seen. Nothing changes before the commit of the sync, and
 the lost files themselves are kept under another name.
 """
@@ -174,7 +174,7 @@ class _Salvage:
         return found
 
     def _keep(self, path: str) -> str:
-        """Give a lost file a name under which nothing takes it for data, and nothing removes it."""
+        """Copy a lost file to a name under which no reader takes it for data and no writer removes it."""
         folder, slash, last = path.rpartition("/")
         name = f"{folder}{slash}_{last.lstrip('_')}.lost"
         self._store.copy(path, name)
@@ -215,7 +215,7 @@ class _Salvage:
 
     def _readable(self, name: str) -> Iterator[pa.Table]:
         """The rows of a file that can still be read, with the columns of today."""
-        # a damaged file may fail in any of these ways, at any place
+        # a damaged file may fail in any of these ways, anywhere
         broken = (pa.ArrowException, OSError, SnapshotDamagedError, ValueError, KeyError)
         with suppress(*broken), self._store.open(name) as file:
             parquet = DataFile(self._as_listed(name, file))

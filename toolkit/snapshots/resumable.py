@@ -118,7 +118,7 @@ class ResumableLoad:
     """One load into a snapshot, which resumes from the checkpoint that was left, if that fits.
 
     `checkpoint` is the one resumed from, or None; `began` is when the first of the loads began. A repair
-    neither resumes nor writes `checkpoints`: the rows it has to read again are not those that one knows.
+    neither resumes nor writes `checkpoints`: it has to read rows again that a checkpoint counts as seen.
     """
 
     def __init__(self, transaction: Transaction, load: Load, *, checkpoints: bool = True) -> None:

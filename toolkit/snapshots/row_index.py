@@ -170,7 +170,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
         f"reading the index of the snapshot {store}",
         needed=_INDEX_MEMORY * listed.bytes,
         limit=available_memory(),
-        next_step=f"Its manifest speaks of {listed.rows:,} rows. See that this is so, or use a larger "
+        next_step=f"Its manifest lists {listed.rows:,} rows. Check that this is right, or use a larger "
         "machine.",
     )
     index = RowIndex(np.frombuffer(read_checked(store, listed), dtype=ENTRY))

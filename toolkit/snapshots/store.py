@@ -140,7 +140,7 @@ class SnapshotStore:
     """
 
     exclusive: ClassVar[bool] = True
-    _next_step: ClassVar[str] = "See that the disk has room. The snapshot is whole, as it was or new."
+    _next_step: ClassVar[str] = "Check that the disk has room. The snapshot is whole, as it was or new."
 
     def __init__(self, path: str | os.PathLike[str], *, step: Step = no_step) -> None:
         text = os.fspath(path)
@@ -231,7 +231,7 @@ class SnapshotStore:
         return found
 
     def copy(self, old: str, new: str) -> None:
-        """Give the content of a file a second name in its folder; nothing happens where that is taken."""
+        """Give the content of a file a second name in its folder, unless that exists."""
         *folders, last = new.split("/")
         before = old.rpartition("/")[2]
         self._step("copy")
@@ -271,7 +271,7 @@ class SnapshotStore:
         return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
 
     def rename(self, old: str, new: str) -> None:
-        """Give a file of the same folder its name, replacing what had it."""
+        """Rename a file within its folder, replacing the target."""
         *folders, last = new.split("/")
         self._step("rename")
         with self._directory(folders) as inside:
@@ -386,7 +386,7 @@ class SnapshotStore:
             f"opening {name!r} of the snapshot {self}",
             got=got,
             expected=expected,
-            next_step="Nothing was read through it. Look at who put it there.",
+            next_step="Nothing was read through it. Find out who put it there.",
         )
 
     @contextmanager

@@ -324,7 +324,7 @@ def _listed(manifest: Manifest) -> set[str]:
 
 
 def _check_for_other_writers(store: SnapshotStore, manifest: Manifest, content: bytes) -> None:
-    """Raise where another writer committed at the same moment, before anything of either is removed."""
+    """Raise where another writer committed at the same time, before anything of either is removed."""
     if manifest_bytes(store) != content or not _listed(manifest) <= set(store.names()):
         raise _conflict(store)
 
@@ -334,7 +334,7 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
         f"writing the snapshot {store}",
         got="a manifest that another writer has replaced meanwhile",
         expected="one writer at a time",
-        next_step="See that only one writes, verify the snapshot, and call again.",
+        next_step="Make sure that only one process writes, verify the snapshot, and call again.",
     )
 
 

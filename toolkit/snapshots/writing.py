@@ -79,12 +79,10 @@ def write_snapshot(
 
     Examples
     --------
-    >>> import tempfile
-    >>> from toolkit.snapshots.reading import read_snapshot
-    >>> from toolkit.tables.frames import frame_from_rows
-    >>> from toolkit.tables.schemas import LABELS_EXPLODED
-    >>> frame = frame_from_rows([{"dlq_id": "a", "label": "billing"}], LABELS_EXPLODED)
-    >>> with tempfile.TemporaryDirectory() as folder:
+    >>> from tempfile import TemporaryDirectory
+    >>> from toolkit import read_snapshot
+    >>> frame = pd.DataFrame({"dlq_id": ["a"], "label": ["billing"]})
+    >>> with TemporaryDirectory() as folder:
     ...     write_snapshot(frame, f"{folder}/labels")
     ...     read_snapshot(f"{folder}/labels")
       dlq_id    label
