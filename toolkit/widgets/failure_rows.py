@@ -211,7 +211,7 @@ class FailureRows:
     def _ranked(self, name: str) -> Indices:
         """The rank of each row's value in a column, -1 where there is none."""
         if name not in self._ranks:
-            column = self.frame.get(name, pd.Series([None] * len(self.frame)))
+            column = self.frame[name] if name in self.frame.columns else pd.Series([None] * len(self.frame))
             if name == "failed_at":
                 column = _times(self.frame)
             if name == "label":

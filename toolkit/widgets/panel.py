@@ -154,19 +154,10 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._empty() if self._kept.frame is None else self._kept.frame
 
     def run(self) -> pd.DataFrame:
-        """Do what the main button does, and wait for it.
+        """Do what the main button does, and wait for it; returns what `frame` returns from now on.
 
-        Returns
-        -------
-        pandas.DataFrame
-            What `frame` returns from now on.
-
-        Raises
-        ------
-        InputError
-            While a call that a button has started is running: its result would replace this one later.
-        ToolkitError
-            When it fails; the panel shows it too.
+        Errors are shown in the panel, too. While a call that a button has started is running, InputError is
+        raised: the result of that call would replace this one later.
         """
         if self._job is not None:
             raise InputError(
