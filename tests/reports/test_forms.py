@@ -265,7 +265,7 @@ def test_order_of_the_sections(make, rows, options):
     assert re.findall("<h2>(.*?)</h2>", markup) == [
         "When", "Worst workflows", "What expires", "Where it fails", "What it says", "At which hours",
         "Failure functions", "Labels",
-        "New since the previous load", "Scope and completeness", "The code",
+        "New compared with the earlier failures", "Scope and completeness", "The code",
     ]  # fmt: skip
     assert markup.index('class="verdict"') < markup.index("<h2>")
 

@@ -35,10 +35,7 @@ class Charts:
     def render(self, tag: str) -> dict[str, dict[str, Markup] | None]:
         """The figures as ``<svg>`` for wide and narrow pages, by name; None where there is nothing to draw.
 
-        Parameters
-        ----------
-        tag : str
-            Begins every id after the figure's name, so that two reports can stand on one page.
+        The tag ends every id, so that two reports can be on one page.
         """
         most = counted(int(self.matrix.counts.max(initial=0)), "failure")
         rows = 1.1 + _ROW * len(self.matrix.rows)

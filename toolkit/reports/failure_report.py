@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -17,10 +18,9 @@ from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calend
 from toolkit.analysis.selection import collect, select, when_counted
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
-from toolkit.errors import InputError
+from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
-from toolkit.reports.files import write_private
 from toolkit.reports.findings import find
 from toolkit.reports.html import render_fragment, render_page
 from toolkit.reports.markdown import render_markdown
@@ -108,7 +108,7 @@ class FailureReport:
                 got=repr(path.name),
                 expected="a name that ends in .html, .md, .json or .pdf",
             )
-        write_private(path, content)
+        _write_private(path, content)
         return path
 
     def __repr__(self) -> str:
@@ -185,7 +185,7 @@ def failure_report(
 
 
 def _masked(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
-    """What the figures need of the frame, secrets masked: names of groups are drawn."""
+    """The columns that the figures need, secrets masked: names of groups are drawn."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     table = collect(select(failures, columns, doing="making a report"))
     masked = {
@@ -194,3 +194,38 @@ def _masked(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
     urls = [masked.get(url) for url in table["workflow_url"].to_pylist()]
     frame: pd.DataFrame = table.drop_columns(["workflow_url"]).to_pandas()
     return frame.assign(workflow_url=pd.Series(urls, dtype="str"))
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    """Write a new file beside the path and rename it: mode 0600, links not followed, whole or not at all."""
+    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
+    try:
+        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            draft.replace(path)
+        except OSError:
+            draft.unlink(missing_ok=True)
+            raise
+        _sync_folder(path.parent)
+    except OSError as error:
+        raise ToolkitError(
+            f"writing {path.name!r}",
+            got=f"{type(error).__name__}: {error.strerror}",
+            expected="a folder that exists, with room",
+            next_step="Make the folder, or choose another.",
+        ) from None
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the new name durable, where the system can."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return  # Windows opens no folders
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,35 +1,7 @@
 """What a failure report says, as JSON-able values with every secret masked: the one source of all its forms.
 
-The JSON twin is these values. Times are ISO 8601 in UTC, counts integers, shares floats of 1, missing values
-null::
-
-    schema          "failure-report/2"; another number means that names or meanings changed
-    title, verdict  texts
-    generated_at    time that "within 24 hours" counts from
-    overview        count, workflows, runs, first_at, last_at, worst_workflow, worst_count, worst_share,
-                    fell_back (failures without failed_at, placed at created_at), gone (failures of a
-                    snapshot that have left the queue)
-    numbers         the four of the head: [{name, value, change, note}]; change is null where unknown
-    recent          hours, failures, workflows, and failures_before, workflows_before of the hours before:
-                    null where the frame does not cover them
-    completeness    state ("complete", "incomplete", "unknown"), sentence, reasons, assumptions, source,
-                    scope (object), limit, read_at, pages, requests, retries, bytes
-    comparison      null without a previous frame; else previous_count, new, gone, new_workflows, ids (of
-                    the new, latest first), ids_left_out, caution (null, or why new may not mean new)
-    trend           by, step_seconds, starts, groups ([{name, counts}]), fell_back, undated
-    by_workflow     rows ([{workflow_url, response_status, count, share}]), left_out (rows beyond the cap)
-    worst_workflows rows ([{workflow_url, count, share, recent, before}]), left_out; before is null as above
-    matrix          rows, columns (names: workflows, statuses), counts (one list a row)
-    calendar        tz, counts (seven lists of 24: Monday first), undated
-    by_label        rows ([{label, count, share}]), left_out
-    callbacks       [{state, count, share, meaning}]; states beyond the cap: callbacks_left_out
-    expiry          retention, summary ([{when, count}]), step_seconds, counts (per step from generated_at
-                    on), due, unknown, next ([{dlq_id, workflow_url, expires_at,
-                    hours_left, basis}])
-    error_texts     rows ([{text, kind, count, share, workflows, dlq_id, example, last_at, new}]),
-                    left_out; `new` is null without a previous frame
-    codes           Python that draws or counts one part again, by the part's name
-    code            Python that loads the same and makes the report again
+``docs/failure-report.schema.json`` describes them: times are ISO 8601 in UTC, counts integers, shares floats
+of 1, missing values null.
 """
 
 from __future__ import annotations
@@ -59,8 +31,7 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
-from toolkit.reports.numbers import four_numbers
-from toolkit.reports.verdict import verdict
+from toolkit.reports.headline import four_numbers, verdict
 
 SCHEMA: Final = "failure-report/2"
 CAPS: Final = {
@@ -126,7 +97,7 @@ def find(
     title: str,
     redactor: Redactor,
 ) -> dict[str, Any]:
-    """Everything a report says about failures; see the module's text for the names."""
+    """Everything a report says about failures."""
     clean = Cleaner(redactor)
     overview = failure_overview(failures)
     receipt = receipt_of(failures)
@@ -300,7 +271,7 @@ def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
 
 
 def _states(failures: IntoFrame, clean: Cleaner) -> dict[str, Any]:
-    """States of failure functions; those that have none are told however many states there are."""
+    """States of failure functions; those without one are counted however many states there are."""
     found = count_states(failures)
     none = found["state"].isna()
     kept = pd.concat([found[~none].head(CAPS["states"]), found[none]])

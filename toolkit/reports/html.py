@@ -16,8 +16,7 @@ from toolkit.analysis.over_time import WEEKDAYS
 from toolkit.analysis.wording import counted, moment, percent, short_number, span
 from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.charts import Charts
-from toolkit.reports.numbers import change_in_words
-from toolkit.reports.verdict import read_time
+from toolkit.reports.headline import change_in_words, read_time
 
 
 def render_page(found: Mapping[str, Any], charts: Charts) -> str:

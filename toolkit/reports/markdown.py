@@ -1,4 +1,4 @@
-r"""The findings as Markdown: for a chat or an issue. Text from data stays text."""
+"""The findings as Markdown, for a chat or an issue. Text from data stays text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from typing import Any, Final
 
 from toolkit.analysis.wording import counted, moment, percent
 from toolkit.redaction import visible
-from toolkit.reports.numbers import change_in_words
-from toolkit.reports.verdict import read_time
+from toolkit.reports.headline import change_in_words, read_time
 
 _SIGNS: Final = re.compile(r"([`*_{}\[\]|~#!])")
 # what would begin a list or underline a heading; not the sign in a number or date
@@ -157,7 +156,7 @@ def _new(comparison: Mapping[str, Any]) -> list[str]:
     lines = [f"- {_code(name)}" for name in comparison["ids"]]
     if comparison["ids_left_out"]:
         lines.append(f"- and {comparison['ids_left_out']:,} more")
-    return [f"## New since the previous load ({comparison['new']:,})", "\n".join(lines)]
+    return [f"## New compared with the earlier failures ({comparison['new']:,})", "\n".join(lines)]
 
 
 def _scope(completeness: Mapping[str, Any]) -> list[str]:

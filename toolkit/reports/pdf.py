@@ -17,22 +17,7 @@ _SECONDS: Final = 120
 
 
 def print_page(markup: str) -> bytes:
-    """A page as the bytes of a PDF of A4.
-
-    Parameters
-    ----------
-    markup : str
-        A whole page that loads nothing.
-
-    Returns
-    -------
-    bytes
-
-    Raises
-    ------
-    ToolkitError
-        When there is no Chromium on the PATH, or it does not print.
-    """
+    """A whole page, which loads nothing, as a PDF of A4; `ToolkitError` where Chromium prints none."""
     # Windows looks in the current folder first, where anybody's chromium.exe may lie
     found = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
     browser = next(found, None)

@@ -1,12 +1,12 @@
-"""The one sentence that a report begins with."""
+"""What a report begins with: its verdict in one sentence, and four numbers with their changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from toolkit.analysis.wording import counted, moment, percent
+from toolkit.analysis.wording import counted, moment, percent, span
 
 _PARTS: Final = {
     "workflow_url": "workflow",
@@ -23,18 +23,7 @@ _MOST_VALUES: Final = 3
 
 
 def verdict(found: Mapping[str, Any]) -> str:
-    """One sentence: how many failures, of which filter, when, where most, what is new, what expires.
-
-    Parameters
-    ----------
-    found : mapping
-        The findings, see `toolkit.reports.findings`.
-
-    Returns
-    -------
-    str
-        Texts in it are masked like the findings, and not escaped.
-    """
+    """One sentence: how many failures, of which filter, when, where most, what is new, what expires."""
     overview, state = found["overview"], found["completeness"]["state"]
     count = overview["count"]
     prefix = {"complete": "", "incomplete": "Incomplete: ", "unknown": ""}[state]
@@ -54,7 +43,7 @@ def verdict(found: Mapping[str, Any]) -> str:
 
 
 def filter_in_words(scope: Mapping[str, Any]) -> str:
-    """The filter of a load, as it stands behind "12 failures"; nothing where everything was asked for.
+    """The filter of a load, as it follows "12 failures"; empty where everything was requested.
 
     >>> filter_in_words({"kind": "workflows", "label": ["eu", "us"], "response_status": [500]})
     ' with label eu or us and status 500'
@@ -99,8 +88,65 @@ def _new(found: Mapping[str, Any]) -> str:
     comparison = found["comparison"]
     if comparison is None:
         return ""
-    return (
-        f"; {comparison['new']:,} new since the previous load"
-        if comparison["new"]
-        else "; none new since the previous load"
-    )
+    new = f"{comparison['new']:,}" if comparison["new"] else "none"
+    return f"; {new} new compared with the earlier failures"
+
+
+def four_numbers(found: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """How many, how many lately, in how many workflows, and how many are about to be lost.
+
+    Each has a `name`, a `value`, the `change` against what the `note` names (or None), and that note.
+    """
+    overview, recent, comparison = found["overview"], found["recent"], found["comparison"]
+    hours = f"last {recent['hours']} hours"
+    if comparison is None:
+        total = {
+            "change": None,
+            "note": f"{counted(overview['workflows'], 'workflow')}, {counted(overview['runs'], 'run')}",
+        }
+    else:
+        counts = f"{comparison['new']:,} new and {comparison['gone']:,} gone"
+        total = {
+            "change": overview["count"] - comparison["previous_count"],
+            "note": f"{counts} compared with the earlier failures",
+        }
+    return [
+        {"name": "failures", "value": overview["count"], **total},
+        {"name": f"in the {hours}", "value": recent["failures"], **_against(recent, "failures")},
+        {"name": f"workflows, {hours}", "value": recent["workflows"],
+         **_against(recent, "workflows")},
+        {"name": "expire within 24 hours", "value": expiring_soon(found), "change": None,
+         "note": _next(found["expiry"])},
+    ]  # fmt: skip
+
+
+def change_in_words(number: Mapping[str, Any]) -> str | None:
+    """The change as a sign, a number and a share, read the same by eye and by ear.
+
+    >>> change_in_words({"value": 120, "change": 30})
+    '▲ up 30 (33 %)'
+    >>> change_in_words({"value": 5, "change": 0})
+    '= unchanged'
+    """
+    change = number["change"]
+    if change is None:
+        return None
+    if change == 0:
+        return "= unchanged"
+    before = number["value"] - change
+    share = f" ({percent(abs(change) / before)})" if before > 0 else ""
+    return f"{'▲ up' if change > 0 else '▼ down'} {abs(change):,}{share}"
+
+
+def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
+    before = recent[f"{what}_before"]
+    if before is None:
+        return {"change": None, "note": "what was before is not known"}
+    return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
+
+
+def _next(expiry: Mapping[str, Any]) -> str:
+    kept = f"kept {expiry['retention']}"
+    if not expiry["next"]:
+        return kept
+    return f"the next in {span(timedelta(hours=expiry['next'][0]['hours_left']))}; {kept}"
