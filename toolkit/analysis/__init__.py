@@ -13,6 +13,7 @@ from toolkit.analysis.counts import (
     count_matrix,
     count_states,
 )
+from toolkit.analysis.drift import Drift, drift
 from toolkit.analysis.explaining import Explanation, explain_change
 from toolkit.analysis.frame_summary import FrameSummary, summary
 from toolkit.analysis.lifetimes import (
@@ -43,6 +44,7 @@ from toolkit.analysis.overview import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.analysis.retrieval import Recall, Threshold, fuse, recall, threshold_for_precision
 from toolkit.analysis.scores import (
     ScoreBins,
     ScoreCurve,
@@ -57,6 +59,7 @@ from toolkit.filters.error_text import ErrorText, error_text, mask_text
 
 __all__ = [
     "CountMatrix",
+    "Drift",
     "ErrorText",
     "ExpiryBins",
     "Explanation",
@@ -67,10 +70,12 @@ __all__ = [
     "FrameSummary",
     "NewAndGone",
     "NormBins",
+    "Recall",
     "RecentFailures",
     "RetriesUsed",
     "ScoreBins",
     "ScoreCurve",
+    "Threshold",
     "change_points",
     "count_by",
     "count_by_hour",
@@ -81,6 +86,7 @@ __all__ = [
     "count_over_time",
     "count_states",
     "count_workflows",
+    "drift",
     "error_signatures",
     "error_text",
     "expiring",
@@ -90,9 +96,11 @@ __all__ = [
     "failure_delays",
     "failure_overview",
     "failure_trend",
+    "fuse",
     "mask_text",
     "new_and_gone",
     "norm_bins",
+    "recall",
     "recent_failures",
     "retries_used",
     "score_bins",
@@ -101,4 +109,5 @@ __all__ = [
     "score_summary",
     "similar_texts",
     "summary",
+    "threshold_for_precision",
 ]

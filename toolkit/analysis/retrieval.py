@@ -1,0 +1,355 @@
+"""How good the results of a vector index are: recall, a threshold with a promise, fused rankings."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import exp, lgamma, log
+from typing import Any, Final, Literal
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.arguments import choice, whole, wrong
+
+_Floats = npt.NDArray[np.float64]
+
+_DRAWS: Final = 4000
+_PRIOR: Final = (
+    0.5  # of a query with all neighbours, and of one with none: their share is never known to be zero
+)
+_TIE: Final = 1e-9  # relative difference of scores that counts as none
+_STEPS: Final = 60  # thresholds that are tested, at most
+
+
+@dataclass(frozen=True, repr=False)
+class Recall:
+    """The share of the exact nearest neighbours that were found.
+
+    Attributes
+    ----------
+    per_query : list of float
+        One a query, 0 to 1; NaN where there is nothing to find.
+    mean, low, high : float
+        The mean over queries and its 95 % interval; NaN without queries.
+    k : int
+        How many neighbours were compared.
+    """
+
+    per_query: list[float]
+    mean: float
+    low: float
+    high: float
+    k: int
+
+    def __repr__(self) -> str:
+        found = f"recall@{self.k} {self.mean:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        return f"{found} over {len(self.per_query):,} queries"
+
+
+def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int = 0) -> Recall:
+    """Compare what an index found with the exact nearest neighbours.
+
+    The interval is over queries: hits of one query are right or wrong together, so that an interval over
+    pooled hits is too narrow.
+
+    Parameters
+    ----------
+    found : iterable of sequences
+        For each query, the ids found, best first.
+    exact : iterable of sequences
+        For each query, the ids of the nearest neighbours, best first; or pairs of id and score, more than
+        `k` of them where scores are equal, so that a result as good as the `k`-th exact one counts.
+    k : int
+        How many neighbours to compare, at least 1.
+    seed : int
+        For the bootstrap.
+
+    Returns
+    -------
+    Recall
+
+    Raises
+    ------
+    InputError
+        When there are not as many queries in `found` as in `exact`, or their elements are no lists.
+
+    Notes
+    -----
+    The interval is a Bayesian bootstrap (Rubin, 1981) of the mean over queries, with half a query
+    answered wholly and half a query not at all as its prior, so that it has a width when all queries are
+    answered alike.
+
+    Examples
+    --------
+    >>> recall([["a", "b"], ["c", "x"]], [["a", "b"], ["c", "d"]], k=2).per_query
+    [1.0, 0.5]
+    """
+    k, seed = whole("k", k), whole("seed", seed, least=0)
+    given, wanted = _lists("found", found), _lists("exact", exact)
+    if len(given) != len(wanted):
+        raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
+    per_query = [_recalled(one, two, k) for one, two in zip(given, wanted, strict=True)]
+    values = np.array([value for value in per_query if value == value])  # noqa: PLR0124 - not NaN
+    if not values.size:
+        return Recall(per_query, float("nan"), float("nan"), float("nan"), k)
+    low, high = _interval(values, seed)
+    mean = float(values.mean())
+    return Recall(per_query, mean, min(low, mean), max(high, mean), k)
+
+
+def _lists(name: str, value: Any) -> list[list[Any]]:
+    expected = "for each query a list of ids"
+    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
+        raise wrong(name, value, expected)
+    listed = list(value)
+    if any(isinstance(one, str | bytes) or not isinstance(one, Iterable) for one in listed):
+        raise wrong(name, listed, expected)
+    return [list(one) for one in listed]
+
+
+def _recalled(found: list[Any], exact: list[Any], k: int) -> float:
+    scored = bool(exact) and all(isinstance(one, tuple | list) and len(one) == 2 for one in exact)  # noqa: PLR2004
+    if scored:
+        ordered = sorted((float(score) for _, score in exact), reverse=True)
+        last = ordered[min(k, len(ordered)) - 1]
+        good = {key for key, score in exact if float(score) >= last - _TIE * max(1.0, abs(last))}
+    else:
+        good = set(exact[:k])
+    wanted = min(k, len(exact))
+    if not wanted:
+        return float("nan")
+    return min(wanted, len(good.intersection(found[:k]))) / wanted
+
+
+def _interval(values: _Floats, seed: int) -> tuple[float, float]:
+    rng = np.random.default_rng([seed, 1])  # another stream than that of data made with the same seed
+    known = np.append(values, [0.0, 1.0])
+    shape = np.append(np.ones(values.size), [_PRIOR, _PRIOR])
+    means = np.empty(_DRAWS)
+    for start in range(0, _DRAWS, 500):
+        weights = rng.standard_gamma(shape, (min(500, _DRAWS - start), known.size))
+        means[start : start + weights.shape[0]] = weights @ known / weights.sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return float(low), float(high)
+
+
+@dataclass(frozen=True, repr=False)
+class Threshold:
+    """A score from which on matches are as precise as asked for.
+
+    Attributes
+    ----------
+    value : float or None
+        The threshold, or None where none can be promised.
+    why : str
+        What it rests on, or what is missing.
+    """
+
+    value: float | None
+    why: str
+
+    def __repr__(self) -> str:
+        return f"{'no threshold' if self.value is None else f'score ≥ {self.value:.4g}'}: {self.why}"
+
+
+def threshold_for_precision(
+    scores: Sequence[float] | _Floats | pd.Series,
+    labels: Sequence[bool] | npt.NDArray[Any] | pd.Series,
+    *,
+    precision: float,
+    confidence: float = 0.95,
+    seed: int = 0,
+) -> Threshold:
+    """Find the lowest score from which on a share of matches is right, with a promise.
+
+    Half of the labels chooses in which order thresholds are tried; the other half tests them, from the safest
+    down, until one fails. So the promise holds although many are tried.
+
+    Parameters
+    ----------
+    scores : sequence of float
+        Of pairs or hits; higher is better.
+    labels : sequence of bool
+        Whether each is a match.
+    precision : float
+        The share of matches asked for at and above the threshold, between 0 and 1.
+    confidence : float
+        How often, at least, the promise holds over samples of labels like these, between 0 and 1.
+    seed : int
+        For the split in halves.
+
+    Returns
+    -------
+    Threshold
+        `.value`, or None where it abstains, and `.why`.
+
+    Raises
+    ------
+    InputError
+        When there are not as many labels as scores, a score is not finite, a label neither true nor
+        false, or a share not between 0 and 1.
+
+    Notes
+    -----
+    Each test is the exact binomial one, as in the interval of Clopper and Pearson (1934), in a fixed sequence
+    (Maurer, Hothorn and Lehmacher, 1995).
+
+    Examples
+    --------
+    >>> scores, labels = [0.9] * 80 + [0.2] * 80, [True] * 80 + [False] * 80
+    >>> threshold_for_precision(scores, labels, precision=0.9).value
+    0.9
+    """
+    _share("precision", precision)
+    _share("confidence", confidence)
+    values, right = _labelled(scores, labels)
+    chance = 1 - confidence
+    needed = 1
+    while precision**needed > chance:
+        needed += 1
+    rng = np.random.default_rng([whole("seed", seed, least=0), 1])
+    chosen = rng.permutation(values.size) < values.size // 2
+    if np.count_nonzero(right[~chosen]) < needed:
+        return Threshold(
+            None, f"{int(right.sum())} matches are labelled, and {2 * needed} or so are needed at least"
+        )
+    choosing, testing = (values[chosen], right[chosen]), (values[~chosen], right[~chosen])
+    candidates = np.unique(np.quantile(choosing[0], np.linspace(0, 1, _STEPS), method="higher"))[::-1]
+    chances = [_chance(*choosing, threshold, precision) for threshold in candidates]
+    start = int(np.argmin(chances))
+    passed, above, correct = None, 0, 0
+    for threshold in candidates[start:]:
+        if _chance(*testing, threshold, precision) > chance:
+            break
+        passed = float(threshold)
+        kept = testing[0] >= threshold
+        above, correct = int(kept.sum()), int(testing[1][kept].sum())
+    if passed is None:
+        return Threshold(
+            None, f"no score has a precision of {precision:.0%} with {confidence:.0%} confidence"
+        )
+    return Threshold(
+        passed,
+        f"{correct} of {above} labelled scores there are matches, in the half that did not choose it: at "
+        f"least {precision:.0%} with {confidence:.0%} confidence",
+    )
+
+
+def _share(name: str, value: Any) -> None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < 1:
+        raise wrong(name, value, "a share between 0 and 1")
+
+
+def _labelled(scores: Any, labels: Any) -> tuple[_Floats, npt.NDArray[np.bool_]]:
+    try:
+        values = np.asarray(scores, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise wrong("scores", scores, "numbers") from None
+    if values.ndim != 1 or not np.isfinite(values).all():
+        raise wrong("scores", scores, "finite numbers in one dimension")
+    listed = list(labels) if isinstance(labels, Iterable) and not isinstance(labels, str | bytes) else None
+    if listed is None or len(listed) != values.size:
+        raise wrong("labels", labels, f"one label for each of the {values.size} scores")
+    if any(isinstance(label, float) and label != label for label in listed):  # noqa: PLR0124 - NaN
+        raise wrong("labels", labels, "true or false for each score")
+    if not all(label in (0, 1) for label in listed):
+        raise wrong("labels", labels, "true or false for each score")
+    return values, np.asarray(listed, dtype=bool)
+
+
+def _chance(values: _Floats, right: npt.NDArray[np.bool_], threshold: float, precision: float) -> float:
+    """The chance of as many matches at and above a threshold if only that share were right."""
+    kept = values >= threshold
+    return _binomial_tail(int(right[kept].sum()), int(kept.sum()), precision)
+
+
+def _binomial_tail(successes: int, trials: int, share: float) -> float:
+    """The chance of at least so many successes."""
+    if successes <= 0:
+        return 1.0
+    first = log(share), log(1 - share)
+    terms = [
+        lgamma(trials + 1) - lgamma(n + 1) - lgamma(trials - n + 1) + n * first[0] + (trials - n) * first[1]
+        for n in range(successes, trials + 1)
+    ]
+    largest = max(terms)
+    return min(1.0, exp(largest) * sum(exp(term - largest) for term in terms))
+
+
+def fuse(
+    legs: Sequence[Sequence[Any]], *, method: Literal["RRF", "DBSF"] = "RRF", k: int = 60
+) -> pd.DataFrame:
+    """Fuse several rankings of the same query into one.
+
+    Parameters
+    ----------
+    legs : sequence of rankings
+        Each best first, of ids, or of pairs of id and score; ``DBSF`` needs scores.
+    method : {"RRF", "DBSF"}
+        Reciprocal rank fusion (Cormack et al., 2009) sums ``1 / (k + rank)``, ranks counted from 1.
+        Distribution-based score fusion sums scores that are brought between 0 and 1 by the mean and three
+        standard deviations of each leg.
+    k : int
+        The constant of ``RRF``, at least 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row an id, the best first and equal ones in the order of their first appearance: `rank`
+        (Int64), `id` (as given), `score` (float64), and for each leg `rank_1`, `rank_2`, … (Int64,
+        missing where it lacks the id).
+
+    Raises
+    ------
+    InputError
+        When a leg is no ranking, has an id twice, or has no finite scores for ``DBSF``.
+
+    Examples
+    --------
+    >>> fuse([["a", "b"], ["b", "c"]])[["id", "rank_1", "rank_2"]]
+      id  rank_1  rank_2
+    0  b       2       1
+    1  a       1    <NA>
+    2  c    <NA>       2
+    """
+    choice("method", method, ("RRF", "DBSF"))
+    k = whole("k", k)
+    ranked = [_leg(leg, method) for leg in _lists("legs", legs)]
+    ids = list(dict.fromkeys(key for keys, _ in ranked for key in keys))
+    scores = dict.fromkeys(ids, 0.0)
+    ranks = [{key: number + 1 for number, key in enumerate(keys)} for keys, _ in ranked]
+    for (keys, values), places in zip(ranked, ranks, strict=True):
+        brought = _brought(values) if method == "DBSF" else None
+        for number, key in enumerate(keys):
+            scores[key] += 1 / (k + places[key]) if brought is None else float(brought[number])
+    ordered = sorted(ids, key=lambda key: -scores[key])
+    columns: dict[str, Any] = {
+        "rank": pd.Series(range(1, len(ordered) + 1), dtype="Int64"),
+        "id": pd.Series(ordered, dtype="str" if all(isinstance(key, str) for key in ordered) else "object"),
+        "score": pd.Series([scores[key] for key in ordered], dtype="float64"),
+    }
+    for number, places in enumerate(ranks):
+        columns[f"rank_{number + 1}"] = pd.Series([places.get(key) for key in ordered], dtype="Int64")
+    return pd.DataFrame(columns)
+
+
+def _leg(leg: list[Any], method: str) -> tuple[list[Any], _Floats]:
+    """Ids and scores of one ranking."""
+    scored = bool(leg) and all(isinstance(one, tuple | list) and len(one) == 2 for one in leg)  # noqa: PLR2004
+    keys = [one[0] for one in leg] if scored else leg
+    values = np.array([float(one[1]) for one in leg] if scored else [np.nan] * len(leg))
+    if len(set(keys)) != len(keys):
+        raise wrong("legs", leg[:5], "each id once in a leg")
+    if method == "DBSF" and not np.isfinite(values).all():
+        raise wrong("legs", leg[:5], "pairs of id and score, as DBSF compares scores")
+    return keys, values
+
+
+def _brought(values: _Floats) -> _Floats:
+    """Scores between 0 and 1, by three standard deviations around their mean."""
+    spread = float(values.std()) if values.size else 0.0
+    if spread < 1e-12:  # noqa: PLR2004 - the rounding of equal scores
+        return np.full(values.size, 0.5)
+    return np.asarray(np.clip((values - (values.mean() - 3 * spread)) / (6 * spread), 0, 1), dtype=np.float64)
