@@ -76,7 +76,7 @@ def test_an_answer_that_ends_with_its_connection_is_checked_by_its_json(server):
 
 
 @pytest.mark.parametrize("body", [BODY, b"[NaN]", b'{"a": "\xff"}', b"<html>", b"plain text", b'"text"'])
-def test_an_answer_without_length_that_has_its_end_is_given(server, body):
+def test_a_response_without_length_that_has_its_end_is_given(server, body):
     """What is whole is given as it is, also when no strict reader would take it."""
     server.raw(OK + b"\r\n" + body)
     with door(server.url) as away:

@@ -65,19 +65,19 @@ UNREADABLE = {
 }
 
 
-def opened(service: tk.Service, half: str, tries: int) -> Transport:
+def opened(service: tk.Service, endpoint: str, tries: int) -> Transport:
     """A transport that waits for nothing before the next try."""
-    return Transport.to(service, half, policy=RetryPolicy(tries=tries, first_delay=0.0))
+    return Transport.to(service, endpoint, policy=RetryPolicy(tries=tries, first_delay=0.0))
 
 
 @pytest.mark.parametrize("name", READS)
 def test_a_read_that_cannot_be_read_is_retried(server, name):
     """HTML, nothing, no fields, JSON truncated at any byte: the next response counts, as if it came first."""
-    half, read, body = READS[name]
+    endpoint, read, body = READS[name]
     bodies = [*UNREADABLE.values(), *(body[:size] for size in range(len(body)))]
     if name == "an entry":
         bodies = [bad for bad in bodies if b'": ' not in bad or bad.startswith(body[:9])]
-    with opened(server.service(), half, len(bodies) + 1) as transport:
+    with opened(server.service(), endpoint, len(bodies) + 1) as transport:
         server.json(body)
         whole = read(transport)
         for bad in bodies:
@@ -94,10 +94,10 @@ def test_a_read_that_cannot_be_read_is_retried(server, name):
 @pytest.mark.parametrize("name", READS)
 def test_what_stays_unreadable_is_an_error_after_bounded_tries(server, name):
     """A web page at this address: as many tries as the policy has, then an error that says what came."""
-    half, read, _ = READS[name]
+    endpoint, read, _ = READS[name]
     server.always(UNREADABLE["HTML"])
     with (
-        opened(server.service(), half, 3) as transport,
+        opened(server.service(), endpoint, 3) as transport,
         pytest.raises(MalformedResponseError, match="30 bytes that are not JSON, starting '<html>"),
     ):
         read(transport)
@@ -140,16 +140,16 @@ TWICE = {
 @pytest.mark.parametrize("name", TWICE)
 def test_a_name_that_comes_twice_in_an_envelope_is_malformed(server, name):
     """However it is spelt and wherever it stands: asked for again, and then an error that names it."""
-    half, read, body = READS[name]
+    endpoint, read, body = READS[name]
     for bad in TWICE[name]:
         server.json(bad)
         server.json(body)
-        with opened(server.service(), half, 2) as transport:
+        with opened(server.service(), endpoint, 2) as transport:
             read(transport)
         assert server.queue == []
         server.always(bad)
         with (
-            opened(server.service(), half, 2) as transport,
+            opened(server.service(), endpoint, 2) as transport,
             pytest.raises(
                 MalformedResponseError, match=r"got '\w+' twice in one object; expected each name once"
             ),
@@ -180,10 +180,10 @@ def test_a_cursor_has_a_bounded_length(server, cursor):
         ("a page of runs", {"runs": [], "cursor": cursor}),
         ("a page of vectors", {"result": {"nextCursor": cursor, "vectors": []}}),
     ):
-        half, read, _ = READS[name]
+        endpoint, read, _ = READS[name]
         server.always(json.dumps(body).encode())
         with (
-            opened(server.service(), half, 2) as transport,
+            opened(server.service(), endpoint, 2) as transport,
             pytest.raises(
                 MalformedResponseError, match=r"a cursor of \d+,\d+.* characters; expected at most 4,096"
             ),

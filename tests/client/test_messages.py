@@ -335,7 +335,7 @@ def test_publishing_to_what_is_no_service_is_a_protocol_error(server):
 
 
 def test_publishing_needs_the_queue_half():
-    """A service that knows the vector half only says what to set."""
+    """A service that knows the vector endpoint only says what to set."""
     service = tk.connect(vector_url="http://127.0.0.1:1", vector_token="vector-token", environ={})
     with pytest.raises(SettingsError, match="TOOLKIT_QUEUE_URL"):
         publish(service, DESTINATION)
@@ -381,7 +381,7 @@ def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
 
 
 @pytest.mark.parametrize("answer", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"])
-def test_an_answer_without_a_run_id_is_a_protocol_error(server, answer):
+def test_a_response_without_a_run_id_is_a_protocol_error(server, answer):
     """A page that is no workflow endpoint is not taken for one."""
     server.json(answer)
     with pytest.raises(ProtocolError, match=r"workflowRunId|not JSON"):

@@ -1,4 +1,4 @@
-"""Where addresses and tokens come from, that halves are never mixed, and what is refused."""
+"""Where addresses and tokens come from, that endpoints are never mixed, and what is refused."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ ARGUMENTS = {"queue_url": "https://given.example", "queue_token": "given-queue-t
 KEYS = ("sig_current_" + "a" * 32, "sig_next_" + "b" * 32)
 
 
-def half(found):
+def endpoint(found):
     """The fields of an endpoint that tests compare, with its token."""
     return found and (found.url, found.token.reveal(), found.dialect.name, found.source)
 
 
 def test_arguments_configure_a_half():
-    """Address and token from arguments; the other half stays empty."""
+    """Address and token from arguments; the other endpoint stays empty."""
     service = tk.connect(**ARGUMENTS, environ={})
-    assert half(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
+    assert endpoint(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
     assert service.vector is None
     service = tk.connect(vector_url="https://v.example/", vector_token="given-vector-token", environ={})
     assert service.queue is None
@@ -66,9 +66,9 @@ def test_arguments_configure_a_half():
     ],
 )
 def test_variables_configure_the_halves(environ, queue, vector):
-    """Our own variables first, then the public service's; each half with its own family's dialect."""
+    """Our own variables first, then the public service's; each endpoint with its own family's dialect."""
     service = tk.connect(environ=environ)
-    assert (half(service.queue), half(service.vector)) == (queue, vector)
+    assert (endpoint(service.queue), endpoint(service.vector)) == (queue, vector)
 
 
 def test_the_process_environment_is_read_when_nothing_else_is_given(monkeypatch):
@@ -81,10 +81,10 @@ def test_the_process_environment_is_read_when_nothing_else_is_given(monkeypatch)
 
 
 def test_arguments_win_over_variables_half_by_half():
-    """A given queue replaces the configured one whole; the vector half still comes from the variables."""
+    """A given queue replaces the configured one whole; the vector endpoint still comes from the variables."""
     service = tk.connect(**ARGUMENTS, environ=QUEUE | VECTOR)
-    assert half(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
-    assert half(service.vector)[0] == "https://vector.example"
+    assert endpoint(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
+    assert endpoint(service.vector)[0] == "https://vector.example"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_half_a_pair_is_refused_and_never_completed_from_elsewhere(options, envi
     st.booleans(),
 )
 def test_a_token_is_only_ever_sent_to_its_own_address(names, given_queue):
-    """For any set of variables, address and token of each half are from one family, or there is an error."""
+    """For any variables, address and token of each endpoint are from one family, or there is an error."""
     everything = QUEUE | VECTOR | PUBLIC_QUEUE | PUBLIC_VECTOR | {"QSTASH_URL": "https://eu.example"}
     try:
         service = tk.connect(
@@ -134,16 +134,16 @@ def test_a_token_is_only_ever_sent_to_its_own_address(names, given_queue):
         ("https://eu.example", "public-queue-token"),
         ("https://index.upstash.example", "public-vector-token"),
     }
-    halves = [found for found in (service.queue, service.vector) if found]
-    assert halves
-    assert {half(found)[:2] for found in halves} <= pairs
+    endpoints = [found for found in (service.queue, service.vector) if found]
+    assert endpoints
+    assert {endpoint(found)[:2] for found in endpoints} <= pairs
 
 
 @pytest.mark.parametrize(
     "environ", [{}, {"QSTASH_TOKEN": "", "TOOLKIT_QUEUE_URL": ""}, {"TOOLKIT_REGION": "us-east-1"}]
 )
 def test_nothing_configured_says_what_to_set(environ):
-    """The error names the variables of both halves, the public service's included, and the embedded one."""
+    """The error names the variables of both endpoints, the public service's and the embedded one's."""
     with pytest.raises(SettingsError) as caught:
         tk.connect(environ=environ)
     for name in (
@@ -314,7 +314,7 @@ def test_a_services_redactor_knows_all_its_own_secrets():
 
 
 def test_a_missing_half_says_what_to_set():
-    """Asking for the half that is not configured is a typed error."""
+    """Asking for the endpoint that is not configured is a typed error."""
     service = tk.connect(**ARGUMENTS, environ={})
     assert service.need("queue") is service.queue
     with pytest.raises(SettingsError, match="TOOLKIT_VECTOR_URL"):

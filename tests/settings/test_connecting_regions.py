@@ -139,7 +139,7 @@ def test_a_regions_token_is_only_ever_sent_to_its_region(regions, names):
 
 
 def test_signing_keys_are_those_of_the_region_that_a_delivery_names():
-    """Both regions' keys are known, whichever is asked; without a name or its keys, the half's own count."""
+    """The keys of both regions are known; without a region or its keys, the endpoint's own count."""
     environ = TOKEN | keys("") | keys("US_EAST_1") | keys("EU_CENTRAL_1")
     queue = tk.connect(environ=environ).queue
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from operator import index
@@ -297,10 +297,10 @@ class FailureFilter:
 
     def to_code(self) -> str:
         """Python that makes the same filter, with the toolkit imported as ``tk``."""
-        return f"tk.{self._call(self._chosen())}"
+        return f"tk.{self._call(repr)}"
 
     def __repr__(self) -> str:
-        return self._call({name: _short(value) for name, value in self._chosen().items()})
+        return self._call(_short)
 
     def _chosen(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
         found = ((item.name, getattr(self, item.name)) for item in fields(self))
@@ -310,27 +310,19 @@ class FailureFilter:
             if value not in (None, ())
         }
 
-    @staticmethod
-    def _call(arguments: Mapping[str, object]) -> str:
-        return f"FailureFilter({', '.join(f'{name}={value!r}' for name, value in arguments.items())})"
+    def _call(self, shown: Callable[[object], str]) -> str:
+        arguments = (f"{name}={shown(value)}" for name, value in self._chosen().items())
+        return f"FailureFilter({', '.join(arguments)})"
 
 
 _SHOWN: Final = 3
 
 
-class _Rest(str):
-    """Replaces values that are left out; its repr has no quotes."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        return str(self)
-
-
-def _short(value: str | tuple[object, ...]) -> str | tuple[object, ...]:
+def _short(value: object) -> str:
+    """The repr of a value, of at most three items."""
     if isinstance(value, tuple) and len(value) > _SHOWN:
-        return (*value[:_SHOWN], _Rest(f"… {len(value) - _SHOWN} more"))
-    return value
+        return f"({', '.join(map(repr, value[:_SHOWN]))}, … {len(value) - _SHOWN} more)"
+    return repr(value)
 
 
 def _iso(value: datetime) -> str:
