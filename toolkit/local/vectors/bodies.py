@@ -118,7 +118,7 @@ class Update:
 
 
 class _Fields:
-    """The fields of a JSON object. Errors name the field, with `where` before it."""
+    """Reads the fields of a JSON object, checked. Errors name the field, with `where` before it."""
 
     def __init__(self, body: Any, what: str, where: str = "") -> None:
         self._values = json_object(body, f"{where}{what}")

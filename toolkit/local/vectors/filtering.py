@@ -138,7 +138,7 @@ class FieldColumns:
                 combine(passes, self._passes(part, budget), out=passes)
             return passes
         if not isinstance(chosen, Condition):
-            raise TypeError(chosen)
+            raise TypeError(f"{type(chosen).__name__} is neither a group nor a condition")
         budget.check()
         return self._columns[chosen.field].passes(chosen, budget)
 

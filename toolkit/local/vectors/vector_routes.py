@@ -16,7 +16,7 @@ from starlette.responses import Response
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError, parse_json, read_body, read_json
 from toolkit.local.operations import Endpoint, Operation, Query
-from toolkit.local.vectors import description as types
+from toolkit.local.vectors import api_types as types
 from toolkit.local.vectors.bodies import (
     IncludedFields,
     read_end,
@@ -78,7 +78,8 @@ def vector_operations(registry: IndexRegistry) -> list[Operation]:
         return _json({"result": [spec.to_dict() for spec in registry.specs()]})
 
     async def index(request: Request, _: Query) -> Response:
-        return _json({"result": registry.get(request.path_params["index"]).spec.to_dict()})
+        found = await run_in_threadpool(registry.get, request.path_params["index"])
+        return _json({"result": found.spec.to_dict()})
 
     async def make(request: Request, _: Query) -> Response:
         body = await read_json(request)
