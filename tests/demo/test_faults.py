@@ -58,12 +58,12 @@ def asked(service: LocalService) -> Iterator[httpx.Client]:
 
 
 def script(asked: httpx.Client, *faults: dict[str, Any]) -> None:
-    answer = asked.put("/admin/faults", json={"faults": faults})
-    assert answer.status_code == 200, answer.text
+    response = asked.put("/admin/faults", json={"faults": faults})
+    assert response.status_code == 200, response.text
 
 
 def raw(service: LocalService, path: str = KEYS, method: str = "GET") -> tuple[bytes, bool]:
-    """All bytes of an answer, and whether the connection ended with a reset."""
+    """All bytes of a response, and whether the connection ended with a reset."""
     parts = urlsplit(service.url)
     found = bytearray()
     with socket.create_connection((parts.hostname, parts.port), timeout=10) as connection:
@@ -79,8 +79,8 @@ def raw(service: LocalService, path: str = KEYS, method: str = "GET") -> tuple[b
     return bytes(found), False
 
 
-def body_of(answer: bytes) -> bytes:
-    return answer.partition(b"\r\n\r\n")[2]
+def body_of(response: bytes) -> bytes:
+    return response.partition(b"\r\n\r\n")[2]
 
 
 def ids(page: dict[str, Any]) -> list[str]:
@@ -137,14 +137,14 @@ def test_statuses_and_headers_are_as_scripted(asked: httpx.Client) -> None:
     """Any status; headers with moments counted from now; null takes one away."""
     headers = {"Retry-After": "{date+120}", "Burst-RateLimit-Reset": "{now-7}", "Date": "{date-3600}"}
     script(asked, {"route": KEYS, "status": 429, "headers": headers | {"Content-Type": None}})
-    answer = asked.get(KEYS)
+    response = asked.get(KEYS)
     now = time.time()
-    assert answer.status_code == 429
-    assert abs(parsedate_to_datetime(answer.headers["retry-after"]).timestamp() - now - 120) < 5
-    assert abs(int(answer.headers["burst-ratelimit-reset"]) - now + 7) < 5
-    assert abs(parsedate_to_datetime(answer.headers["date"]).timestamp() - now + 3600) < 5
-    assert "content-type" not in answer.headers
-    assert answer.json()["error"]
+    assert response.status_code == 429
+    assert abs(parsedate_to_datetime(response.headers["retry-after"]).timestamp() - now - 120) < 5
+    assert abs(int(response.headers["burst-ratelimit-reset"]) - now + 7) < 5
+    assert abs(parsedate_to_datetime(response.headers["date"]).timestamp() - now + 3600) < 5
+    assert "content-type" not in response.headers
+    assert response.json()["error"]
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_statuses_and_headers_are_as_scripted(asked: httpx.Client) -> None:
 def test_bodies_are_as_scripted(asked: httpx.Client, fault: dict[str, Any], status: int, body: bytes) -> None:
     """HTML with 200, nothing, an empty object, odd bytes, a redirect."""
     script(asked, {"route": KEYS, **fault})
-    answer = asked.get(KEYS)
-    assert (answer.status_code, answer.content) == (status, body)
+    response = asked.get(KEYS)
+    assert (response.status_code, response.content) == (status, body)
     assert asked.get(KEYS).json()["current"]
 
 
@@ -216,7 +216,7 @@ def test_an_answer_ends_at_each_sixteenth_of_its_body(
 def test_what_comes_before_a_cut_is_the_answers_own_start(
     service: LocalService, *, byte: int, chunked: bool
 ) -> None:
-    """Wherever the cut is, what came is what the whole answer starts with."""
+    """Wherever the cut is, what came is the beginning of the whole response."""
     fault = {"route": KEYS, "chunked": chunked, "headers": {"Date": None}}
     with client(service) as asked:
         script(asked, fault, {**fault, "first": 2, "cut": {"byte": byte}})
@@ -234,9 +234,9 @@ def test_a_chunked_answer_is_whole_or_cut_inside_a_chunk(service: LocalService, 
         {"route": DLQ, "chunked": True},
         {"route": DLQ, "first": 2, "chunked": True, "cut": {"share": 0.5}},
     )
-    answer = asked.get(DLQ)
-    assert answer.headers["transfer-encoding"] == "chunked"
-    assert answer.json() == whole
+    response = asked.get(DLQ)
+    assert response.headers["transfer-encoding"] == "chunked"
+    assert response.json() == whole
     with pytest.raises(httpx.RemoteProtocolError):
         asked.get(DLQ)
 
@@ -390,7 +390,7 @@ def test_head_meets_faults_without_a_body(service: LocalService, asked: httpx.Cl
 
 
 def test_a_large_request_is_read_before_it_is_answered(service: LocalService, asked: httpx.Client) -> None:
-    """Its sender reads the scripted answer, and no reset."""
+    """Its sender reads the scripted response, and no reset."""
     script(asked, {"route": "/v2/batch", "status": 429, "times": 3})
     for _ in range(3):
         connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=10)

@@ -1,4 +1,4 @@
-"""Strict JSON: what is refused, with its offset, and that everything else is read exactly."""
+"""Strict JSON: what is an error, with its offset, and that everything else is read exactly."""
 
 from __future__ import annotations
 

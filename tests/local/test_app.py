@@ -1,4 +1,4 @@
-"""Who is let in, and how the service says no on either half."""
+"""Who may use the service, and how its errors look below either address."""
 
 from __future__ import annotations
 
@@ -102,12 +102,12 @@ def test_no_valid_credential_is_401(
     http: httpx.Client, path: str, headers: dict[str, str], query: str
 ) -> None:
     """On every path, known or not, with a JSON error that repeats no token; vectors repeat the status."""
-    answer = http.get(f"{path}{query}", headers=headers)
-    assert answer.status_code == 401
-    assert set(answer.json()) == ({"error", "status"} if path.startswith("/vector") else {"error"})
-    assert "wrong-token" not in answer.text
-    assert TOKEN not in answer.text
-    assert answer.headers["www-authenticate"] == "Bearer"
+    response = http.get(f"{path}{query}", headers=headers)
+    assert response.status_code == 401
+    assert set(response.json()) == ({"error", "status"} if path.startswith("/vector") else {"error"})
+    assert "wrong-token" not in response.text
+    assert TOKEN not in response.text
+    assert response.headers["www-authenticate"] == "Bearer"
 
 
 @pytest.mark.parametrize(
@@ -124,9 +124,9 @@ def test_no_valid_credential_is_401(
 )
 def test_foreign_hosts_and_origins_are_403(http: httpx.Client, headers: dict[str, str]) -> None:
     """A page elsewhere cannot use a browser here, also under a name that it lets resolve to this machine."""
-    answer = http.get("/v2/dlq", headers=BEARER | headers)
-    assert answer.status_code == 403
-    assert answer.json()["error"]
+    response = http.get("/v2/dlq", headers=BEARER | headers)
+    assert response.status_code == 403
+    assert response.json()["error"]
 
 
 @pytest.mark.parametrize("name", ["localhost", "127.0.0.1", "[::1]"])
@@ -153,11 +153,11 @@ def test_wrong_paths_and_methods_are_json_errors(
     http: httpx.Client, method: str, path: str, status: int
 ) -> None:
     """404 and 405 in the form of their half; 405 names what is allowed."""
-    answer = http.request(method, f"{path}", headers=BEARER)
-    assert answer.status_code == status
-    assert answer.json()["error"]
-    assert ("status" in answer.json()) == path.startswith("/vector")
-    assert ("allow" in answer.headers) == (status == 405)
+    response = http.request(method, f"{path}", headers=BEARER)
+    assert response.status_code == status
+    assert response.json()["error"]
+    assert ("status" in response.json()) == path.startswith("/vector")
+    assert ("allow" in response.headers) == (status == 405)
 
 
 @pytest.mark.parametrize("path", ["/", "/openapi.json"])
@@ -175,9 +175,9 @@ def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(http: httpx.Clien
 
 def test_options_names_what_a_path_allows_over_all_its_routes(http: httpx.Client) -> None:
     """204 with Allow where the path is served, 404 where it is not."""
-    answer = http.options("/v2/workflows/dlq/some-id", headers=BEARER)
-    assert (answer.status_code, answer.content) == (204, b"")
-    assert answer.headers["allow"] == "DELETE, GET, HEAD, OPTIONS"
+    response = http.options("/v2/workflows/dlq/some-id", headers=BEARER)
+    assert (response.status_code, response.content) == (204, b"")
+    assert response.headers["allow"] == "DELETE, GET, HEAD, OPTIONS"
     assert http.options("/v2/unknown", headers=BEARER).status_code == 404
 
 
@@ -186,21 +186,21 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
 ) -> None:
     """500 without a traceback; the log names type and place, not the message; the next request is served."""
     with caplog.at_level(logging.ERROR):
-        answer = http.get("/broken", headers=BEARER)
+        response = http.get("/broken", headers=BEARER)
         until = time.monotonic() + 5
-        while not caplog.records and time.monotonic() < until:  # logged once the answer has gone
+        while not caplog.records and time.monotonic() < until:  # logged once the response has gone
             time.sleep(0.01)
-    assert answer.status_code == 500
-    assert set(answer.json()) == {"error"}
-    assert "Traceback" not in answer.text
+    assert response.status_code == 500
+    assert set(response.json()) == {"error"}
+    assert "Traceback" not in response.text
     assert "RuntimeError at " in caplog.text
-    assert "a secret in a message" not in answer.text + caplog.text
+    assert "a secret in a message" not in response.text + caplog.text
     assert http.get("/v2/dlq", headers=BEARER).status_code == 200
 
 
 def test_responses_are_json(http: httpx.Client) -> None:
-    """Every answer says that it is JSON."""
+    """Every response says that it is JSON."""
     for path in PATHS:
-        answer = http.get(f"{path}", headers=BEARER)
-        assert answer.headers["content-type"] == "application/json"
-        JSONResponse(answer.json())
+        response = http.get(f"{path}", headers=BEARER)
+        assert response.headers["content-type"] == "application/json"
+        JSONResponse(response.json())

@@ -102,14 +102,14 @@ def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[
     if body is not None:
         connection.putheader("Content-Length", str(len(body)))
     connection.endheaders(body)
-    answer = connection.getresponse()
-    text = answer.read().decode()
+    response = connection.getresponse()
+    text = response.read().decode()
     assert time.monotonic() - begun < LONGEST
     connection.close()
-    assert answer.status == case["status"], text
+    assert response.status == case["status"], text
     said = json.loads(text)
     assert set(said) == ({"error", "status"} if path.startswith("/vector") else {"error"})
-    assert said.get("status", answer.status) == answer.status
+    assert said.get("status", response.status) == response.status
     assert case["says"].lower() in said["error"].lower()  # header names arrive in lower case
     assert "expected" in said["error"] or case["status"] == 404
     assert "got" in said["error"] or case["status"] in (404, 422)
@@ -175,9 +175,9 @@ def test_a_head_that_cannot_be_read_is_refused_in_json(
     with raw_connection(service) as connection:
         begun = time.monotonic()
         connection.sendall(head)
-        answer = read_all(connection)
+        response = read_all(connection)
     assert time.monotonic() - begun < LONGEST
-    first, _, rest = answer.partition(b"\r\n")
+    first, _, rest = response.partition(b"\r\n")
     assert first.startswith(f"HTTP/1.1 {status} ".encode())
     assert "expected" in json.loads(rest.partition(b"\r\n\r\n")[2])["error"]
     still_serves(service)
@@ -201,10 +201,10 @@ def test_head_and_options_are_answered_without_a_body(service: LocalService, met
     """HEAD as GET would be; OPTIONS with what the path allows; neither says anything of its own."""
     connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=LONGEST)
     connection.request(method, "/v2/workflows/dlq", headers={"Authorization": f"Bearer {service.token}"})
-    answer = connection.getresponse()
-    assert answer.status == (200 if method == "HEAD" else 204)
-    assert answer.read() == b""
-    assert answer.headers["allow"] == (None if method == "HEAD" else "DELETE, GET, HEAD, OPTIONS")
+    response = connection.getresponse()
+    assert response.status == (200 if method == "HEAD" else 204)
+    assert response.read() == b""
+    assert response.headers["allow"] == (None if method == "HEAD" else "DELETE, GET, HEAD, OPTIONS")
     connection.close()
 
 
@@ -249,10 +249,10 @@ def test_slow_senders_are_told_that_their_time_is_up(service: LocalService, begi
         begun = time.monotonic()
         still_serves(service)
         assert time.monotonic() - begun < LONGEST
-        answers = list(slow)
+        responses = list(slow)
     assert time.monotonic() - begun < 5
-    assert {answer.partition(b"\r\n")[0] for answer in answers} == {b"HTTP/1.1 408 Request Timeout"}
-    assert all(b"within 1 s" in answer for answer in answers)
+    assert {response.partition(b"\r\n")[0] for response in responses} == {b"HTTP/1.1 408 Request Timeout"}
+    assert all(b"within 1 s" in response for response in responses)
 
 
 @settings(max_examples=100, deadline=None)
@@ -266,11 +266,11 @@ def test_bytes_of_any_kind_get_a_refusal_or_nothing(service: LocalService, data:
         connection.sendall(data + b"\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
         try:
-            answer = connection.recv(65536)
+            response = connection.recv(65536)
         except ConnectionResetError:
-            answer = b""
-    assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200 "))
-    assert b"Traceback" not in answer
+            response = b""
+    assert not response or response.startswith((b"HTTP/1.1 4", b"HTTP/1.1 200 "))
+    assert b"Traceback" not in response
     still_serves(service)
 
 
@@ -282,10 +282,10 @@ def test_hostile_patterns_are_answered_in_bounded_time(service: LocalService) ->
         assert http.post("/upsert", json=rows).status_code == 200
         for pattern in ("*a*a*a*b", "*a" * 60 + "b", "*[a-z]" * 60 + "b", "?" * 30_000 + "*b"):
             begun = time.monotonic()
-            answer = http.post("/query", json={"vector": [1, 0], "filter": f"a GLOB '{pattern}'"})
+            response = http.post("/query", json={"vector": [1, 0], "filter": f"a GLOB '{pattern}'"})
             assert time.monotonic() - begun < LONGEST
-            assert answer.status_code in (200, 400)
-            assert answer.json().get("result", []) == []
+            assert response.status_code in (200, 400)
+            assert response.json().get("result", []) == []
         http.delete("/reset")
 
 
@@ -323,13 +323,13 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
     sender = Sender(Destinations(), signing_key=lambda: "k" * 32, max_body=1000, connections=1)
 
     async def deliver() -> Any:
-        answer = await sender.deliver(message, outgoing(message, 0, []), now_ms=0)
+        response = await sender.deliver(message, outgoing(message, 0, []), now_ms=0)
         sender.close()
-        return answer
+        return response
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
-        answer = runner.run(deliver())
-    assert (answer.status, loop.asked) == (status, 1)
+        response = runner.run(deliver())
+    assert (response.status, loop.asked) == (status, 1)
     assert [asked.headers["Host"] for asked in server.asked] == (
         [url.partition("//")[2].partition("/")[0]] if status == 200 else []
     )

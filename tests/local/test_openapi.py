@@ -1,4 +1,4 @@
-"""The document at /openapi.json: every route is in it, and the running service answers as it says."""
+"""The document at /openapi.json: every route is in it, and the running service responds as it says."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def tailored(url: str) -> dict[str, Any]:
 def test_the_running_service_answers_as_the_document_says(
     tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    """Generated requests, right and wrong ones, find no 5xx and no answer that is not described."""
+    """Generated requests, right and wrong ones, find no 5xx and no response that is not described."""
     examples = request.config.getoption("--api-examples", default=3)
     with LocalService(indexes=INDEXES, time_factor=1000) as service:
         file = tmp_path / "openapi.json"

@@ -113,10 +113,10 @@ def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -
     )
     line = json.loads(child.stdout.readline())
     assert line["token_file"] is None
-    answer = httpx.get(
+    response = httpx.get(
         f"{line['queue_url']}/v2/keys", headers={"Authorization": "Bearer a-token-from-outside"}
     )
-    assert answer.json() == {"current": keys[0], "next": keys[1]}
+    assert response.json() == {"current": keys[0], "next": keys[1]}
     assert b"a-token-from-outside" not in Path(f"/proc/{child.pid}/cmdline").read_bytes()
 
 
@@ -195,8 +195,8 @@ def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Ser
             with client(service) as http:
                 for number in range(25):
                     item = {"destination": f"{server.url}/{number}", "body": "x"}
-                    answers = http.post("/v2/batch", json=[item] * (1 + number % 3)).json()
-                    accepted |= {answer["messageId"] for answer in answers}
+                    responses = http.post("/v2/batch", json=[item] * (1 + number % 3)).json()
+                    accepted |= {response["messageId"] for response in responses}
                     if number == 5 * cycle + 4:
                         break
             service.kill()

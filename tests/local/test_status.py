@@ -75,25 +75,25 @@ def test_names_are_shown_to_those_with_the_token_alone(service: LocalService) ->
         (f"?queue_token={service.token}", {}),
         ("", {"Authorization": f"Bearer {service.token}"}),
     ):
-        answer = httpx.get(f"{service.url}/{query}", headers=headers)
-        assert "my-project" in Page(answer.text).cells
-        assert service.token not in answer.text
+        response = httpx.get(f"{service.url}/{query}", headers=headers)
+        assert "my-project" in Page(response.text).cells
+        assert service.token not in response.text
 
 
 def test_it_needs_no_script_and_loads_nothing(service: LocalService) -> None:
     """A strict policy, and no element or attribute that would want more."""
-    answer = httpx.get(service.url)
-    assert answer.headers["content-type"] == "text/html; charset=utf-8"
-    assert answer.headers["content-security-policy"].startswith(
+    response = httpx.get(service.url)
+    assert response.headers["content-type"] == "text/html; charset=utf-8"
+    assert response.headers["content-security-policy"].startswith(
         "default-src 'none'; style-src 'unsafe-inline'"
     )
-    assert answer.headers["x-content-type-options"] == "nosniff"
-    assert answer.headers["cache-control"] == "no-store"
-    page = Page(answer.text)
+    assert response.headers["x-content-type-options"] == "nosniff"
+    assert response.headers["cache-control"] == "no-store"
+    page = Page(response.text)
     assert not {"script", "img", "link", "iframe", "form", "object"} & set(page.elements)
     assert not {name for name in page.attributes if name.startswith("on") or name in ("src", "style")}
-    assert "url(" not in answer.text
-    assert "@import" not in answer.text
+    assert "url(" not in response.text
+    assert "@import" not in response.text
 
 
 def test_it_can_be_read_by_everybody(service: LocalService) -> None:

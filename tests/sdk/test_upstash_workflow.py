@@ -91,9 +91,9 @@ def app(running: LocalService, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
 def begin(app: Application, payload: Any) -> str:
     """Start a run as a caller of the application does."""
-    answer = httpx.post(f"{app.url}/order", json=payload, headers={"X-Customer": "ann"}, timeout=10)
-    assert answer.status_code == 200, answer.text
-    run_id: str = answer.json()["workflowRunId"]
+    response = httpx.post(f"{app.url}/order", json=payload, headers={"X-Customer": "ann"}, timeout=10)
+    assert response.status_code == 200, response.text
+    run_id: str = response.json()["workflowRunId"]
     return run_id
 
 

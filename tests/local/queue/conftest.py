@@ -66,22 +66,22 @@ class Service:
     url: str
 
     def publish(self, url: str, body: bytes = b"", **headers: str) -> dict[str, Any]:
-        """Publish with ``Service-`` headers, given as keywords; gives the answer."""
+        """Publish with ``Service-`` headers, given as keywords; returns the response."""
         named = {f"Service-{name.replace('_', '-')}": value for name, value in headers.items()}
-        answer = self.http.post(f"/v2/publish/{url}", content=body, headers=named)
-        assert answer.status_code == 200, answer.text
-        return answer.json()
+        response = self.http.post(f"/v2/publish/{url}", content=body, headers=named)
+        assert response.status_code == 200, response.text
+        return response.json()
 
     def dlq(self, kind: str = "dlq", **parameters: Any) -> list[dict[str, Any]]:
         """The entries of one page; `kind` is "dlq" or "workflows/dlq"."""
-        answer = self.http.get(f"/v2/{kind}", params=parameters)
-        assert answer.status_code == 200, answer.text
-        return answer.json()["messages"]
+        response = self.http.get(f"/v2/{kind}", params=parameters)
+        assert response.status_code == 200, response.text
+        return response.json()["messages"]
 
     def events(self, message_id: str) -> list[str]:
         """The states a message went through, in order."""
-        answer = self.http.get("/v2/logs", params={"messageId": message_id})
-        return [event["state"] for event in reversed(answer.json()["events"])]
+        response = self.http.get("/v2/logs", params={"messageId": message_id})
+        return [event["state"] for event in reversed(response.json()["events"])]
 
     def wait(self, condition: Callable[[], Any]) -> Any:
         """The first true value of the condition."""

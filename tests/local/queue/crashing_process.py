@@ -42,7 +42,7 @@ def publish(connection: sqlite3.Connection) -> None:
 
 
 def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
-    """Record an answer to the message of this kind."""
+    """Record a response to the message of this kind."""
 
     def work(connection: sqlite3.Connection) -> None:
         for (spec,) in connection.execute("SELECT spec FROM messages").fetchall():

@@ -20,15 +20,15 @@ FIELDS = {
 }  # fmt: skip
 
 
-def by_path(server: Server, **answers: tuple[int, bytes]) -> None:
-    """Let the destination answer by path, with a status and a body; anything else is a 200."""
+def by_path(server: Server, **responses: tuple[int, bytes]) -> None:
+    """Let the destination respond by path, with a status and a body; anything else is a 200."""
     reply = type(server.answer(None))
 
-    def answer(asked: Any) -> Any:
-        status, body = answers.get(asked.path.strip("/"), (200, b""))
+    def response(asked: Any) -> Any:
+        status, body = responses.get(asked.path.strip("/"), (200, b""))
         return reply(status, {"X-Answer": "yes"}, body)
 
-    server.answer = answer
+    server.answer = response
 
 
 def received(server: Server, path: str) -> list[Any]:
@@ -37,7 +37,7 @@ def received(server: Server, path: str) -> list[Any]:
 
 
 def test_a_callback_says_everything_about_a_success(service: Service, server: Server) -> None:
-    """All fields of the table with their types, the answer's body in base64, signed like any delivery."""
+    """All fields of the table with their types, the response's body in base64, signed like any delivery."""
     by_path(server, work=(201, b"\xff\x00result"))
     created = service.clock.now_ms()
     message = service.publish(
@@ -121,7 +121,7 @@ def test_a_callback_can_be_delayed(service: Service, server: Server) -> None:
 def test_the_state_follows_the_failure_function(
     service: Service, server: Server, status: int, state: str
 ) -> None:
-    """In progress until the failure callback is answered or given up, then what became of it."""
+    """In progress until the failure callback is delivered or has failed, then its outcome."""
     by_path(server, work=(500, b""), failed=(status, b""))
     service.publish(
         f"{server.url}/work",

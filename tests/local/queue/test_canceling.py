@@ -23,9 +23,9 @@ def test_messages_are_canceled_by_what_they_are(service: Service, server: Server
     sent = [wait_long(service, server, n, Label=f"l{n % 2}", Flow_Control_Key=f"k{n % 3}") for n in range(12)]
 
     def cancel(body: Any = None, **wanted: Any) -> int:
-        answer = service.http.request("DELETE", "/v2/messages", params=wanted, json=body)
-        assert answer.status_code == 200, answer.text
-        canceled: int = answer.json()["cancelled"]
+        response = service.http.request("DELETE", "/v2/messages", params=wanted, json=body)
+        assert response.status_code == 200, response.text
+        canceled: int = response.json()["cancelled"]
         return canceled
 
     assert cancel(messageIds=f"{sent[0]},{sent[1]}") == 2
@@ -64,9 +64,9 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
         )
 
     def cancel(body: Any = None, **wanted: Any) -> int:
-        answer = service.http.request("DELETE", "/v2/workflows/runs", params=wanted, json=body)
-        assert answer.status_code == 200, answer.text
-        canceled: int = answer.json()["cancelled"]
+        response = service.http.request("DELETE", "/v2/workflows/runs", params=wanted, json=body)
+        assert response.status_code == 200, response.text
+        canceled: int = response.json()["cancelled"]
         return canceled
 
     def state(run_id: str) -> str:
@@ -105,7 +105,7 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
 def test_bodies_that_are_not_understood_cancel_nothing(shared: Service, path: str, body: bytes) -> None:
     """They are refused, for what is not understood must not mean all."""
     begin(shared, f"wfr_{abs(hash((path, body)))}", "http://127.0.0.1:9/")
-    answer = shared.http.request("DELETE", f"/v2/{path}", content=body)
-    assert answer.status_code == 400, answer.text
+    response = shared.http.request("DELETE", f"/v2/{path}", content=body)
+    assert response.status_code == 400, response.text
     running = shared.http.get("/v2/workflows/logs", params={"state": "RUN_STARTED"}).json()["runs"]
     assert running

@@ -22,7 +22,7 @@ KEYS = ("sig_current_" + "c" * 32, "sig_next_" + "n" * 32)
 
 
 def answering(server: Server, status: int = 200, body: bytes = b"fine", **headers: str) -> None:
-    """Let the destination answer everything so."""
+    """Let the destination respond to everything like this."""
     server.always(body, status, **headers)
 
 
@@ -30,7 +30,7 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
     """Body byte for byte, forwarded headers without their prefix, the query kept, our token not in it."""
     answering(server)
     body = bytes(range(256))
-    answer = httpx.post(
+    response = httpx.post(
         f"{service.url}/v2/publish/{server.url}/a%20b/c?x=1&queue_token=token-of-the-queue-tests&y=%2F",
         content=body,
         headers={
@@ -40,7 +40,7 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
             "Not-Forwarded": "no",
         },
     )
-    assert answer.status_code == 200
+    assert response.status_code == 200
     (asked,) = service.wait(lambda: server.asked)
     headers = {name.lower(): value for name, value in asked.headers.items()}
     assert (asked.method, asked.path, asked.query) == ("PUT", "/a%20b/c", [("x", "1"), ("y", "/")])
@@ -48,7 +48,7 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
     assert headers["x-colour"] == "blue"
     assert headers["content-type"] == "application/x-thing"
     assert headers["retried"] == headers["service-retried"] == "0"
-    assert headers["service-message-id"] == answer.json()["messageId"]
+    assert headers["service-message-id"] == response.json()["messageId"]
     assert headers["host"] == server.url.removeprefix("http://")
     assert "not-forwarded" not in headers
     assert "authorization" not in headers
@@ -75,7 +75,7 @@ def test_any_body_and_any_header_value_arrive_as_they_were(
 
 @pytest.mark.parametrize("prefix", ["Service", "Upstash"])
 def test_deliveries_speak_the_prefix_of_their_publish(service: Service, server: Server, prefix: str) -> None:
-    """Both dialects are understood, and each is answered in its own."""
+    """Both dialects are understood, and each is used in its responses."""
     answering(server)
     service.http.post(f"/v2/publish/{server.url}/", headers={f"{prefix}-Retries": "0"})
     (asked,) = service.wait(lambda: server.asked)
@@ -172,10 +172,10 @@ def test_a_batch_is_taken_whole_or_not_at_all(service: Service, server: Server) 
     assert refused.status_code == 400
     assert "message 1" in refused.json()["error"]
     assert "Upstash-Delay" in refused.json()["error"]
-    answers = service.http.post("/v2/batch", json=[good, {**good, "body": "2"}]).json()
+    responses = service.http.post("/v2/batch", json=[good, {**good, "body": "2"}]).json()
     service.wait(lambda: len(server.asked) == 2)
     by_id = {asked.headers["Upstash-Message-Id"]: asked.body for asked in server.asked}
-    assert [by_id[answer["messageId"]] for answer in answers] == [b"1", b"2"]
+    assert [by_id[response["messageId"]] for response in responses] == [b"1", b"2"]
 
 
 def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
@@ -191,7 +191,7 @@ def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
 
 
 def test_redirects_are_not_followed(service: Service, server: Server) -> None:
-    """A redirect is an answer that is no 2xx, and nothing is sent where it points."""
+    """A redirect is a response that is no 2xx, and nothing is sent where it points."""
     answering(server, 307, Location=f"{server.url}/elsewhere")
     service.publish(f"{server.url}/here", Retries="0")
     (entry,) = service.wait(service.dlq)
@@ -222,9 +222,9 @@ def test_redirects_are_not_followed(service: Service, server: Server) -> None:
 )
 def test_addresses_that_may_not_be_called_are_refused(shared: Service, url: str) -> None:
     """As a destination and as a callback, with 400 and a reason."""
-    answer = shared.http.post(f"/v2/publish/{url}")
-    assert answer.status_code == 400, answer.text
-    assert "expected" in answer.json()["error"]
+    response = shared.http.post(f"/v2/publish/{url}")
+    assert response.status_code == 400, response.text
+    assert "expected" in response.json()["error"]
     beside = shared.http.post("/v2/publish/http://127.0.0.1:9/", headers={"Service-Callback": url})
     assert beside.status_code == 400
 
@@ -262,9 +262,9 @@ def test_an_allowed_host_may_be_called(start: Callable[..., Service]) -> None:
 )
 def test_headers_that_are_not_understood_are_refused_by_name(shared: Service, name: str, value: str) -> None:
     """400, with the header's name, and nothing is taken in."""
-    answer = shared.http.post("/v2/publish/http://127.0.0.1:9/", headers={f"Service-{name}": value})
-    assert answer.status_code == 400
-    assert f"service-{name}".lower() in answer.json()["error"].lower()
+    response = shared.http.post("/v2/publish/http://127.0.0.1:9/", headers={f"Service-{name}": value})
+    assert response.status_code == 400
+    assert f"service-{name}".lower() in response.json()["error"].lower()
     assert shared.http.get("/v2/logs").json()["events"] == []
 
 
@@ -272,6 +272,6 @@ def test_headers_that_are_not_understood_are_refused_by_name(shared: Service, na
 def test_header_values_that_http_cannot_carry_are_refused(shared: Service, value: Any) -> None:
     """A batch can hold line breaks, other characters and other types in headers; none is let through."""
     item = {"destination": "http://127.0.0.1:9/", "headers": {"Service-Forward-X": value}}
-    answer = shared.http.post("/v2/batch", json=[item])
-    assert answer.status_code == 400
-    assert "Service-Forward-X" in answer.json()["error"]
+    response = shared.http.post("/v2/batch", json=[item])
+    assert response.status_code == 400
+    assert "Service-Forward-X" in response.json()["error"]

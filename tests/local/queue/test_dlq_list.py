@@ -69,9 +69,9 @@ def listed(service: Service, **parameters: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
     cursor = ""
     while True:
-        answer = service.http.get("/v2/workflows/dlq", params={**parameters, "cursor": cursor})
-        assert answer.status_code == 200, answer.text
-        page = answer.json()
+        response = service.http.get("/v2/workflows/dlq", params={**parameters, "cursor": cursor})
+        assert response.status_code == 200, response.text
+        page = response.json()
         found += page["messages"]
         cursor = page["cursor"]
         if not cursor:
@@ -185,10 +185,10 @@ def test_the_plain_queue_is_another(filled: Service) -> None:
 )  # fmt: skip
 def test_what_cannot_be_meant_is_refused(filled: Service, query: str) -> None:
     """400 and a reason that names the parameter; seconds for milliseconds are recognised."""
-    answer = filled.http.get(f"/v2/workflows/dlq?{query}")
-    assert answer.status_code == 400
-    assert answer.json()["error"].startswith(query.partition("=")[0])
-    assert ("looks like seconds" in answer.text) == ("=1795000000" in query)
+    response = filled.http.get(f"/v2/workflows/dlq?{query}")
+    assert response.status_code == 400
+    assert response.json()["error"].startswith(query.partition("=")[0])
+    assert ("looks like seconds" in response.text) == ("=1795000000" in query)
 
 
 def test_a_cursor_of_another_list_or_service_is_refused(

@@ -33,12 +33,12 @@ Server = Any
 def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> list[str]:
     """Take so many messages in with one change; gives their ids."""
     asked = [read_publish(URL, [], b"body %d" % number) for number in range(count)]
-    answers = store.database.submit(
+    responses = store.database.submit(
         lambda connection: [
             accept(connection, each, now_ms=now_ms, factor=1.0, caller_ip="") for each in asked
         ]
     ).result()
-    return [answer["messageId"] for answer in answers]
+    return [response["messageId"] for response in responses]
 
 
 @pytest.mark.slow
@@ -79,7 +79,7 @@ def test_every_commit_is_flushed_to_disk(tmp_path: Path) -> None:
 
 
 def test_nobody_is_told_before_the_commit(tmp_path: Path) -> None:
-    """When COMMIT begins, neither a thread nor a task that waits for its write has been answered."""
+    """When COMMIT begins, no thread and no task that waits for its write has returned."""
     store, answered_at_commit = Store(tmp_path), []
 
     async def both() -> None:
@@ -103,7 +103,7 @@ def test_nobody_is_told_before_the_commit(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_refuses_and_loses_nothing(service: Service, server: Server) -> None:
-    """While nothing fits, publishes are answered 500; what was accepted before is delivered afterwards."""
+    """While the disk is full, publishes get 500; what was accepted before is delivered afterwards."""
     server.always(b"fine")
 
     def room(pages: int) -> None:
@@ -115,13 +115,13 @@ def test_a_full_disk_refuses_and_loses_nothing(service: Service, server: Server)
     room(200)
     while refused < 3:
         body = b"%d " % (len(accepted) + refused) + b"x" * 50_000
-        answer = service.http.post(
+        response = service.http.post(
             f"/v2/publish/{server.url}/", content=body, headers={"Service-Delay": "1h"}
         )
-        assert answer.status_code in (200, 500), answer.text
-        if answer.status_code == 200:
-            accepted[answer.json()["messageId"]] = body
-        refused += answer.status_code == 500
+        assert response.status_code in (200, 500), response.text
+        if response.status_code == 200:
+            accepted[response.json()["messageId"]] = body
+        refused += response.status_code == 500
     room(1_000_000)
     assert service.publish(f"{server.url}/after")["messageId"]
     service.clock.advance(seconds=3600)

@@ -1,4 +1,4 @@
-"""A destination that answers with anything at all: each message is tried as often as allowed, and no more."""
+"""A destination with any response at all: each message is delivered as often as allowed, and no more."""
 
 from __future__ import annotations
 
@@ -133,12 +133,12 @@ def client(service: LocalService) -> httpx.Client:
 def test_whatever_a_destination_answers_its_retries_are_finite(
     tmp_path: Path, destination: Destination
 ) -> None:
-    """Each answer is a failed try: two deliveries and a DLQ entry each, and none more after a restart."""
+    """Each response is a failed attempt: two deliveries and a DLQ entry each, and none more after a restart."""
     service = LocalService(tmp_path / "data", time_factor=1e6, indexes=[])
     with service, client(service) as http:
         for path in ANSWERS:
-            answer = http.post(f"/v2/publish/{destination.url}{path}", headers={"Service-Retries": "1"})
-            assert answer.status_code == 200
+            response = http.post(f"/v2/publish/{destination.url}{path}", headers={"Service-Retries": "1"})
+            assert response.status_code == 200
         found = wait_for(http, len(ANSWERS))
         assert sorted(found) == sorted(ANSWERS)
         assert {path: asked for path, asked in destination.asked.items() if asked != 2} == {}
@@ -153,7 +153,7 @@ def test_whatever_a_destination_answers_its_retries_are_finite(
 def test_a_try_counts_also_when_the_service_is_killed_meanwhile(
     tmp_path: Path, destination: Destination
 ) -> None:
-    """Killed while an answer with an impossible date is retried, the message has its tries once, and ends."""
+    """Killed while an impossible date is retried, the message has its attempts once, and ends."""
     path = "/Retry-After/0"
     service = LocalService(tmp_path / "data", time_factor=1e3, indexes=[])
     with service:

@@ -1,4 +1,4 @@
-"""HTTP to destinations over real sockets: whole answers however they come, connections that can be used."""
+"""HTTP to destinations over real sockets: whole responses however they come, connections that can be used."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ async def read_request(reader: asyncio.StreamReader) -> tuple[bytes, bytes]:
     return head, await reader.readexactly(int(after.partition(b"\r\n")[0] or 0))
 
 
-def answering(*answers: bytes, close: bool = False) -> Handler:
-    """Answer the requests of a connection so, one after the other; the last answer again and again."""
+def answering(*responses: bytes, close: bool = False) -> Handler:
+    """Respond to the requests of a connection one after the other; the last response is repeated."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         for number in range(100):
             await read_request(reader)
-            writer.write(answers[min(number, len(answers) - 1)])
+            writer.write(responses[min(number, len(responses) - 1)])
             if close:
                 return
 
@@ -120,7 +120,7 @@ def test_requests_are_as_they_were_asked_for() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
 def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: bytes) -> None:
-    """What comes unasked is nobody's answer; the next exchange has a connection of its own."""
+    """Unexpected data is no response; the next exchange has a connection of its own."""
 
     async def run() -> tuple[list[int], int]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,7 +213,7 @@ def test_an_answer_before_the_end_of_the_request_counts() -> None:
 
 
 def test_no_more_is_read_than_asked_for() -> None:
-    """An endless answer is cut off, and its connection closed."""
+    """An endless response is truncated, and its connection closed."""
 
     async def run() -> tuple[int, int]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -232,7 +232,7 @@ def test_no_more_is_read_than_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         b"",
         b"HTTP/1.1 200 OK\r\nContent-Len",
@@ -244,11 +244,11 @@ def test_no_more_is_read_than_asked_for() -> None:
         b"SSH-2.0-OpenSSH_9.2\r\n",
     ],
 )
-def test_broken_answers_are_errors(answer: bytes) -> None:
+def test_broken_answers_are_errors(response: bytes) -> None:
     """Cut off anywhere, contradicting itself, endless headers or no HTTP at all."""
 
     async def run() -> None:
-        async with listening(answering(answer, close=True)) as (destination, pool):
+        async with listening(answering(response, close=True)) as (destination, pool):
             with pytest.raises((OSError, h11.ProtocolError)):
                 await asyncio.wait_for(destination.ask(pool), 5)
 
@@ -284,16 +284,16 @@ ANSWERS = [
 
 
 @settings(max_examples=60, deadline=None)
-@given(answer=st.sampled_from(ANSWERS), cuts=st.lists(st.integers(1, 900), max_size=6))
-def test_answers_are_the_same_in_whatever_pieces_they_come(answer: bytes, cuts: list[int]) -> None:
-    """With a length, in chunks after interim answers, and up to the end of the connection."""
+@given(response=st.sampled_from(ANSWERS), cuts=st.lists(st.integers(1, 900), max_size=6))
+def test_answers_are_the_same_in_whatever_pieces_they_come(response: bytes, cuts: list[int]) -> None:
+    """With a length, in chunks after interim responses, and up to the end of the connection."""
 
     async def run() -> Received:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await read_request(reader)
-            places = sorted({0, len(answer), *(cut for cut in cuts if cut < len(answer))})
+            places = sorted({0, len(response), *(cut for cut in cuts if cut < len(response))})
             for start, end in pairwise(places):
-                writer.write(answer[start:end])
+                writer.write(response[start:end])
                 await writer.drain()
                 await asyncio.sleep(0.0005)
 

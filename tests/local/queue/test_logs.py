@@ -63,7 +63,7 @@ def test_runs_are_found_by_every_filter(service: Service, server: Server) -> Non
             "Upstash-Label": f"l{number}, all",
             "Upstash-Flow-Control-Key": f"k{number}",
         }
-        answer = service.http.post(f"/v2/publish/{server.url}/{number}", headers=headers).json()
+        response = service.http.post(f"/v2/publish/{server.url}/{number}", headers=headers).json()
     service.http.delete("/v2/workflows/runs/wfr_0")
 
     def found(path: str = "logs", **wanted: Any) -> list[str]:
@@ -76,7 +76,7 @@ def test_runs_are_found_by_every_filter(service: Service, server: Server) -> Non
     assert found(label="all", callerIp="127.0.0.1") == found()
     assert found(workflowRunId="wfr_1") == found(label="l1") == found(flowControlKey="k1") == ["wfr_1"]
     assert found(workflowUrl=f"{server.url}/1") == ["wfr_1"]
-    assert found(messageId=answer["messageId"]) == ["wfr_2"]
+    assert found(messageId=response["messageId"]) == ["wfr_2"]
     assert found(state="RUN_CANCELED") == ["wfr_0"]
     assert found(workflowCreatedAt=now) == found(fromDate=now, toDate=now) == ["wfr_2"]
     assert found(callerIp="10.0.0.1") == []

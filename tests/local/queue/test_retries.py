@@ -111,7 +111,7 @@ def test_a_date_in_the_future_is_waited_for(service: Service, server: Server) ->
 
 
 def test_489_with_the_header_goes_straight_to_the_dlq(service: Service, server: Server) -> None:
-    """Without the header 489 is retried like any other answer."""
+    """Without the header 489 is retried like any other response."""
     failing(server, 489, Upstash_NonRetryable_Error="true")
     message = service.publish(f"{server.url}/")["messageId"]
     (entry,) = service.wait(service.dlq)
@@ -153,7 +153,7 @@ def test_a_broken_answer_is_502(service: Service, server: Server, raw: bytes) ->
 
 
 def test_long_answers_are_cut_at_the_limit(start: Callable[..., Service], server: Server) -> None:
-    """The body kept of an answer is the first part, of the configured size."""
+    """The body kept of a response is the first part, of the configured size."""
     service = start(max_message=1000)
     server.always(b"x" * 5000, 500)
     service.publish(f"{server.url}/", Retries="0")

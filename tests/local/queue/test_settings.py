@@ -21,7 +21,7 @@ Server = Any
 def test_a_publish_without_a_prefix_gets_the_one_that_is_set(
     start: Callable[..., Service], server: Server, prefix: str
 ) -> None:
-    """Plain publishes, batches and triggers speak it; a publish that uses the other is answered in that."""
+    """Plain publishes, batches and triggers speak it; a publish that uses the other gets that in return."""
     service = start(prefix=prefix)
     server.always(b"{}")
     other = "Upstash-" if prefix == "Service-" else "Service-"
@@ -64,8 +64,8 @@ def test_callbacks_hold_as_much_of_an_answer_as_is_set(start: Callable[..., Serv
     }
 
 
-def _three(answer: tuple[int, bytes]) -> tuple[int, dict[str, str], bytes]:
-    status, body = answer
+def _three(response: tuple[int, bytes]) -> tuple[int, dict[str, str], bytes]:
+    status, body = response
     return status, {}, body
 
 

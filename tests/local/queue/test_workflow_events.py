@@ -210,6 +210,6 @@ def test_waits_that_are_not_understood_are_refused(
     shared: Service, path: str, body: bytes, status: int
 ) -> None:
     """With a sentence that says what was expected."""
-    answer = shared.http.post(f"/v2/{path}", content=body)
-    assert answer.status_code == status, answer.text
-    assert "expected" in answer.json()["error"]
+    response = shared.http.post(f"/v2/{path}", content=body)
+    assert response.status_code == status, response.text
+    assert "expected" in response.json()["error"]

@@ -39,7 +39,7 @@ class Endpoints:
         assert self.service.http.post(f"/v2/publish/{self.url}/outer", headers=headers).status_code == 200
 
     def answer(self, asked: Any) -> Any:
-        """What both applications answer."""
+        """What both applications respond."""
         run_id = asked.headers["Upstash-Workflow-RunId"]
         first, *done = [base64.b64decode(item["body"]) for item in json.loads(asked.body)]
         if asked.path == "/inner":
@@ -111,7 +111,7 @@ def test_invocations_that_are_not_understood_are_refused(shared: Service, body: 
         "Upstash-Workflow-Invoke": "true",
         "Upstash-Workflow-RunId": "wfr_odd",
     }
-    answer = shared.http.post("/v2/publish/http://127.0.0.1:9/", content=body, headers=headers)
-    assert answer.status_code == 400
-    assert "expected" in answer.json()["error"]
+    response = shared.http.post("/v2/publish/http://127.0.0.1:9/", content=body, headers=headers)
+    assert response.status_code == 400
+    assert "expected" in response.json()["error"]
     assert shared.http.get("/v2/workflows/logs").json()["runs"] == []

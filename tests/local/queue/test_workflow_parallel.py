@@ -55,9 +55,9 @@ class Endpoint:
             }
             for step in steps
         ]
-        answer = self.service.http.post("/v2/batch", json=batch)
-        assert answer.status_code == 200, answer.text
-        taken: list[dict[str, Any]] = answer.json()
+        response = self.service.http.post("/v2/batch", json=batch)
+        assert response.status_code == 200, response.text
+        taken: list[dict[str, Any]] = response.json()
         return taken
 
     def begin(self, run_id: str = "wfr_one") -> str:

@@ -57,8 +57,8 @@ class Application:
     def post(self, body: str, headers: dict[str, str], destination: str | None = None) -> None:
         """Publish one message of the run."""
         message = {"destination": destination or self.url, "body": body, "headers": headers}
-        answer = self.service.http.post("/v2/batch", json=[message])
-        assert answer.status_code == 200, answer.text
+        response = self.service.http.post("/v2/batch", json=[message])
+        assert response.status_code == 200, response.text
 
     def begin(self, payload: str, run_id: str = "wfr_one", **more: str) -> str:
         """Start a run, as the endpoint does when it is called from outside."""
@@ -66,7 +66,7 @@ class Application:
         return run_id
 
     def answer(self, asked: Any) -> Any:
-        """What the application answers: to a delivery, a callback, or a failure callback."""
+        """What the application responds: to a delivery, a callback, or a failure callback."""
         headers = {name.lower(): value for name, value in asked.headers.items()}
         if asked.path == "/third-party":
             return self.reply(201, {}, b"called")
@@ -80,16 +80,16 @@ class Application:
         return self.step(headers[f"{self.prefix.lower()}-workflow-runid"], json.loads(asked.body))
 
     def take_call(self, headers: dict[str, str], told: dict[str, Any]) -> Any:
-        """A call's answer has come: hand it in as the step's result."""
+        """A call's response has come: post it as the step's result."""
         if not self.takes_calls:
             return self.reply(500, {}, b'{"message": "not now"}')
         out = {"status": told["status"], "body": base64.b64decode(told["body"]).decode()}
         run_id = headers["upstash-workflow-runid"]
         step = {"stepId": int(headers["upstash-workflow-stepid"]), "stepType": "Call", "out": json.dumps(out)}
-        answer = self.service.http.post(
+        response = self.service.http.post(
             f"/v2/publish/{self.url}", content=json.dumps(step), headers=self.headers(run_id, init=False)
         )
-        return self.reply(answer.status_code)
+        return self.reply(response.status_code)
 
     def step(self, run_id: str, history: list[dict[str, Any]]) -> Any:
         """Run the first step that the history does not hold, or end the run."""
@@ -123,7 +123,7 @@ class Application:
         return self.reply(200, {}, b"{}")
 
     def call(self, run_id: str, step_id: int) -> None:
-        """Ask the queue to call a third party and to bring back its answer."""
+        """Ask the queue to call a third party and to bring back its response."""
         back = {
             "Callback": self.url,
             "Callback-Workflow-RunId": run_id,
@@ -189,7 +189,7 @@ def test_a_run_of_steps_with_a_sleep_comes_to_its_end(service: Service, server: 
 
 
 def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: Server) -> None:
-    """The third party's answer reaches the endpoint by callback and becomes the step's result."""
+    """The third party's response reaches the endpoint by callback and becomes the step's result."""
     app = Application(service, server, [lambda *_: ("call",), lambda _, results: results])
     run_id = app.begin("{}")
     assert service.wait(ended(service, run_id))["workflowState"] == "RUN_SUCCESS"
@@ -202,7 +202,7 @@ def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: 
 
 
 def test_a_call_whose_answer_cannot_be_taken_fails_the_run(service: Service, server: Server) -> None:
-    """The failure function is told; resumed, the run takes the answer that came, and asks nobody again."""
+    """The failure function is called; resumed, the run uses the response that came, and calls nobody again."""
     app = Application(service, server, [lambda *_: ("call",), lambda _, results: results], takes_calls=False)
     run_id = app.begin("{}")
     service.run_out(lambda: app.failures, step=60)
@@ -268,13 +268,13 @@ def test_resume_goes_on_from_the_failed_step(service: Service, server: Server) -
     app, entry = failing_run(service, server)
     app.broken = set()
     app.ran.clear()
-    answer = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()
-    run_id = answer["workflowRunId"]
+    response = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()
+    run_id = response["workflowRunId"]
     assert run_id != "wfr_one"
     assert service.wait(ended(service, run_id))["workflowState"] == "RUN_SUCCESS"
     assert app.ran == [(run_id, 1), (run_id, 2)]
     assert service.dlq("workflows/dlq") == []
-    assert run_of(service, run_id)["workflowRunCreatedAt"] == answer["workflowCreatedAt"]
+    assert run_of(service, run_id)["workflowRunCreatedAt"] == response["workflowCreatedAt"]
     assert service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").status_code == 404
 
 
@@ -314,10 +314,12 @@ def test_runs_are_started_again_in_bulk(service: Service, server: Server, action
     by_body = service.http.post(path, json={"dlqIds": [ids["wfr_2"]]}).json()
     by_filter = service.http.post(path, params={"label": "l1"}).json()
     runs = [
-        run["workflowRunId"] for answer in (by_query, by_body, by_filter) for run in answer["workflowRuns"]
+        run["workflowRunId"]
+        for response in (by_query, by_body, by_filter)
+        for run in response["workflowRuns"]
     ]
-    assert [len(answer["workflowRuns"]) for answer in (by_query, by_body, by_filter)] == [2, 1, 1]
-    assert {answer["cursor"] for answer in (by_query, by_body, by_filter)} == {""}
+    assert [len(response["workflowRuns"]) for response in (by_query, by_body, by_filter)] == [2, 1, 1]
+    assert {response["cursor"] for response in (by_query, by_body, by_filter)} == {""}
     for run_id in runs:
         service.wait(ended(service, run_id))
     assert [entry["workflowRunId"] for entry in service.dlq("workflows/dlq")] == ["wfr_4"]
@@ -330,8 +332,8 @@ def test_the_failure_function_can_be_run_again(service: Service, server: Server)
     told = app.failures[-1][1]
     app.failures.clear()
     app.failure_status = 200
-    answer = service.http.post(f"/v2/workflows/dlq/callback/{entry['dlqId']}")
-    assert answer.json()["workflowRunId"] == "wfr_one"
+    response = service.http.post(f"/v2/workflows/dlq/callback/{entry['dlqId']}")
+    assert response.json()["workflowRunId"] == "wfr_one"
     service.wait(lambda: service.dlq("workflows/dlq", failureFunctionState="CALLBACK_SUCCESS"))
     again = app.failures[-1][1]
     assert {k: v for k, v in again.items() if k != "sourceHeader"} == {
@@ -369,13 +371,13 @@ def test_canceling_a_failed_run_cancels_its_failure_function(service: Service, s
 def test_trigger_starts_a_run(service: Service, server: Server) -> None:
     """The endpoint gets the payload as if it had started the run itself."""
     app = Application(service, server, [lambda payload, _: payload], prefix="Service")
-    answer = service.http.post(
+    response = service.http.post(
         f"/v2/trigger/{app.url}",
         content=b'{"n": 5}',
         headers={"Service-Forward-X-User": "ann", "Service-Forward-Upstash-Workflow-Sdk-Version": "1"},
     ).json()
-    assert answer["workflowRunId"].startswith("wfr_")
-    assert service.wait(ended(service, answer["workflowRunId"]))["workflowState"] == "RUN_SUCCESS"
+    assert response["workflowRunId"].startswith("wfr_")
+    assert service.wait(ended(service, response["workflowRunId"]))["workflowState"] == "RUN_SUCCESS"
 
 
 def test_a_first_message_that_comes_twice_starts_one_run(service: Service, server: Server) -> None:

@@ -52,12 +52,12 @@ async def order(context: AsyncWorkflowContext[dict[str, Any]]) -> None:
         note("book")
         if not app.state.desk_open:
             raise RuntimeError("the payment desk is closed")
-        return {"sum": amount, "desk": answer.body, "said": answer.status}
+        return {"sum": amount, "desk": response.body, "said": response.status}
 
     amount = await context.run("total", total)
     await context.sleep("think it over", "1m")
     await context.sleep_until("until it opens", time.time() + 60)
-    answer = await context.call(
+    response = await context.call(
         "ask the desk",
         url=str(payload["desk"]),
         method="POST",
