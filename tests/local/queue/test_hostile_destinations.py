@@ -133,7 +133,7 @@ def client(service: LocalService) -> httpx.Client:
 def test_whatever_a_destination_answers_its_retries_are_finite(
     tmp_path: Path, destination: Destination
 ) -> None:
-    """Each response is a failed attempt: two deliveries and a DLQ entry each, and none more after a restart."""
+    """Each response is a failed attempt: two deliveries and a DLQ entry each, and no more after a restart."""
     service = LocalService(tmp_path / "data", time_factor=1e6, indexes=[])
     with service, client(service) as http:
         for path in ANSWERS:

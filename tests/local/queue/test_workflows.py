@@ -202,7 +202,7 @@ def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: 
 
 
 def test_a_call_whose_answer_cannot_be_taken_fails_the_run(service: Service, server: Server) -> None:
-    """The failure function is called; resumed, the run uses the response that came, and calls nobody again."""
+    """The failure function is called; resumed, the run uses the response that came, without a second call."""
     app = Application(service, server, [lambda *_: ("call",), lambda _, results: results], takes_calls=False)
     run_id = app.begin("{}")
     service.run_out(lambda: app.failures, step=60)
