@@ -101,13 +101,7 @@ class VectorDtype(ExtensionDtype):
 
     @classmethod
     def construct_from_string(cls, string: str) -> Self:
-        """The type of this name.
-
-        Raises
-        ------
-        TypeError
-            For the name of another type.
-        """
+        """The type of this name; TypeError for the name of another type, as pandas expects."""
         if not isinstance(string, str):
             raise TypeError(f"'construct_from_string' expects a string, got {type(string)}")
         found = _NAME.fullmatch(string)
@@ -136,13 +130,7 @@ class VectorDtype(ExtensionDtype):
 
 
 class VectorArray(ExtensionArray):
-    """A column of vectors in Arrow memory; slices share it.
-
-    Parameters
-    ----------
-    data : pyarrow.Array or pyarrow.ChunkedArray
-        Of a list type, of a fixed size or not, whose items are float32, float64 or int64.
-    """
+    """A column of vectors in Arrow memory, which slices share: lists of float32, float64 or int64."""
 
     __array_priority__: ClassVar = 1000
     _readonly: bool = False
@@ -400,7 +388,7 @@ class VectorArray(ExtensionArray):
 
 
 def missing(value: Any) -> bool:
-    """Whether a value stands for a missing one."""
+    """Whether this is one of pandas' missing values."""
     return value is None or value is pd.NA or (isinstance(value, float) and value != value)  # noqa: PLR0124 - NaN
 
 
