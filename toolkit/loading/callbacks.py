@@ -93,7 +93,7 @@ def load_callbacks(
     table = decode_callbacks(bodies, redactor=None if reveal else known)
     reasons = [f"only the first {limit:,} were asked for"] if more else []
     if receiver and receiver.turned_away:
-        reasons.append(f"{receiver.turned_away:,} found the receiver full")
+        reasons.append(f"{receiver.turned_away:,} found no room in the receiver")
     receipt = Receipt(
         what="callbacks",
         source=_source_name(source, known),
