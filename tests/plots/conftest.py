@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 from matplotlib.axes import Axes
 
-from toolkit import plots
+import toolkit as tk
 
 NOW = datetime(2026, 3, 20, tzinfo=UTC)
 STATES = ["CALLBACK_FAIL", "CALLBACK_SUCCESS", "CALLBACK_INPROGRESS", "", None]
@@ -83,28 +83,26 @@ def _of(frame: Callable[..., Any], plot: Callable[..., Axes], **options: Any) ->
 
 def _comparison(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     names = (texts[0], texts[-1]) if texts else ("dense", "hybrid")
-    return plots.plot_score_comparison(hits(count), hits(count, seed=5), names=names, **more)
+    return tk.plot_score_comparison(hits(count), hits(count, seed=5), names=names, **more)
 
 
 PLOTS = [
-    Plot("trend", _of(failures, plots.plot_failure_trend, by="workflow_url")),
-    Plot("trend facets", _of(failures, plots.plot_failure_trend, by="workflow_url", layout="facets")),
-    Plot("trend ranked", _of(failures, plots.plot_failure_trend, by="workflow_url", layout="ranked")),
-    Plot("calendar", _of(failures, plots.plot_failure_calendar, tz="Europe/Istanbul")),
-    Plot("matrix", _of(failures, plots.plot_failure_matrix)),
-    Plot(
-        "matrix across", _of(failures, plots.plot_failure_matrix, columns="workflow_url", rows="max_retries")
-    ),
-    Plot("time to failure", _of(failures, plots.plot_time_to_failure)),
-    Plot("retries", _of(failures, plots.plot_retries_used)),
-    Plot("callback states", _of(failures, plots.plot_callback_states)),
-    Plot("expiry", _of(failures, plots.plot_expiry, retention="7d", now=NOW)),
-    Plot("scores", _of(hits, plots.plot_score_distribution, by="group")),
-    Plot("scores as outlines", _of(hits, plots.plot_score_distribution, by="query", kind="histogram")),
-    Plot("scores as shares", _of(hits, plots.plot_score_distribution, by="query", kind="ecdf")),
-    Plot("scores by rank", _of(hits, plots.plot_score_by_rank, by="group")),
+    Plot("trend", _of(failures, tk.plot_failure_trend, by="workflow_url")),
+    Plot("trend facets", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="facets")),
+    Plot("trend ranked", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="ranked")),
+    Plot("calendar", _of(failures, tk.plot_failure_calendar, tz="Europe/Istanbul")),
+    Plot("matrix", _of(failures, tk.plot_failure_matrix)),
+    Plot("matrix across", _of(failures, tk.plot_failure_matrix, columns="workflow_url", rows="max_retries")),
+    Plot("time to failure", _of(failures, tk.plot_time_to_failure)),
+    Plot("retries", _of(failures, tk.plot_retries_used)),
+    Plot("callback states", _of(failures, tk.plot_callback_states)),
+    Plot("expiry", _of(failures, tk.plot_expiry, retention="7d", now=NOW)),
+    Plot("scores", _of(hits, tk.plot_score_distribution, by="group")),
+    Plot("scores as outlines", _of(hits, tk.plot_score_distribution, by="query", kind="histogram")),
+    Plot("scores as shares", _of(hits, tk.plot_score_distribution, by="query", kind="ecdf")),
+    Plot("scores by rank", _of(hits, tk.plot_score_by_rank, by="group")),
     Plot("comparison", _comparison),
-    Plot("norms", _of(vectors, plots.plot_vector_norms)),
+    Plot("norms", _of(vectors, tk.plot_vector_norms)),
 ]
 
 

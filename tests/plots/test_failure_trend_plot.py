@@ -12,8 +12,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 
+from toolkit import plot_failure_trend
 from toolkit.errors import InputError
-from toolkit.plots import plot_failure_trend
 from toolkit.plots.style import THEMES
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES

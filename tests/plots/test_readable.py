@@ -11,7 +11,7 @@ import pytest
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.figure import Figure
 
-from toolkit import plots
+import toolkit as tk
 from toolkit.analysis import score_bins
 from toolkit.plots.style import THEMES
 
@@ -60,7 +60,7 @@ def test_every_plot_has_a_title(plot):
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
 def test_what_all_names_begin_with_is_said_once(layout):
     """Workflows are named without their common address, which stands above them."""
-    ax = plots.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
+    ax = tk.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
     legend = ax.get_legend().get_texts() if layout == "stacked" else ax.get_yticklabels()
     names = [text.get_text() for text in legend]
     assert all(any(name.startswith(short) for short in NAMES) for name in names)
@@ -69,19 +69,19 @@ def test_what_all_names_begin_with_is_said_once(layout):
 
 def test_a_burst_does_not_flatten_the_rest():
     """The axis is cut, says so, and the burst carries its count; without one nothing is cut."""
-    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
+    ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
     low, high = ax.get_ylim()
     assert (low, high) == (0, 22 * 1.25)
     assert "cut at 28" in said(ax)
     assert "\N{BLACK UP-POINTING TRIANGLE} 1,020" in [text.get_text() for text in ax.texts]
-    plain = plots.plot_failure_trend(burst(1), by="workflow_url", freq="1d", ax=axes())
+    plain = tk.plot_failure_trend(burst(1), by="workflow_url", freq="1d", ax=axes())
     assert "cut" not in said(plain)
     assert not [text for text in plain.texts if "\N{BLACK UP-POINTING TRIANGLE}" in text.get_text()]
 
 
 def test_facets_have_scales_of_their_own():
     """In each row the tallest bar, or all but the burst, has the full height; the scale is said."""
-    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())
+    ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())
     heights = [bars.heights for bars in ax.patches]
     assert all(max(one) == pytest.approx(0.85) for one in heights)
     assert np.median(heights[0]) > 0.5
@@ -91,7 +91,7 @@ def test_facets_have_scales_of_their_own():
 def test_the_legend_leaves_the_plot_its_height():
     """Beside the bars where there is room; else above them, and the bars keep a third of the figure."""
     for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.33)):
-        ax = plots.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
+        ax = tk.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
         ax.figure.draw_without_rendering()
         assert ax.get_position().height > least, (width, ax.get_position())
 
@@ -111,7 +111,7 @@ def test_colours_of_cells_go_from_the_background_to_the_other_end(theme):
 
 def test_most_of_a_ranked_picture_is_light():
     """Around a burst, cells of ordinary counts differ from each other and stay lighter than the burst."""
-    ax = plots.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="ranked", ax=axes())
+    ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="ranked", ax=axes())
     mesh = ax.collections[0]
     colours = mesh.to_rgba(mesh.get_array()).reshape(-1, 4)
     bright = [luminance(to_hex(colour)) for colour in colours if colour[3]]
@@ -126,7 +126,7 @@ def test_most_of_a_ranked_picture_is_light():
 @pytest.mark.parametrize("name", THEMES)
 def test_texts_in_cells_are_legible(name):
     """The count written in a cell has a contrast of 4.5 with the colour of the cell."""
-    ax = plots.plot_failure_matrix(burst(), ax=axes(), theme=name)
+    ax = tk.plot_failure_matrix(burst(), ax=axes(), theme=name)
     mesh = ax.collections[0]
     colours = [to_hex(one) for one in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
     inks = [text.get_color() for text in ax.texts if text.get_text()[0].isdigit()]
@@ -137,7 +137,7 @@ def test_texts_in_cells_are_legible(name):
 def test_shares_are_exact():
     """A share steps at each score, not at the edges of bins."""
     hits = pd.DataFrame({"query": 0, "score": [0.1, 0.25, 0.25, 0.9]})
-    ax = plots.plot_score_distribution(hits, kind="ecdf", bins=2, ax=axes())
+    ax = tk.plot_score_distribution(hits, kind="ecdf", bins=2, ax=axes())
     assert ax.lines[0].get_xdata().tolist() == [0.1, 0.1, 0.25, 0.25, 0.9, 0.9]
     assert ax.lines[0].get_ydata().tolist() == [0, 0.25, 0.5, 0.75, 1, 1]
     assert ax.lines[0].get_drawstyle() == "steps-post"
@@ -154,14 +154,14 @@ def test_queries_are_named_by_their_text():
         {"data": "twice"},
     ]
     expected = ["no route", "1", "twice (2)", "twice (3)"]
-    assert [text.get_text() for text in plots.plot_score_by_rank(hits, ax=axes()).texts] == expected
-    rows = plots.plot_score_distribution(hits, ax=axes()).get_yticklabels()
+    assert [text.get_text() for text in tk.plot_score_by_rank(hits, ax=axes()).texts] == expected
+    rows = tk.plot_score_distribution(hits, ax=axes()).get_yticklabels()
     assert [text.get_text() for text in rows] == [f"{name} (2)" for name in expected]
 
 
 def test_vectors_of_one_length_are_a_plot():
     """A bar stands at their length, and the title says that it is that of all."""
-    ax = plots.plot_vector_norms(pd.DataFrame({"vector": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]}), ax=axes())
+    ax = tk.plot_vector_norms(pd.DataFrame({"vector": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]}), ax=axes())
     (bar,) = ax.patches
     assert bar.get_height() == 3
     assert bar.get_x() < 1 < bar.get_x() + bar.get_width()

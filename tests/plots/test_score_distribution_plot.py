@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from matplotlib.figure import Figure
 
-from toolkit.plots import plot_score_distribution
+from toolkit import plot_score_distribution
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import hits
 

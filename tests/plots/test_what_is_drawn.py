@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
 
-from toolkit import plots
+import toolkit as tk
 from toolkit.analysis.over_time import readable_top
 from toolkit.errors import InputError
 
@@ -54,31 +54,31 @@ def cells(ax):
 def test_every_failure_is_drawn_once(rows):
     """Bars and cells of every plot add up to the rows of the frame."""
     found, count = frame(rows), len(rows)
-    stacked = plots.plot_failure_trend(found, by="workflow_url", ax=axes())
+    stacked = tk.plot_failure_trend(found, by="workflow_url", ax=axes())
     assert sum(bars.heights.sum() for bars in stacked.patches) == count
-    facets = plots.plot_failure_trend(found, by="workflow_url", layout="facets", ax=axes())
+    facets = tk.plot_failure_trend(found, by="workflow_url", layout="facets", ax=axes())
     heights = sum(bars.heights.sum() for bars in facets.patches)
-    ranked = plots.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
+    ranked = tk.plot_failure_trend(found, by="workflow_url", layout="ranked", ax=axes())
     assert cells(ranked).sum() == count
     full = sum(np.minimum(row / readable_top(row), 1).sum() for row in cells(ranked))
     assert heights == pytest.approx(0.85 * full)
-    assert cells(plots.plot_failure_calendar(found, ax=axes())).sum() == count
-    assert cells(plots.plot_failure_matrix(found, ax=axes())).sum() == count
-    assert sum(bar.get_height() for bar in plots.plot_time_to_failure(found, ax=axes()).patches) == count
-    assert sum(bar.get_height() for bar in plots.plot_retries_used(found, ax=axes()).patches) == count
-    expiry = plots.plot_expiry(found, "40d", now=datetime(2026, 2, 2, tzinfo=UTC), ax=axes())
+    assert cells(tk.plot_failure_calendar(found, ax=axes())).sum() == count
+    assert cells(tk.plot_failure_matrix(found, ax=axes())).sum() == count
+    assert sum(bar.get_height() for bar in tk.plot_time_to_failure(found, ax=axes()).patches) == count
+    assert sum(bar.get_height() for bar in tk.plot_retries_used(found, ax=axes()).patches) == count
+    expiry = tk.plot_expiry(found, "40d", now=datetime(2026, 2, 2, tzinfo=UTC), ax=axes())
     assert sum(bar.get_height() for bar in expiry.patches) == count
 
 
 def test_the_calendar_is_local():
     """An hour of the night in UTC is one of the morning in Istanbul, and of the next day."""
     found = frame([(datetime(2026, 3, 1, 22, 30, tzinfo=UTC), "a", 500)] * 2)  # a Sunday
-    assert np.argwhere(cells(plots.plot_failure_calendar(found, ax=axes()))).tolist() == [[6, 22]]
-    local = plots.plot_failure_calendar(found, tz="Europe/Istanbul", ax=axes())
+    assert np.argwhere(cells(tk.plot_failure_calendar(found, ax=axes()))).tolist() == [[6, 22]]
+    local = tk.plot_failure_calendar(found, tz="Europe/Istanbul", ax=axes())
     assert np.argwhere(cells(local)).tolist() == [[0, 1]]
     assert "Europe/Istanbul" in local.get_xlabel()
     with pytest.raises(InputError, match="Europe/Istanbul"):
-        plots.plot_failure_calendar(found, tz="Nowhere", ax=axes())
+        tk.plot_failure_calendar(found, tz="Nowhere", ax=axes())
 
 
 def test_what_cannot_be_placed_is_said():
@@ -86,19 +86,19 @@ def test_what_cannot_be_placed_is_said():
     found = frame([(datetime(2026, 1, 1, 5, tzinfo=UTC), "a", 500)] * 3)
     found.loc[0, ["failed_at", "created_at"]] = pd.NaT
     found.loc[1, "max_retries"] = pd.NA
-    assert "1 failure without a usable time" in plots.plot_failure_calendar(found, ax=axes()).get_xlabel()
-    assert "1 failure without both times" in plots.plot_time_to_failure(found, ax=axes()).get_xlabel()
-    assert "1 row without a number" in plots.plot_retries_used(found, ax=axes()).get_xlabel()
-    expiry = plots.plot_expiry(found, "7d", now=datetime(2026, 1, 8, 4, tzinfo=UTC), ax=axes())
+    assert "1 failure without a usable time" in tk.plot_failure_calendar(found, ax=axes()).get_xlabel()
+    assert "1 failure without both times" in tk.plot_time_to_failure(found, ax=axes()).get_xlabel()
+    assert "1 row without a number" in tk.plot_retries_used(found, ax=axes()).get_xlabel()
+    expiry = tk.plot_expiry(found, "7d", now=datetime(2026, 1, 8, 4, tzinfo=UTC), ax=axes())
     assert "1 without a usable time" in expiry.get_xlabel()
-    due = plots.plot_expiry(found, "7d", now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
+    due = tk.plot_expiry(found, "7d", now=datetime(2026, 1, 9, tzinfo=UTC), ax=axes())
     assert due.texts[0].get_text() == "Nothing left to expire (2 due already, 1 without a usable time)"
 
 
 def test_callbacks_tell_used_up_retries_from_others():
     """Of callbacks, those with retries left are drawn on the others, with a legend."""
     callbacks = pd.DataFrame({"retried": [0, 3, 3, 1], "max_retries": [3, 3, 5, 1]})
-    ax = plots.plot_retries_used(callbacks, ax=axes())
+    ax = tk.plot_retries_used(callbacks, ax=axes())
     heights = [[int(bar.get_height()) for bar in bars] for bars in ax.containers]
     assert heights == [[0, 1, 0, 1], [1, 0, 0, 1]]
     assert [text.get_text() for text in ax.get_legend().get_texts()] == ["retries used up", "retries left"]
@@ -109,15 +109,15 @@ def test_scores_by_rank_and_as_shares():
     found = pd.DataFrame(
         {"query": [0, 0, 1, 1], "rank": [2, 1, 1, 2], "score": [0.4, 0.9, 0.8, 0.1], "id": list("abcd")}
     )
-    ax = plots.plot_score_by_rank(found, ax=axes())
+    ax = tk.plot_score_by_rank(found, ax=axes())
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0.9, 0.4], [0.8, 0.1]]
     assert [text.get_text() for text in ax.texts] == ["0", "1"]
-    ax = plots.plot_score_distribution(found, kind="ecdf", bins=2, ax=axes())
+    ax = tk.plot_score_distribution(found, kind="ecdf", bins=2, ax=axes())
     assert [line.get_ydata().tolist() for line in ax.lines[:2]] == [[0, 0.5, 1, 1]] * 2
     with pytest.raises(InputError, match="histogram"):
-        plots.plot_score_distribution(found, kind="pie", ax=axes())
+        tk.plot_score_distribution(found, kind="pie", ax=axes())
     with pytest.raises(InputError, match="stacked"):
-        plots.plot_failure_trend(frame([]), layout="pie", ax=axes())
+        tk.plot_failure_trend(frame([]), layout="pie", ax=axes())
 
 
 def test_names_at_line_ends_do_not_overlap():
@@ -126,7 +126,7 @@ def test_names_at_line_ends_do_not_overlap():
         pd.DataFrame({"query": q, "rank": [1, 2], "score": [0.9 - q / 100, 0.5], "id": ["a", "b"]})
         for q in range(8)
     )
-    ax = plots.plot_score_by_rank(found, ax=axes())
+    ax = tk.plot_score_by_rank(found, ax=axes())
     ax.figure.draw_without_rendering()
     boxes = sorted((text.get_window_extent() for text in ax.texts), key=lambda box: box.y0)
     assert len(boxes) == 8
@@ -137,7 +137,7 @@ def test_hits_of_one_configuration_alone_stand_on_its_margin():
     """What came and what went is drawn, and counted in the legend."""
     before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
-    ax = plots.plot_score_comparison(before, after, names=("dense", "hybrid"), ax=axes())
+    ax = tk.plot_score_comparison(before, after, names=("dense", "hybrid"), ax=axes())
     points = [collection.get_offsets().tolist() for collection in ax.collections]
     assert points[0] == [[0.8, 0.7]]
     assert points[1][0][0] == 0.9

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from toolkit.analysis import score_moves
 from toolkit.analysis.wording import counted, shorten
-from toolkit.plots import plot_score_comparison, plot_score_distribution
+from toolkit.plots.hit_scores import plot_score_comparison, plot_score_distribution
 from toolkit.plots.style import THEMES
 from toolkit.plots.svg import inline_svg
 from toolkit.redaction import Redactor, visible
