@@ -14,7 +14,7 @@ OUT ?= out
 # Tests that share a page stay together, in their order.
 PARALLEL := -n 2 --dist loadgroup
 
-.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz wheels pictures browser install clean
+.PHONY: help demo test test-quick test-newer test-lowest lint format lab serve bench soak fuzz accuracy wheels pictures browser install clean
 
 help: ## list what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 20
@@ -81,6 +81,9 @@ soak: install ## kill the service 500 times under load; load, crash and race at 
 
 fuzz: install ## call everything public with generated services, snapshots, frames and arguments (half an hour)
 	@$(BIN)/python tests/fuzz/fuzz.py --cases 100000 --seed $${SEED:-2211}
+
+accuracy: install ## measure how often the analysis is right, on seeded data (SEED=1)
+	@$(BIN)/python tests/accuracy/accuracy.py --seed $${SEED:-1}
 
 wheels: install ## ask whether every core dependency has a wheel for the newest Pythons
 	@$(BIN)/python tests/packaging/wheels.py

@@ -37,7 +37,7 @@ _MEDIAN, _LOWER_MEAN = (
     0.4549,
     0.52,
 )  # of the chi-squared distribution with one degree of freedom, and of that part
-_EVIDENCE: Final = 5.0  # natural units of log-likelihood beyond the cost of stating a condition
+_EVIDENCE: Final = 6.0  # natural units of log-likelihood beyond the cost of stating a condition
 _SEEN, _USUAL = "\x00observed", "\x00expected"  # no column of a user is called so
 _LEAST: Final = 3.0  # events in excess
 
