@@ -37,8 +37,8 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "Endpoint", "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter",
-    "Published", "Receipt", "ReplayGuard", "Service", "Verification",
+    "Changes", "Dialect", "Endpoint", "FailureGroups", "FailureReport", "FrameSummary", "IndexInfo",
+    "MetadataFilter", "Published", "Receipt", "ReplayGuard", "Service", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -160,6 +160,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         for source, frame in ((w.service, w.failures), (w.failures, None))
     ],
     "FailureView": lambda _: [{"search": "a", "sort_by": "failed_at", "ascending": True, "selected": ["a"]}],
+    "GroupRules": lambda _: [{"text": "pin s1-5f0c9a3b12de", "learned": None}],
     "MetadataFilterWidget": lambda w: [
         {"source": w.service, "value": "n > 1", "namespace": "", "frame": w.vectors, "key": None},
         {"source": w.vectors, "value": "", "namespace": "", "frame": None, "key": None},
@@ -216,6 +217,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         {"service": w.service, "ids": ids, "prefix": prefix, "namespace": "", **INCLUDE}
         for ids, prefix in ((["v1"], None), (None, "v"))
     ],
+    "group_failures": lambda w: [{"failures": w.failures, "rules": None}],
     "index_info": lambda w: [{"service": w.service}],
     "iter_failures": lambda w: [{"service": w.service, "filter": None, **FAILURES}],
     "iter_vectors": lambda w: [

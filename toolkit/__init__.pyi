@@ -1,7 +1,9 @@
 # The public names and where they are defined: the one list, for type checkers and for __init__.py.
 
 from toolkit import errors as errors
+from toolkit.analysis import FailureGroups as FailureGroups
 from toolkit.analysis import FrameSummary as FrameSummary
+from toolkit.analysis import GroupRules as GroupRules
 from toolkit.analysis import count_by as count_by
 from toolkit.analysis import count_by_hour as count_by_hour
 from toolkit.analysis import count_errors as count_errors
@@ -11,6 +13,7 @@ from toolkit.analysis import count_over_time as count_over_time
 from toolkit.analysis import count_states as count_states
 from toolkit.analysis import count_workflows as count_workflows
 from toolkit.analysis import expiring as expiring
+from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import summary as summary
 from toolkit.client.failures import delete_failures as delete_failures
 from toolkit.client.failures import rerun_failure_function as rerun_failure_function

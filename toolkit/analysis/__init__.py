@@ -16,6 +16,8 @@ from toolkit.analysis.counts import (
 from toolkit.analysis.drift import Drift, drift
 from toolkit.analysis.explaining import Explanation, explain_change
 from toolkit.analysis.frame_summary import FrameSummary, summary
+from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.grouping import FailureGroups, group_failures
 from toolkit.analysis.lifetimes import (
     ExpiryBins,
     FailureDelays,
@@ -65,9 +67,11 @@ __all__ = [
     "Explanation",
     "FailureCalendar",
     "FailureDelays",
+    "FailureGroups",
     "FailureOverview",
     "FailureTrend",
     "FrameSummary",
+    "GroupRules",
     "NewAndGone",
     "NormBins",
     "Recall",
@@ -97,6 +101,7 @@ __all__ = [
     "failure_overview",
     "failure_trend",
     "fuse",
+    "group_failures",
     "mask_text",
     "new_and_gone",
     "norm_bins",

@@ -15,7 +15,7 @@ from toolkit.analysis.signatures.traces import StackTrace, stack_trace
 NO_FRAME: Final = "at "
 """The frame of a trace that names no function of the application."""
 
-Kind = Literal["json", "html", "trace", "message", "empty"]
+Kind = Literal["json", "html", "trace", "message", "empty", "binary"]
 
 LONGEST: Final = 100_000  # characters of a text that are read: half from its start, half from its end
 _MESSAGE: Final = 1_000  # characters of one message

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+import msgspec
 import pandas as pd
 
 from toolkit.analysis.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.analysis.signatures.placeholders import with_placeholders
-from toolkit.analysis.signatures.templates import learn
+from toolkit.analysis.signatures.templates import KnownTemplates, learn
 from toolkit.arguments import wrong
 
 RULES_VERSION: Final = 1
@@ -52,48 +53,111 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
         if not isinstance(text, str) and not (pd.api.types.is_scalar(text) and pd.isna(text)):
             raise wrong("texts", text, "texts, or None where there is none")
     texts_or_none = [text if isinstance(text, str) else None for text in listed]
-    distinct = {text: _canonical(read_document(text)) for text in set(texts_or_none)}
-    templates = learn(message for _, _, messages in distinct.values() for message in messages)
-    named = _frames_by_error(distinct.values(), templates)
-    ids = {
-        text: _signature(kind, _with_frame(facts, said, named), said)
-        for text, (kind, facts, messages) in distinct.items()
-        if (said := tuple(templates[message] for message in messages)) is not None
-    }
+    ids = {text: signature.id for text, signature in sign(texts_or_none).items()}
     return [ids[text] for text in texts_or_none]
 
 
-def _canonical(document: Document) -> tuple[str, tuple[str, ...], tuple[str, ...]]:
-    return (
-        document.kind,
-        tuple(
-            with_placeholders(fact) if any(sign.isdigit() for sign in fact) and not fact.isdigit() else fact
-            for fact in document.facts
-        ),
-        tuple(with_placeholders(message) for message in document.messages),
+class Learned(msgspec.Struct, frozen=True):
+    """What was learnt from texts, so that each keeps its id when others come.
+
+    The first template that covers a message is its own, but for the `exceptions`. `frames` are those given to
+    traces of minified code, by error.
+    """
+
+    rules_version: int = RULES_VERSION
+    templates: tuple[str, ...] = ()
+    exceptions: dict[str, str] = {}
+    frames: tuple[tuple[tuple[str, ...], str], ...] = ()
+
+    def extended(self, signatures: Iterable[Signature]) -> Learned:
+        """With what these signatures tell; nothing learnt earlier changes."""
+        listed = list(signatures)
+        assigned = {
+            message: template
+            for one in listed
+            for message, template in zip(one.document.messages, one.templates, strict=True)
+        }
+        templates = (*self.templates, *sorted(set(assigned.values()) - set(self.templates)))
+        known = KnownTemplates(templates, self.exceptions)
+        others = {message: own for message, own in sorted(assigned.items()) if known.find(message) != own}
+        frames = dict(self.frames)
+        for one in listed:
+            if one.document.facts[-1:] == (NO_FRAME,):
+                frames.setdefault(_error(one.facts, one.templates), one.facts[-1])
+        return Learned(
+            templates=templates,
+            exceptions={**self.exceptions, **others},
+            frames=tuple(sorted(frames.items())),
+        )
+
+
+class Signature(NamedTuple):
+    """What makes two texts one kind of failure, and the document (with placeholders) it was found in."""
+
+    document: Document
+    facts: tuple[str, ...]
+    templates: tuple[str, ...]
+
+    @property
+    def id(self) -> str:
+        """The same whenever kind, facts and templates are."""
+        return signature_id(self.document.kind, self.facts, self.templates)
+
+
+def sign(
+    texts: Iterable[str | None], learned: Learned | None = None, clean: Callable[[str], str] = str
+) -> dict[str | None, Signature]:
+    """The signature of each distinct text; `clean` masks what is read once JSON and HTML are decoded."""
+    learned = learned or Learned()
+    documents = {text: _canonical(read_document(text), clean) for text in set(texts)}
+    messages = {message for document in documents.values() for message in document.messages}
+    templates = learn(messages)
+    if learned.templates:
+        known = KnownTemplates(learned.templates, learned.exceptions)
+        templates |= {message: found for message in messages if (found := known.find(message)) is not None}
+    frames = _frames_by_error(documents.values(), templates) | dict(learned.frames)
+    signatures = {}
+    for text, document in documents.items():
+        said = tuple(templates[message] for message in document.messages)
+        signatures[text] = Signature(document, _with_frame(document.facts, said, frames), said)
+    return signatures
+
+
+def _canonical(document: Document, clean: Callable[[str], str]) -> Document:
+    facts = tuple(
+        with_placeholders(fact) if any(sign.isdigit() for sign in fact) and not fact.isdigit() else fact
+        for fact in map(clean, document.facts)
+    )
+    return Document(
+        document.kind, facts, tuple(with_placeholders(clean(message)) for message in document.messages)
     )
 
 
-def _frames_by_error(
-    documents: Iterable[tuple[str, tuple[str, ...], tuple[str, ...]]], templates: dict[str, str]
-) -> dict[tuple[str, ...], str]:
+def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]:
+    """What a trace says without its frame."""
+    return (*facts[:-1], "", *messages)
+
+
+def _frames_by_error(documents: Iterable[Document], templates: dict[str, str]) -> dict[tuple[str, ...], str]:
     """The frame of each error that occurs with one frame only."""
     frames: dict[tuple[str, ...], set[str]] = defaultdict(set)
-    for kind, facts, messages in documents:
-        if kind == "trace" and facts[-1] != NO_FRAME:
-            frames[(*facts[:-1], "", *(templates[message] for message in messages))].add(facts[-1])
+    for document in documents:
+        if document.kind == "trace" and document.facts[-1] != NO_FRAME:
+            error = _error(document.facts, tuple(templates[message] for message in document.messages))
+            frames[error].add(document.facts[-1])
     return {error: found.pop() for error, found in frames.items() if len(found) == 1}
 
 
 def _with_frame(
-    facts: tuple[str, ...], messages: tuple[str, ...], named: dict[tuple[str, ...], str]
+    facts: tuple[str, ...], messages: tuple[str, ...], frames: dict[tuple[str, ...], str]
 ) -> tuple[str, ...]:
     """A trace of minified code gets the frame of the same error elsewhere, where that has only one."""
     if facts[-1:] != (NO_FRAME,):
         return facts
-    return (*facts[:-1], named.get((*facts[:-1], "", *messages), NO_FRAME))
+    return (*facts[:-1], frames.get(_error(facts, messages), NO_FRAME))
 
 
-def _signature(kind: str, facts: tuple[str, ...], messages: tuple[str, ...]) -> str:
-    content = "\x00".join([kind, *facts, "\x01", *messages])
+def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:
+    """The id of a kind of failure, with the version of the rules."""
+    content = "\x00".join([kind, *facts, "\x01", *templates])
     return f"s{RULES_VERSION}-{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
 
@@ -91,6 +91,49 @@ def learn(messages: Iterable[str]) -> dict[str, str]:
         words = tuple(message.split(" "))
         found[message] = " ".join(lengths[len(words)][words[:_LONGEST]])
     return found
+
+
+class KnownTemplates:
+    """Templates that were learnt earlier: a message keeps its template, whatever else comes with it."""
+
+    def __init__(self, templates: Sequence[str], exceptions: Mapping[str, str]) -> None:
+        self._equal = {**{template: template for template in templates}, **exceptions}
+        self._varied: dict[int, dict[tuple[int, ...], dict[_Words, list[tuple[int, _Words]]]]] = defaultdict(
+            lambda: defaultdict(lambda: defaultdict(list))
+        )  # by number of words, by the positions of values, by all other words
+        for order, template in enumerate(templates):
+            words = tuple(template.split(" "))
+            values = tuple(position for position, word in enumerate(words) if VALUE in word)
+            if values:
+                self._varied[len(words)][values][_without(words, values)].append((order, words))
+
+    def find(self, message: str) -> str | None:
+        """The template of a message: one equal to it, else the first learnt that covers it."""
+        words = tuple(message.split(" "))[:_LONGEST]
+        known = self._equal.get(message) or self._equal.get(" ".join(words))
+        if known is not None or len(words) not in self._varied:
+            return known
+        covering = [
+            (order, template)
+            for values, templates in self._varied[len(words)].items()
+            for order, template in templates.get(_without(words, values), ())
+            if all(_covers(template[position], words, position) for position in values)
+        ]
+        return " ".join(min(covering)[1]) if covering else None
+
+
+def _without(words: _Words, values: tuple[int, ...]) -> _Words:
+    return tuple("" if position in values else word for position, word in enumerate(words))
+
+
+def _covers(pattern: str, words: _Words, position: int) -> bool:
+    word = words[position]
+    return word == pattern or bool(_kind(words, position) and _word_pattern(pattern).fullmatch(word))
+
+
+@lru_cache(maxsize=1 << 12)
+def _word_pattern(word: str) -> re.Pattern[str]:
+    return re.compile(".+".join(map(re.escape, word.split(VALUE))))
 
 
 def _generalise(templates: dict[_Words, _Words]) -> None:

@@ -1,0 +1,193 @@
+"""Rules by which users name, merge, split and pin groups of failures, as a small text file."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Literal
+
+import msgspec
+
+from toolkit.analysis.signatures.signing import RULES_VERSION, Learned
+from toolkit.arguments import mapping, nearest, shown, text, wrong
+from toolkit.errors import InputError
+from toolkit.redaction import Redactor
+
+SPLIT_COLUMNS: Final = (
+    "workflow_url",
+    "response_status",
+    "label",
+    "flow_control_key",
+    "caller_ip",
+    "url",
+    "method",
+    "failure_function_state",
+)
+_ID: Final = re.compile(r"s\d{1,4}-[0-9a-f]{12}")
+_LEARNED: Final = "learned "
+_FORMS: Final = (
+    'name ID "TITLE", merge ID into ID, split ID where COLUMN = "VALUE", split ID where body contains "TEXT",'
+    " or pin ID"
+)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One line of a rules file."""
+
+    action: Literal["name", "merge", "split", "pin"]
+    group: str
+    value: str = ""  # a title, the group merged into, what a split compares with
+    column: str = ""  # of a split; "body" for what a body contains
+
+
+@dataclass(frozen=True, repr=False)
+class GroupRules:
+    """Rules for groups of failures, and what was learnt from earlier failures.
+
+    One rule a line, applied in the order of the lines: ``name ID "TITLE"``, ``merge ID into ID``,
+    ``split ID where COLUMN = "VALUE"``, ``split ID where body contains "TEXT"``, and ``pin ID``, which lists
+    a group before all others. What follows a ``#`` is a comment. Rules for groups that do not occur are kept.
+    A last line ``learned {…}``, which `save` writes, holds what was learnt.
+
+    Parameters
+    ----------
+    text : str
+        The lines. What looks like a secret is masked in them.
+    learned : mapping, optional
+        What `FailureGroups.learned` gave. Default: the line ``learned`` of the text, if any.
+
+    Raises
+    ------
+    InputError
+        When a line cannot be read (the message says which), or `learned` is none or of another version of the
+        toolkit's rules.
+
+    Examples
+    --------
+    >>> rules = GroupRules('name s1-5f0c9a3b12de "Payment gateway down"  # seen in March')
+    >>> rules
+    GroupRules(1 rule, nothing learnt)
+    """
+
+    text: str = ""
+    learned: Mapping[str, Any] | None = None
+    rules: tuple[Rule, ...] = field(init=False, compare=False, default=())
+    _learned: Learned = field(init=False, compare=False, default_factory=Learned)
+
+    def __post_init__(self) -> None:
+        lines = Redactor().text(text("text", self.text)).splitlines()
+        learned = self.learned
+        if lines and lines[-1].startswith(_LEARNED):
+            last = lines.pop()
+            if learned is None:
+                learned = _json(last.removeprefix(_LEARNED), len(lines) + 1)
+        rules = [_rule(line, number) for number, line in enumerate(lines, 1)]
+        known = Learned() if learned is None else _learned(learned)
+        object.__setattr__(self, "text", "".join(f"{line}\n" for line in lines))
+        object.__setattr__(self, "learned", learned)
+        object.__setattr__(self, "rules", tuple(rule for rule in rules if rule))
+        object.__setattr__(self, "_learned", known)
+
+    def __repr__(self) -> str:
+        count = len(self.rules)
+        learned = f"{len(self._learned.templates):,} templates" if self._learned.templates else "nothing"
+        return f"GroupRules({count:,} rule{'s' * (count != 1)}, {learned} learnt)"
+
+    @classmethod
+    def read(cls, path: str | Path) -> GroupRules:
+        """Read a rules file; InputError when it cannot be read, or a line of it."""
+        if not isinstance(path, str | Path):
+            raise wrong("rules", path, "the path of a rules file, or GroupRules")
+        try:
+            return cls(Path(path).read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            if isinstance(error, InputError):
+                raise
+            raise wrong("rules", str(path), f"the path of a rules file ({type(error).__name__})") from None
+
+    def save(self, path: str | Path) -> None:
+        """Write a rules file: the text as it is, then what was learnt on one line."""
+        learned = json_text(self.learned) if self.learned is not None else ""
+        Path(path).write_text(
+            self.text + (f"{_LEARNED}{learned}\n" if learned else ""), encoding="utf-8", newline="\n"
+        )
+
+
+def json_text(value: object) -> str:
+    """A value as JSON on one line."""
+    return msgspec.json.encode(value).decode()
+
+
+def known_of(rules: GroupRules) -> Learned:
+    """What the rules bring of earlier failures."""
+    return rules._learned  # noqa: SLF001 - of this module
+
+
+def _json(value: str, line: int) -> Mapping[str, Any]:
+    try:
+        found: Any = msgspec.json.decode(value)
+    except msgspec.DecodeError:
+        found = None
+    if not isinstance(found, dict):
+        raise _unreadable(line, value, "the JSON that `GroupRules` saved") from None
+    return found
+
+
+def _learned(value: object) -> Learned:
+    expected = "what groups have learned"
+    try:
+        known = msgspec.convert(mapping("learned", value), Learned)
+    except (msgspec.ValidationError, TypeError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise wrong("learned", value, expected) from None
+    if known.rules_version != RULES_VERSION:
+        raise InputError(
+            "reading learned",
+            got=f"what was learnt with version {known.rules_version} of the toolkit's rules",
+            expected=f"version {RULES_VERSION}",
+            next_step="Leave it out once, and save what is learnt then.",
+        )
+    return known
+
+
+def _rule(line: str, number: int) -> Rule | None:
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError as error:
+        raise _unreadable(number, line, f"a rule ({str(error).lower()})") from None
+    match words:
+        case []:
+            return None
+        case ["name", group, title] if title.strip():
+            rule = Rule("name", group, " ".join(title.split()))
+        case ["merge", group, "into", target] if group != target:
+            _check_id(target, number)
+            rule = Rule("merge", group, target)
+        case ["split", group, "where", "body", "contains", part] if part:
+            rule = Rule("split", group, part, "body")
+        case ["split", group, "where", column, "=", value]:
+            if column not in SPLIT_COLUMNS:
+                raise _unreadable(number, column, "a column", nearest(column, SPLIT_COLUMNS))
+            rule = Rule("split", group, value, column)
+        case ["pin", group]:
+            rule = Rule("pin", group)
+        case _:
+            raise _unreadable(number, line, _FORMS)
+    _check_id(rule.group, number)
+    return rule
+
+
+def _check_id(group: str, number: int) -> None:
+    if not _ID.fullmatch(group):
+        raise _unreadable(number, group, f"the id of a group, such as s{RULES_VERSION}-5f0c9a3b12de")
+
+
+def _unreadable(number: int, got: str, expected: str, next_step: str | None = None) -> InputError:
+    return InputError(
+        f"reading rules, line {number:,} of the text", got=shown(got), expected=expected, next_step=next_step
+    )

@@ -1,0 +1,411 @@
+"""Failures of one kind as one row: what they say, why they belong together, how many, where and when."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
+
+from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
+from toolkit.analysis.selection import collect_timed, timestamps, typed_frame
+from toolkit.analysis.signatures.documents import LONGEST, NO_FRAME, Document
+from toolkit.analysis.signatures.signing import Learned, Signature, sign, signature_id
+from toolkit.analysis.wording import counted, percent, shorten
+from toolkit.filters.error_text import binary_line, error_text
+from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.tables.frames import checked_frame
+
+_COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
+_TITLE: Final = 120  # characters
+_TEMPLATE: Final = 500
+_EXAMPLE: Final = 300
+_EXAMPLES: Final = 3
+_STATUSES: Final = 5
+_COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
+_SAY_LITTLE: Final = frozenset({"empty", "html", "binary"})
+_LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
+_TYPES: Final = {
+    "group": "str",
+    "title": "str",
+    "template": "str",
+    "kind": "str",
+    "rule": "str",
+    "workflows": "Int64",
+    "statuses": "str",
+    "count": "Int64",
+    "share": "float64",
+    "first_at": "datetime64[ms, UTC]",
+    "last_at": "datetime64[ms, UTC]",
+    "examples": "str",
+    "cohesion": "float64",
+}
+
+
+@dataclass(frozen=True, repr=False)
+class FailureGroups:
+    """Groups of failures; made by `group_failures`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a group, the largest first but for pinned ones: `group` (str, its id), `title` (str),
+        `template` (str, what the members say, values as placeholders such as ``<num>``), `kind` (str: json,
+        html, trace, message, empty or binary), `rule` (str: why the members belong together), `workflows`
+        (Int64, how many different ones), `statuses` (str, the most frequent first), `count` (Int64), `share`
+        (float64, of all failures), `first_at`, `last_at` (datetime64[ms, UTC]), `examples` (str: JSON, up to
+        three of ``{"dlq_id", "text"}``), `cohesion` (float64, 0 to 1: how equal the members are; a low one is
+        a doubtful merge).
+    rules : GroupRules
+        The rules given, with what was learnt. Saved and given again, they keep the id of every group.
+
+    Examples
+    --------
+    >>> from toolkit import group_failures, load_failures
+    >>> groups = group_failures(load_failures(service, progress=False))
+    >>> list(groups.frame.columns[:4])
+    ['group', 'title', 'template', 'kind']
+    """
+
+    frame: pd.DataFrame
+    rules: GroupRules = field(compare=False)
+
+    @property
+    def learned(self) -> dict[str, Any]:
+        """What was learnt: a value to store as JSON, and to give again in `GroupRules`."""
+        return dict(self.rules.learned or {})
+
+    def assign(self, failures: pd.DataFrame) -> pd.DataFrame:
+        """A copy of the failures with a column `signature` (str): the group of each.
+
+        Rows that were not grouped may be among them: each has the id that it would have had.
+        """
+        rows = _read(checked_frame("failures", failures, *_COLUMNS), self.rules)
+        groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
+        return failures.assign(signature=groups)
+
+    def __repr__(self) -> str:
+        total = int(self.frame["count"].sum())
+        said = f"{counted(total, 'failure')} in {counted(len(self.frame), 'group')}"
+        if not total:
+            return said
+        largest = int(self.frame["count"].to_numpy().argmax())
+        share, title = self.frame["share"].iloc[largest], self.frame["title"].iloc[largest]
+        return f"{said}; the largest, {percent(share)}: {visible(title)}"
+
+    def _repr_html_(self) -> str:
+        shown = self.frame.drop(columns=["template", "examples", "rule"])
+        table = shown.assign(title=[visible(title) for title in shown["title"]]).to_html(index=False)
+        return f"<p>{escape_html(repr(self))}</p>{table}"
+
+
+def group_failures(failures: IntoFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
+    """Group failures by what their responses say, one row a group, the largest first.
+
+    Two failures are of one group when their bodies are equal but for values: types, codes, messages and the
+    application's frame of a stack trace count, numbers, ids, times and line numbers do not. The response
+    status counts only where the body is empty, HTML or not UTF-8. Not for telling causes apart: one cause can
+    speak in several ways.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `response_status`, `response_body`,
+        `response_body_base64`, `failed_at`, `created_at`.
+    rules : str, Path or GroupRules, optional
+        A file (UTF-8) by which users name, merge, split and pin groups, and which may hold what was learnt
+        earlier; or its value.
+
+    Returns
+    -------
+    FailureGroups
+        `.frame` holds the groups, `.assign` gives failures their group, `.rules.save` what to give next time.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or the rules cannot be read.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> bodies = ["no order 17", "no order 4711", "disk full"]
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "response_status": 500,
+    ...     "failed_at": times, "created_at": times, "response_body": bodies,
+    ...     "response_body_base64": [None] * 3})
+    >>> group_failures(frame).frame[["title", "kind", "count", "cohesion"]]
+                title     kind  count  cohesion
+    0  no order <num>  message      2       1.0
+    1       disk full  message      1       1.0
+    """
+    given = (
+        GroupRules() if rules is None else rules if isinstance(rules, GroupRules) else GroupRules.read(rules)
+    )
+    rows = _read(failures, given)
+    learned = rows.learned.extended(rows.signatures)
+    found = GroupRules(given.text, msgspec.json.decode(msgspec.json.encode(learned)))
+    return FailureGroups(_summarised(rows, given.rules), found)
+
+
+class _Rows(NamedTuple):
+    """Failures, the signature of each, and the group that it is in."""
+
+    table: pa.Table
+    texts: list[str | None]  # masked bodies, each once
+    documents: list[Signature]  # of each text and status
+    signatures: list[Signature]  # of each text, without statuses
+    learned: Learned
+    codes: NDArray[np.int64]  # the document of each row
+    bodies: NDArray[np.int64]  # the text of each row
+    alone: NDArray[np.int64]  # the group of each row by its signature alone
+    groups: NDArray[np.int64]  # the group of each row by the rules
+    ids: list[str]
+    splits: dict[str, str]  # from a group split off to why
+    clean: Callable[[str], str]
+
+
+def _read(failures: IntoFrame, rules: GroupRules) -> _Rows:
+    wanted = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    table = collect_timed(failures, [*dict.fromkeys([*_COLUMNS, *wanted])], doing="grouping failures")
+    clean = _cleaner(Redactor())
+    raw = list(zip(*(table[name].to_pylist() for name in _COLUMNS[2:]), strict=True))
+    masked: dict[str | None, str | None] = {}
+    for _, body, _ in raw:
+        if body not in masked:
+            masked[body] = _masked(body, clean)
+    positions: dict[str | None, int] = {}
+    for text in masked.values():
+        positions.setdefault(text, len(positions))
+    learned = known_of(rules)
+    by_text = sign(positions, learned, clean)
+    signed: dict[tuple[Any, str | None, bool], int] = {}
+    documents: list[Signature] = []
+    codes = np.empty(len(raw), dtype=np.int64)
+    for row, (status, body, encoded) in enumerate(raw):
+        key = status, masked[body], bool(encoded and not body)
+        if key not in signed:
+            signed[key] = len(documents)
+            documents.append(_with_status(by_text[key[1]], status, binary=key[2]))
+        codes[row] = signed[key]
+    bodies = np.array([positions[masked[body]] for _, body, _ in raw], dtype=np.int64)
+    ids = list(dict.fromkeys(document.id for document in documents))
+    numbers = {group: number for number, group in enumerate(ids)}
+    of_document = np.array([numbers[document.id] for document in documents], dtype=np.int64)
+    alone = of_document[codes]
+    rows = _Rows(
+        table, list(positions), documents, list(by_text.values()), learned, codes, bodies, alone,
+        alone.copy(), ids, {}, clean,
+    )  # fmt: skip
+    _apply(rules.rules, rows, numbers)
+    return rows
+
+
+def _cleaner(redactor: Redactor) -> Callable[[str], str]:
+    """Text without secrets, nor the lone surrogates that JSON can spell."""
+    return lambda text: redactor.text(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _masked(body: str | None, clean: Callable[[str], str]) -> str | None:
+    """A body without secrets; of a long one its ends, of which half is read."""
+    if body is None or not body.strip():
+        return None
+    if len(body) <= 2 * LONGEST:
+        return clean(body)
+    return f"{clean(body[:LONGEST])}\n{clean(body[-LONGEST:])}"
+
+
+def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:
+    """The signature of a body that says little holds the status, too."""
+    if binary:
+        signature = Signature(Document("binary"), (), ())
+    nothing_said = signature.facts[:1] == ("keys",) and not signature.templates
+    if status is None or not (signature.document.kind in _SAY_LITTLE or nothing_said):
+        return signature
+    return Signature(signature.document, (*signature.facts, f"status {status:g}"), signature.templates)
+
+
+def _apply(rules: Iterable[Rule], rows: _Rows, numbers: dict[str, int]) -> None:
+    """Merge and split the groups of rows in place, in the order of the rules."""
+    columns: dict[str, list[str]] = {}
+
+    def number_of(group: str) -> int:
+        if group not in numbers:
+            numbers[group] = len(rows.ids)
+            rows.ids.append(group)
+        return numbers[group]
+
+    for rule in rules:
+        if rule.group not in numbers or rule.action not in ("merge", "split"):
+            continue
+        members = rows.groups == numbers[rule.group]
+        if rule.action == "merge":
+            rows.groups[members] = number_of(rule.value)
+            continue
+        if rule.column == "body":
+            fits = np.array([rule.value in (text or "") for text in rows.texts], dtype=bool)[rows.bodies]
+            why = f'body contains "{rule.value}"'
+        else:
+            if rule.column not in columns:
+                values = rows.table[rule.column].to_pylist()
+                columns[rule.column] = ["" if value is None else _plain(value) for value in values]
+            fits = np.array([value == rule.value for value in columns[rule.column]], dtype=bool)
+            why = f"{rule.column} = {rule.value}"
+        group = signature_id("split", (rule.group, rule.column), (rule.value,))
+        rows.splits[group] = why
+        rows.groups[members & fits] = number_of(group)
+
+
+def _plain(value: object) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
+    frame = pd.DataFrame(
+        {
+            "group_": rows.groups,
+            "alone_": rows.alone,
+            "code_": rows.codes,
+            "body_": rows.bodies,
+            "dlq_id": pd.Series(rows.table["dlq_id"].to_pylist(), dtype=object),
+            "workflow": pd.Series(rows.table["workflow_url"].to_pylist(), dtype=object),
+        }
+    ).assign(when=timestamps(rows.table, "when_"))
+    if frame.empty:
+        return typed_frame(**{name: (dtype, []) for name, dtype in _TYPES.items()})
+    latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
+    repeated = latest.duplicated(["group_", "body_"])  # other texts first
+    chosen = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
+    chosen = chosen.groupby("group_").head(_EXAMPLES)
+    by_group: dict[int, Counter[int]] = defaultdict(Counter)
+    leaders: dict[int, Counter[int]] = defaultdict(Counter)
+    members = Counter(zip(rows.groups.tolist(), rows.alone.tolist(), rows.codes.tolist(), strict=True))
+    for (group, alone, code), count in members.items():
+        by_group[group][code] += count
+        leaders[group][alone] += count
+    statuses: dict[int, Counter[str]] = defaultdict(Counter)
+    for group, status in zip(rows.groups.tolist(), rows.table["response_status"].to_pylist(), strict=True):
+        if status is not None:
+            statuses[group][_plain(status)] += 1
+    grouped = frame.groupby("group_")
+    found = pd.DataFrame(
+        {
+            "workflows": grouped["workflow"].nunique(),
+            "count": grouped.size(),
+            "first_at": grouped["when"].min(),
+            "last_at": grouped["when"].max(),
+        }
+    )
+    names = {rule.group: rule.value for rule in rules if rule.action == "name"}
+    records = []
+    for group in found.index:
+        id_, parts = rows.ids[group], leaders[group]
+        leader = group if group in parts else min(parts, key=lambda part: (-parts[part], rows.ids[part]))
+        signature = next(
+            rows.documents[code] for code in by_group[group] if rows.documents[code].id == rows.ids[leader]
+        )
+        records.append(
+            {
+                "group": id_,
+                "title": shorten(names.get(id_) or _title(signature), _TITLE),
+                "template": shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
+                "kind": signature.document.kind,
+                "rule": _why(signature, len(parts) - 1, rows.splits.get(id_)),
+                "statuses": _listed(statuses[group]),
+                "examples": _examples(chosen[chosen["group_"] == group], rows),
+                "cohesion": _cohesion(
+                    [(rows.documents[code].document, count) for code, count in by_group[group].items()]
+                ),
+            }
+        )
+    found = found.assign(share=found["count"] / len(frame)).reset_index(drop=True).join(pd.DataFrame(records))
+    pinned = {rule.group: number for number, rule in enumerate(rules) if rule.action == "pin"}
+    order = found.assign(
+        pin=[pinned.get(group, len(pinned) + len(rules)) for group in found["group"]], less=-found["count"]
+    ).sort_values(["pin", "less", "group"], ignore_index=True)
+    return order[list(_TYPES)].astype(_TYPES)
+
+
+def _examples(members: pd.DataFrame, rows: _Rows) -> str:
+    found = []
+    for id_, body, row in zip(members["dlq_id"], members["body_"], members.index, strict=True):
+        text = rows.texts[body]
+        encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
+        line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
+        found.append({"dlq_id": rows.clean(id_ or ""), "text": shorten(line, _EXAMPLE)})
+    return json_text(found)
+
+
+def _title(signature: Signature) -> str:
+    """What a person would call the group."""
+    kind, facts, said = signature.document.kind, signature.facts, signature.templates
+    status = next((fact for fact in facts if fact.startswith("status ")), "")
+    if kind in ("empty", "binary"):
+        return f"{'Empty body' if kind == 'empty' else 'Body that is not UTF-8'}{', ' * bool(status)}{status}"
+    if kind == "trace":
+        where = "" if facts[-1] == NO_FRAME else f" {facts[-1]}"
+        return f"{facts[-2]}{': ' * bool(said[0])}{said[0]}{where}"
+    if kind == "html":
+        return f"{' - '.join(said)}{f' ({status})' * bool(status)}"
+    named = [fact for fact in facts if not any(fact in message for message in said)]
+    named = [fact for fact in named if not fact.startswith("at ") and fact not in _LANGUAGES]
+    return ": ".join([*named[:1], *said[:1]]) if said else " ".join(facts)
+
+
+def _why(signature: Signature, merged: int, split: str | None) -> str:
+    """Why the members of a group belong together."""
+    kind, facts = signature.document.kind, signature.facts
+    status = next((f" and {fact}" for fact in facts if fact.startswith("status ")), "")
+    same = "the same message" + " but for its values" * any(
+        "<" in template for template in signature.templates
+    )
+    if kind == "trace":
+        frame = (
+            "" if facts[-1] == NO_FRAME else f", first application frame ({facts[-1].removeprefix('at ')})"
+        )
+        why = f"stack traces of {facts[0]} with the same exceptions ({', '.join(facts[1:-1])}){frame}, {same}"
+    elif kind == "json":
+        named = [fact for fact in facts if not fact.startswith("status ")]
+        parts = [f"the same {'names' if named[:1] == ['keys'] else 'codes and types'}"] * bool(named)
+        why = f"JSON with {' and '.join([*parts, *[same] * bool(signature.templates)])}{status}"
+    else:
+        why = {
+            "html": "HTML pages with the same title and heading",
+            "empty": "empty bodies",
+            "binary": "bodies that are not UTF-8",
+        }.get(kind, f"texts with {same}") + (status.replace(" and ", " with ") if kind != "html" else status)
+    split_off = f"; split off by a rule: {shorten(split, 100)}" if split else ""
+    return why + split_off + (f"; {counted(merged, 'other group')} merged in by a rule" if merged else "")
+
+
+def _listed(statuses: Counter[str]) -> str:
+    ordered = sorted(statuses, key=lambda status: (-statuses[status], status))
+    return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
+
+
+def _cohesion(documents: list[tuple[Document, int]]) -> float:
+    """How many words members share with the commonest of them, on average (Dice coefficient)."""
+    counts: Counter[Document] = Counter()
+    for document, count in documents:
+        counts[document] += count
+    (middle, _), *others = counts.most_common(_COMPARED)
+    words = Counter(_words(middle))
+    total = same = float(counts[middle])
+    for document, count in others:
+        own = Counter(_words(document))
+        every = words.total() + own.total()
+        same += count * (2 * (words & own).total() / every if every else 1.0)
+        total += count
+    return same / total
+
+
+def _words(document: Document) -> list[str]:
+    return [word for text in (*document.facts, *document.messages) for word in text.split()]
