@@ -10,7 +10,7 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
@@ -128,6 +128,18 @@ def test_any_body_is_grouped_in_bounded_time(body):
     assert (
         tk.group_failures(rows, rules=groups.rules).frame["group"].tolist() == groups.frame["group"].tolist()
     )
+
+
+def test_failures_that_all_differ_take_linear_time():
+    """Thousands of groups, and a notebook that shows the largest of them."""
+    rows = failures(
+        *(f"{chr(97 + n % 26)}{'xyz'[n % 3]} {n:b}".translate({48: "o", 49: "i"}) for n in range(8000))
+    )
+    started = time.process_time()
+    groups = tk.group_failures(rows)
+    assert time.process_time() - started < 20
+    assert len(groups.frame) > 5000
+    assert groups._repr_html_().count("<tr>") < 60
 
 
 def test_markup_in_bodies_is_shown_as_text():
@@ -276,6 +288,7 @@ WORDS = st.sampled_from(
 TEXTS = st.lists(st.lists(WORDS, min_size=1, max_size=6).map(" ".join), max_size=40)
 
 
+@settings(max_examples=25)
 @given(TEXTS, TEXTS, TEXTS)
 def test_adding_data_never_renames_a_group(first, second, third):
     """With what was learnt, whatever the texts are and in whatever batches they come."""

@@ -30,6 +30,7 @@ _TEMPLATE: Final = 500
 _EXAMPLE: Final = 300
 _EXAMPLES: Final = 3
 _STATUSES: Final = 5
+_SHOWN: Final = 50  # groups that a notebook shows
 _COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
 _SAY_LITTLE: Final = frozenset({"empty", "html", "binary"})
 _LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
@@ -102,7 +103,7 @@ class FailureGroups:
         return f"{said}; the largest, {percent(share)}: {visible(title)}"
 
     def _repr_html_(self) -> str:
-        shown = self.frame.drop(columns=["template", "examples", "rule"])
+        shown = self.frame.head(_SHOWN).drop(columns=["template", "examples", "rule"])
         table = shown.assign(title=[visible(title) for title in shown["title"]]).to_html(index=False)
         return f"<p>{escape_html(repr(self))}</p>{table}"
 
@@ -284,17 +285,23 @@ def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     latest = frame.sort_values(["when", "dlq_id"], ascending=False, kind="stable")
     repeated = latest.duplicated(["group_", "body_"])  # other texts first
     chosen = latest.assign(repeated=repeated).sort_values("repeated", kind="stable")
-    chosen = chosen.groupby("group_").head(_EXAMPLES)
-    by_group: dict[int, Counter[int]] = defaultdict(Counter)
-    leaders: dict[int, Counter[int]] = defaultdict(Counter)
-    members = Counter(zip(rows.groups.tolist(), rows.alone.tolist(), rows.codes.tolist(), strict=True))
-    for (group, alone, code), count in members.items():
-        by_group[group][code] += count
-        leaders[group][alone] += count
+    examples: dict[int, list[dict[str, str]]] = defaultdict(list)
+    for row, group in chosen.groupby("group_").head(_EXAMPLES)["group_"].items():
+        examples[group].append(_example(int(str(row)), rows))
+    documents: dict[int, Counter[int]] = defaultdict(Counter)
+    parts: dict[int, Counter[int]] = defaultdict(Counter)
     statuses: dict[int, Counter[str]] = defaultdict(Counter)
-    for group, status in zip(rows.groups.tolist(), rows.table["response_status"].to_pylist(), strict=True):
-        if status is not None:
-            statuses[group][_plain(status)] += 1
+    speaking: dict[int, Signature] = {}
+    status = rows.table["response_status"].to_pylist()
+    members = Counter(
+        zip(rows.groups.tolist(), rows.alone.tolist(), rows.codes.tolist(), status, strict=True)
+    )
+    for (group, alone, code, response), count in members.items():
+        documents[group][code] += count
+        parts[group][alone] += count
+        speaking[alone] = rows.documents[code]
+        if response is not None:
+            statuses[group][_plain(response)] += count
     grouped = frame.groupby("group_")
     found = pd.DataFrame(
         {
@@ -307,22 +314,20 @@ def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     names = {rule.group: rule.value for rule in rules if rule.action == "name"}
     records = []
     for group in found.index:
-        id_, parts = rows.ids[group], leaders[group]
-        leader = group if group in parts else min(parts, key=lambda part: (-parts[part], rows.ids[part]))
-        signature = next(
-            rows.documents[code] for code in by_group[group] if rows.documents[code].id == rows.ids[leader]
-        )
+        id_, own = rows.ids[group], parts[group]
+        leader = group if group in own else min(own, key=lambda part: (-own[part], rows.ids[part]))
+        signature = speaking[leader]
         records.append(
             {
                 "group": id_,
                 "title": shorten(names.get(id_) or _title(signature), _TITLE),
                 "template": shorten(" | ".join([*signature.facts, *signature.templates]), _TEMPLATE),
                 "kind": signature.document.kind,
-                "rule": _why(signature, len(parts) - 1, rows.splits.get(id_)),
+                "rule": _why(signature, len(own) - 1, rows.splits.get(id_)),
                 "statuses": _listed(statuses[group]),
-                "examples": _examples(chosen[chosen["group_"] == group], rows),
+                "examples": json_text(examples[group]),
                 "cohesion": _cohesion(
-                    [(rows.documents[code].document, count) for code, count in by_group[group].items()]
+                    (rows.documents[code].document, count) for code, count in documents[group].items()
                 ),
             }
         )
@@ -334,14 +339,14 @@ def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     return order[list(_TYPES)].astype(_TYPES)
 
 
-def _examples(members: pd.DataFrame, rows: _Rows) -> str:
-    found = []
-    for id_, body, row in zip(members["dlq_id"], members["body_"], members.index, strict=True):
-        text = rows.texts[body]
-        encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
-        line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
-        found.append({"dlq_id": rows.clean(id_ or ""), "text": shorten(line, _EXAMPLE)})
-    return json_text(found)
+def _example(row: int, rows: _Rows) -> dict[str, str]:
+    text = rows.texts[rows.bodies[row]]
+    encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
+    line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
+    return {
+        "dlq_id": rows.clean(rows.table["dlq_id"][row].as_py() or ""),
+        "text": shorten(line, _EXAMPLE),
+    }
 
 
 def _title(signature: Signature) -> str:
@@ -391,7 +396,7 @@ def _listed(statuses: Counter[str]) -> str:
     return ", ".join(ordered[:_STATUSES]) + ", …" * (len(ordered) > _STATUSES)
 
 
-def _cohesion(documents: list[tuple[Document, int]]) -> float:
+def _cohesion(documents: Iterable[tuple[Document, int]]) -> float:
     """How many words members share with the commonest of them, on average (Dice coefficient)."""
     counts: Counter[Document] = Counter()
     for document, count in documents:
