@@ -232,7 +232,7 @@ def test_a_rules_file_is_read_and_written_as_it_is(tmp_path):
     assert json.loads(learned.removeprefix("learned ")) == groups.learned
     again = tk.GroupRules.read(path)
     assert again == groups.rules
-    assert repr(again) == "GroupRules(1 rule, 1 templates learnt)"
+    assert repr(again) == "GroupRules(1 rule, 1 template learnt)"
     assert tk.group_failures(failures("no order 1"), rules=str(path)).learned == groups.learned
 
 

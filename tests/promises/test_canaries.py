@@ -144,6 +144,15 @@ def _counts(_: Planted, frame: pd.DataFrame) -> str:
     return "\n".join(pd.DataFrame(count(frame)).to_csv() for count in counts)
 
 
+@sink("failures")
+def _groups(given: Planted, frame: pd.DataFrame) -> str:
+    groups = tk.group_failures(frame)
+    groups.rules.save(given.folder / "groups.txt")
+    again = tk.group_failures(frame, rules=given.folder / "groups.txt")
+    shown = (groups.frame.to_csv(), again.frame.to_csv(), repr(groups), groups._repr_html_())
+    return "\n".join((*shown, (given.folder / "groups.txt").read_text()))
+
+
 @sink(*FRAMES)
 def _summary(_: Planted, frame: pd.DataFrame) -> str:
     summary = tk.summary(frame)

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from toolkit.analysis.signatures.signing import RULES_VERSION, Learned
+from toolkit.analysis.wording import counted
 from toolkit.arguments import mapping, nearest, shown, text, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
@@ -93,9 +94,9 @@ class GroupRules:
         object.__setattr__(self, "_learned", known)
 
     def __repr__(self) -> str:
-        count = len(self.rules)
-        learned = f"{len(self._learned.templates):,} templates" if self._learned.templates else "nothing"
-        return f"GroupRules({count:,} rule{'s' * (count != 1)}, {learned} learnt)"
+        templates = len(self._learned.templates)
+        learned = counted(templates, "template") if templates else "nothing"
+        return f"GroupRules({counted(len(self.rules), 'rule')}, {learned} learnt)"
 
     @classmethod
     def read(cls, path: str | Path) -> GroupRules:
