@@ -37,8 +37,8 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "Endpoint", "FailureGroups", "FailureReport", "FrameSummary", "IndexInfo",
-    "MetadataFilter", "Published", "Receipt", "ReplayGuard", "Service", "Verification",
+    "Changes", "Dialect", "Endpoint", "FailureClasses", "FailureGroups", "FailureReport", "FrameSummary",
+    "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard", "Service", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -173,6 +173,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         for kind in ({"vector": [1.0]}, {"data": "x"}, {"sparse": ([1], [1.0])}, {"id": "a"})
     ],
     "as_matrix": lambda w: [{"vectors": w.vectors}],
+    "classify_failures": lambda w: [{"failures": w.failures}],
     "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],
     "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],
     "count_errors": lambda w: [{"failures": w.failures, "top": None, "clean": None}],

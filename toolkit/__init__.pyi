@@ -1,9 +1,11 @@
 # The public names and where they are defined: the one list, for type checkers and for __init__.py.
 
 from toolkit import errors as errors
+from toolkit.analysis import FailureClasses as FailureClasses
 from toolkit.analysis import FailureGroups as FailureGroups
 from toolkit.analysis import FrameSummary as FrameSummary
 from toolkit.analysis import GroupRules as GroupRules
+from toolkit.analysis import classify_failures as classify_failures
 from toolkit.analysis import count_by as count_by
 from toolkit.analysis import count_by_hour as count_by_hour
 from toolkit.analysis import count_errors as count_errors

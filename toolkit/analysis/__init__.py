@@ -5,6 +5,7 @@ changes it, and returns a small pandas frame or a frozen value. Nothing here dra
 """
 
 from toolkit.analysis.change_points import change_points
+from toolkit.analysis.classes import FailureClasses, classify_failures
 from toolkit.analysis.counts import (
     CountMatrix,
     count_by,
@@ -66,6 +67,7 @@ __all__ = [
     "ExpiryBins",
     "Explanation",
     "FailureCalendar",
+    "FailureClasses",
     "FailureDelays",
     "FailureGroups",
     "FailureOverview",
@@ -81,6 +83,7 @@ __all__ = [
     "ScoreCurve",
     "Threshold",
     "change_points",
+    "classify_failures",
     "count_by",
     "count_by_hour",
     "count_errors",

@@ -1,0 +1,260 @@
+"""What kind of failure a response is: throttled, a bug, a dependency that is down, and what says so."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import narwhals as nw
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
+from toolkit.analysis.selection import collect, select, typed_frame
+from toolkit.analysis.signatures.documents import LONGEST, Document, read_document
+from toolkit.analysis.wording import counted, percent, shorten
+from toolkit.redaction import Redactor, escape_html, visible
+
+UNKNOWN: Final = "unknown"
+CLASSES: Final = (
+    "transient", "throttled", "poison input", "contract drift", "authentication", "configuration",
+    "resource exhaustion", "dependency down", "bug", UNKNOWN,
+)  # fmt: skip
+"""Every class that a failure can have."""
+
+_ENOUGH: Final = 0.5  # evidence weaker than this names no class
+_CLEAR: Final = 0.1  # the best class must be this much ahead of the second
+_FURTHER: Final = 0.04  # what each further piece of evidence adds, two at most
+_WRAPPED: Final = 0.8  # weight of an exception that another one of its chain caused
+_DOUBT: Final = 0.3  # how much of the second class's evidence is taken from the confidence
+_READ: Final = 4_000  # characters of messages that are searched
+_TOKENS: Final = 120  # names that are looked up
+_HEAD: Final = 1_000  # characters of the start of a body that are read as plain text
+_SHOWN: Final = 80  # characters of one piece of evidence
+
+
+def _either(lines: str, around: str = "") -> str:
+    """One expression of alternatives that stand on several lines."""
+    return f"{around}(?:{'|'.join(line.strip() for line in lines.splitlines() if line.strip())}){around}"
+
+
+_NAME_RULES: Final = tuple(
+    (
+        found,
+        weight,
+        re.compile("|".join([_either(whole)] * bool(whole) + [_either(parts, ".*")] * bool(parts))),
+    )
+    for found, weight, whole, parts in NAMES
+)
+_WORD_RULES: Final = tuple(
+    (found, weight, re.compile(_either(lines), re.IGNORECASE)) for found, weight, lines in WORDS
+)
+_INNER_STATUS: Final = re.compile(
+    r"(?i:\bHTTP(?:/\d(?:\.\d)?)?|\bstatus(?:[ _]?code)?|\berror code|\bresponded with|\breturned(?: an?)?)"
+    r"\W{1,3}([45]\d\d)\b|^([45]\d\d) [A-Z]|\b([45]\d\d) (?:Client|Server) Error"
+)
+_TOKEN: Final = re.compile(r"[A-Za-z0-9_][\w.:\\#$/\-]*")
+_IDENTIFIER: Final = re.compile(r"[a-z][A-Z]|_|^[A-Z][A-Z0-9]{2,}$|^(?=.*\d)(?=.*[A-Za-z])")
+_TAG: Final = re.compile(r"<[^<>]{0,300}>")
+_FRAME: Final = re.compile(r"\s+(?:at |from |File |\.\.\. |\d+: )|#\d|goroutine |\w+\.\w+\(")
+_SEPARATORS: Final = re.compile(r"[.:\\#$/]")
+
+
+class Verdict(NamedTuple):
+    """The class of one response, what decided it, and how sure that is (0 to 1)."""
+
+    found: str
+    evidence: str
+    confidence: float
+
+
+class _Hit(NamedTuple):
+    found: str
+    weight: float
+    evidence: str
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailureClasses:
+    """What kind each failure is; made by `classify_failures`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a failure, with the index of the failures: `class` (str), `evidence` (str: the status, codes,
+        exception types and words that decided, masked), `confidence` (float64, 0 to 1; 0 where unknown).
+    counts : pandas.DataFrame
+        `class` (str), `count` (Int64), `share` (float64), the largest count first and equal ones by class.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"response_status": [429, 500], "response_body": ["", "connection refused"],
+    ...     "response_body_base64": None})
+    >>> classify_failures(frame)
+    2 failures: 1 dependency down (50 %), 1 throttled (50 %)
+    """
+
+    frame: pd.DataFrame
+    counts: pd.DataFrame
+
+    def __repr__(self) -> str:
+        rows = self.counts.itertuples(index=False)
+        parts = [f"{count:,} {found} ({percent(share)})" for found, count, share in rows]
+        return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f'<tr><th scope="row" style="text-align:left">{escape_html(found)}</th><td>{count:,}</td>'
+            f"<td>{escape_html(percent(share))}</td></tr>"
+            for found, count, share in self.counts.itertuples(index=False)
+        )
+        head = "".join(f'<th scope="col">{name}</th>' for name in self.counts.columns)
+        caption = f"Classes of {counted(len(self.frame), 'failure')}"
+        return (
+            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        )
+
+
+def classify_failures(failures: IntoFrame) -> FailureClasses:
+    """Find the class of each failure: what its status, error codes, exception types and words say.
+
+    The classes are transient, throttled, poison input, contract drift, authentication, configuration,
+    resource exhaustion, dependency down, bug, and unknown, where the response says too little or contradicts
+    itself.
+    Not proof of a cause: only the response is read, and a wrong message makes a wrong class.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `response_status`, `response_body`, `response_body_base64`. The first and last 50,000
+        characters of a body are read.
+
+    Returns
+    -------
+    FailureClasses
+        `frame` has one row a failure, `counts` one row a class.
+
+    Raises
+    ------
+    InputError
+        When it is no frame, or a column is missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> bodies = ["TypeError: total is not a function", '{"error": "Something went wrong"}']
+    >>> frame = pd.DataFrame({"response_status": [500, 500], "response_body": bodies,
+    ...     "response_body_base64": [None, None]})
+    >>> classify_failures(frame).frame[["class", "confidence"]]
+         class  confidence
+    0      bug        0.89
+    1  unknown        0.00
+    """
+    columns = ["response_status", "response_body", "response_body_base64"]
+    table = collect(select(failures, columns, doing="classifying failures"))
+    pairs = list(zip(table["response_status"].to_pylist(), table["response_body"].to_pylist(), strict=True))
+    clean = Redactor().text
+    bodies = {body: _read(body, clean) for body in dict.fromkeys(body for _, body in pairs)}
+    verdicts = {pair: _verdict(pair[0], *bodies[pair[1]], clean) for pair in dict.fromkeys(pairs)}
+    found = [verdicts[pair] for pair in pairs]
+    frame = typed_frame(
+        **{"class": ("str", [one.found for one in found])},
+        evidence=("str", [one.evidence for one in found]),
+        confidence=("float64", [one.confidence for one in found]),
+    )
+    sizes = (
+        frame["class"].value_counts().reset_index().sort_values(["count", "class"], ascending=[False, True])
+    )
+    counts = sizes.reset_index(drop=True).astype({"class": "str", "count": "Int64"})
+    counts["share"] = (counts["count"] / max(len(frame), 1)).astype("float64")
+    native = nw.to_native(failures, pass_through=True)
+    if isinstance(native, pd.DataFrame):
+        frame.index = native.index
+    return FailureClasses(frame, counts)
+
+
+def _read(body: str | None, clean: Callable[[str], str]) -> tuple[Document, Document]:
+    """What a masked body says, and its first lines as plain text, for where the first says too little.
+
+    The body is cut before it is masked, as only its ends are read.
+    """
+    if body and len(body) > LONGEST:
+        body = f"{body[: LONGEST // 2]}\n{body[-LONGEST // 2 :]}"
+    body = clean(body) if body else ""
+    lines = [line for line in _TAG.sub(" ", body[:_HEAD]).splitlines() if not _FRAME.match(line)]
+    return read_document(body), Document("message", (), ("\n".join(lines),))
+
+
+def _verdict(
+    status: float | None, document: Document, head: Document, clean: Callable[[str], str]
+) -> Verdict:
+    """Weigh the evidence: the best class, unless its evidence is weak or another class has as much."""
+    by_class, best, score, second = _weighed(_hits(status, document))
+    if score < _ENOUGH:
+        weaker = (hit._replace(weight=hit.weight * _WRAPPED) for hit in _hits(None, head))
+        by_class, best, score, second = _weighed([*_hits(status, document), *weaker])
+    if score < _ENOUGH:
+        return Verdict(UNKNOWN, "", 0.0)
+    shown = {
+        found: "; ".join(visible(clean(shorten(hit.evidence, _SHOWN))) for hit in hits[:3])
+        for found, hits in by_class.items()
+    }
+    if score - second < _CLEAR:
+        both = " or ".join(f"{found} ({text})" for found, text in list(shown.items())[:2])
+        return Verdict(UNKNOWN, f"contradictory: {both}", 0.0)
+    return Verdict(best, shown[best], round(score - _DOUBT * second, 2))
+
+
+def _weighed(hits: Iterable[_Hit]) -> tuple[dict[str, list[_Hit]], str, float, float]:
+    """The evidence by class, the best first; the best class, and the scores of the best two."""
+    by_class: dict[str, list[_Hit]] = defaultdict(list)
+    for hit in sorted({*hits}, key=lambda hit: (-hit.weight, hit.evidence)):
+        by_class[hit.found].append(hit)
+    scores = {
+        found: min(listed[0].weight + _FURTHER * min(len(listed) - 1, 2), 0.99)
+        for found, listed in by_class.items()
+    }
+    ranked = sorted(scores, key=lambda found: (-scores[found], found))
+    best, second = [*(scores[found] for found in ranked[:2]), 0.0, 0.0][:2]
+    return {found: by_class[found] for found in ranked}, (ranked or [UNKNOWN])[0], best, second
+
+
+def _hits(status: float | None, document: Document) -> Iterator[_Hit]:
+    """Every piece of evidence in a response."""
+    text = "\n".join(document.messages)[:_READ]
+    facts = [] if document.facts[:1] == ("keys",) else [fact for fact in document.facts if fact[:3] != "at "]
+    inner = [next(filter(None, found)) for found in _INNER_STATUS.findall(text)]
+    own = {int(number) for number in [*inner, *facts] if re.fullmatch("[45][0-9][0-9]", number)}
+    outer = {int(status)} if status is not None and math.isfinite(status) else set()
+    for number in own | outer:
+        found, weight = STATUSES.get(number, (UNKNOWN, 0.0))
+        if weight:  # a status that the body contradicts counts half
+            yield _Hit(found, weight if number in own or not own else weight / 2, f"status {number}")
+    for position, fact in enumerate(facts):
+        wrapped = document.kind == "trace" and position < len(facts) - 1
+        for token in _TOKEN.findall(fact)[:_TOKENS]:
+            for hit in _named(token):
+                yield hit._replace(weight=hit.weight * (_WRAPPED if wrapped else 1))
+    for token in _TOKEN.findall(text)[:_TOKENS]:
+        if _IDENTIFIER.search(_SEPARATORS.split(token.rstrip(".:"))[-1]):
+            yield from _named(token)
+    for found, weight, pattern in _WORD_RULES:
+        if match := pattern.search(text):
+            yield _Hit(found, weight, f'"{match[0]}"')
+
+
+@lru_cache(maxsize=1 << 14)
+def _named(token: str) -> tuple[_Hit, ...]:
+    """What the name of an exception, or an error code, says."""
+    plain = re.sub(r"[^a-z0-9]", "", _SEPARATORS.split(token.rstrip(".:"))[-1].lower())[:_SHOWN]
+    return tuple(
+        _Hit(found, weight, token.rstrip(".:"))
+        for found, weight, rule in _NAME_RULES
+        if rule.fullmatch(plain)
+    )
