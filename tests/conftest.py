@@ -1,4 +1,4 @@
-"""What all tests share: a clean environment, and a real HTTP server whose answers a test writes."""
+"""What all tests share: a clean environment, and a real HTTP server whose responses a test writes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass
 class Reply:
-    """What to answer: a status with headers and body, or raw bytes after which the connection is closed."""
+    """A response: a status with headers and body, or raw bytes after which the connection is closed."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
@@ -55,28 +55,28 @@ class Reply:
 
 @dataclass
 class ScriptedServer:
-    """A real HTTP server on loopback. Queued replies go first, then what `answer` gives."""
+    """A real HTTP server on loopback. Queued replies are sent first, then those that `respond` returns."""
 
     queue: list[Reply] = field(default_factory=list)
     asked: list[Asked] = field(default_factory=list)
-    answer: Callable[[Asked], Reply] = field(
+    respond: Callable[[Asked], Reply] = field(
         default=lambda _: Reply(status=404, body=b'{"error": "nothing here"}')
     )
     url: str = ""
 
     def json(self, body: bytes, status: int = 200, **headers: str) -> None:
-        """Queue a JSON answer."""
+        """Queue a JSON response."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         self.queue.append(Reply(status, {"Content-Type": "application/json", **named}, body))
 
     def always(self, body: bytes, status: int = 200, **headers: str) -> None:
-        """Give this JSON answer whenever nothing is queued."""
+        """Send this JSON response whenever nothing is queued."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.answer = lambda _: Reply(status, {"Content-Type": "application/json", **named}, body)
+        self.respond = lambda _: Reply(status, {"Content-Type": "application/json", **named}, body)
 
-    def answering(self, give: Callable[[Asked], bytes]) -> None:
-        """Give what the function makes of a request, as a JSON answer."""
-        self.answer = lambda asked: Reply(200, {"Content-Type": "application/json"}, give(asked))
+    def responding(self, give: Callable[[Asked], bytes]) -> None:
+        """Send what the function makes of a request, as a JSON response."""
+        self.respond = lambda asked: Reply(200, {"Content-Type": "application/json"}, give(asked))
 
     def raw(self, data: bytes) -> None:
         """Queue raw bytes."""
@@ -98,7 +98,7 @@ class _Listening(ThreadingHTTPServer):
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Keep quiet about callers that went away before their answer."""
+        """Log nothing about clients that disconnected before their response."""
         if not isinstance(sys.exception(), ConnectionError):
             super().handle_error(request, client_address)
 
@@ -110,9 +110,7 @@ def listening() -> Iterator[ScriptedServer]:
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
-        wbufsize = (
-            -1
-        )  # head and body go out together: apart, the second waits for the first to be acknowledged
+        wbufsize = -1  # head and body in one write: the body need not wait for the head's acknowledgement
 
         def _do(self) -> None:
             parts = urlsplit(self.path)
@@ -120,7 +118,7 @@ def listening() -> Iterator[ScriptedServer]:
             query = parse_qsl(parts.query, keep_blank_values=True)
             request = Asked(self.command, parts.path, query, dict(self.headers), self.rfile.read(length))
             script.asked.append(request)
-            reply = script.queue.pop(0) if script.queue else script.answer(request)
+            reply = script.queue.pop(0) if script.queue else script.respond(request)
             if reply.raw is not None:
                 self.wfile.write(reply.raw)
                 self.close_connection = True

@@ -115,10 +115,10 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
 
 def test_help_names_every_command() -> None:
     """The first help lists commands, variables and exit status, and loads neither plots nor servers."""
-    answer = run("--help")
-    assert answer.returncode == 0
+    result = run("--help")
+    assert result.returncode == 0
     for word in {command.split()[0] for command in COMMANDS} | {"TOOLKIT_QUEUE_TOKEN", "exit status"}:
-        assert word in answer.stdout
+        assert word in result.stdout
     asked = "import sys, toolkit.cli; print({'matplotlib', 'ipywidgets', 'uvicorn'} & set(sys.modules))"
     loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "set()"
@@ -126,7 +126,7 @@ def test_help_names_every_command() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_command_has_help_with_an_example(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each command explains itself, gives an example of itself and the exit status; none takes a token."""
+    """Each command explains itself, shows an example and the exit status; none accepts a token."""
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--help"])
     assert ended.value.code == 0
@@ -159,7 +159,7 @@ def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[s
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    """--version gives the package's version."""
+    """--version prints the package's version."""
     with pytest.raises(SystemExit) as ended:
         main(["--version"])
     assert ended.value.code == 0
@@ -169,7 +169,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     "words", [[], ["nonsense"], ["snapshot"], ["query"], ["report", "--nonsense"], ["serve", "--port", "x"]]
 )
-def test_what_is_not_understood_ends_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_invalid_arguments_exit_with_2(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """Usage errors have a status of their own and show the usage."""
     with pytest.raises(SystemExit) as ended:
         main(words)
@@ -179,17 +179,17 @@ def test_what_is_not_understood_ends_with_2(words: list[str], capsys: pytest.Cap
 
 def test_an_error_ends_with_1_and_one_line(tmp_path: Path) -> None:
     """A toolkit error is explained on standard error, without a traceback."""
-    answer = run("report", folder=tmp_path)
-    assert answer.returncode == 1
-    assert answer.stderr.startswith("toolkit: connecting: got no address and no token")
-    assert "Traceback" not in answer.stderr
+    result = run("report", folder=tmp_path)
+    assert result.returncode == 1
+    assert result.stderr.startswith("toolkit: connecting: got no address and no token")
+    assert "Traceback" not in result.stderr
     assert run("verify", "nothing-here", folder=tmp_path).returncode == 1
 
 
 def test_a_token_on_the_command_line_is_not_taken() -> None:
     """There is no option for tokens, so none can end up where every user can read it."""
-    answer = run("query", "text", "--token", TOKEN)
-    assert answer.returncode == 2
+    result = run("query", "text", "--token", TOKEN)
+    assert result.returncode == 2
 
 
 def test_snapshots_and_reports(command, tmp_path: Path) -> None:
@@ -226,9 +226,9 @@ def test_a_damaged_snapshot_does_not_verify(command, tmp_path: Path) -> None:
     content[len(content) // 2] ^= 1
     path.chmod(0o600)
     path.write_bytes(content)
-    answer = command("verify", "kept")
-    assert answer.returncode == 1
-    assert path.name in answer.stderr
+    result = command("verify", "kept")
+    assert result.returncode == 1
+    assert path.name in result.stderr
 
 
 def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subprocess.Popen[str]:
@@ -244,7 +244,7 @@ def _scheduled(environment: dict[str, str], folder: Path, *words: str) -> subpro
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: signal.Signals) -> None:
-    """A line a run; a failing run is told and the next one tried; the signal ends it with 0."""
+    """A line a run; a failing run is reported and the next one tried; the signal ends it with 0."""
     page = json.dumps({"messages": [{"dlqId": "a", "url": "https://example.com/", "createdAt": 1}]})
     server.json(b'{"error": "not now"}', status=403)
     server.always(page.encode())
@@ -265,23 +265,23 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
     """SIGTERM between two pages ends with 130, and the next run has them all."""
     entry = {"url": "https://example.com/", "createdAt": 1}
     asked = threading.Event()
-    answered = threading.Event()
+    responded = threading.Event()
 
     def give(request) -> bytes:
         cursor = dict(request.query).get("cursor")
-        if cursor == "next" and not answered.is_set():
+        if cursor == "next" and not responded.is_set():
             asked.set()
-            answered.wait(20)
+            responded.wait(20)
         page = {"messages": [{"dlqId": cursor or "first", **entry}]} | ({} if cursor else {"cursor": "next"})
         return json.dumps(page).encode()
 
-    server.answering(give)
+    server.responding(give)
     environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
     with _scheduled(environment, tmp_path, "failures", "kept") as child:
         assert asked.wait(20)
         child.send_signal(signal.SIGTERM)
         said = child.communicate(timeout=20)
-        answered.set()
+        responded.set()
     assert (child.returncode, said) == (130, ("", "toolkit: interrupted\n"))
     with tk.connect(environ=environment) as service:
         changes = tk.sync_failures(service, tmp_path / "kept", progress=False)
@@ -289,7 +289,7 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
     assert not list((tmp_path / "kept").glob("_checkpoint*"))
 
 
-def test_what_no_later_run_can_heal_ends_a_schedule(command, tmp_path: Path) -> None:
+def test_a_permanent_error_ends_a_schedule(command, tmp_path: Path) -> None:
     """An age would mean other times at each run, and a snapshot of something else stays that."""
     aged = command("snapshot", "failures", "kept", "--since", "7d", "--every", "1h")
     assert aged.returncode == 1
@@ -311,10 +311,10 @@ def test_a_duration_that_is_none_is_not_understood(text: str, capsys: pytest.Cap
 
 def test_status_and_error_filter_on_the_command_line(command, tmp_path: Path) -> None:
     """What the service cannot filter by is compared here: every row has the status and the text."""
-    answer = command(
+    result = command(
         "snapshot", "failures", "kept", "--status", "429", "--status", "500", "--error", "rate limited"
     )
-    assert answer.returncode == 0, answer.stderr
+    assert result.returncode == 0, result.stderr
     rows = pq.read_table(tmp_path / "kept").to_pylist()
     assert len(rows) > 100
     assert {row["response_status"] for row in rows} == {429}
@@ -322,7 +322,7 @@ def test_status_and_error_filter_on_the_command_line(command, tmp_path: Path) ->
 
 
 def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Path) -> None:
-    """Repeated values of a filter combine with OR, different filters with AND, as a loader gives them."""
+    """Repeated values of a filter combine with OR, different filters with AND, as in a loader."""
     words = [
         "--since",
         "2d",
@@ -335,8 +335,8 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
         "--state",
         "CALLBACK_FAIL",
     ]
-    answer = command("snapshot", "failures", "kept", *words)
-    assert answer.returncode == 0, answer.stderr
+    result = command("snapshot", "failures", "kept", *words)
+    assert result.returncode == 0, result.stderr
     rows = pq.read_table(tmp_path / "kept").to_pylist()
     assert 0 < len(rows) < 100
     for row in rows:
@@ -354,23 +354,23 @@ def test_filters_reach_the_service(command, served: dict[str, str], tmp_path: Pa
 
 def test_a_first_look_is_not_complete(command, tmp_path: Path) -> None:
     """With --limit the report is written, and status 3 says that it is not the whole."""
-    answer = command("report", "--limit", "50", "--output", "look.html")
-    assert answer.returncode == 3, answer.stderr
-    assert "not complete" in answer.stderr
+    result = command("report", "--limit", "50", "--output", "look.html")
+    assert result.returncode == 3, result.stderr
+    assert "not complete" in result.stderr
     assert (tmp_path / "look.html").exists()
 
 
 def test_a_snapshot_is_reported_on_as_it_is(tmp_path: Path) -> None:
-    """Filters beside --snapshot would be ignored, so they are refused."""
-    answer = run("report", "--snapshot", "kept", "--label", "a", folder=tmp_path)
-    assert answer.returncode == 1
-    assert "expected the snapshot alone" in answer.stderr
+    """Filters with --snapshot would be ignored, so they are refused."""
+    result = run("report", "--snapshot", "kept", "--label", "a", folder=tmp_path)
+    assert result.returncode == 1
+    assert "expected the snapshot alone" in result.stderr
 
 
 def test_plain_messages_are_another_kind(command, tmp_path: Path) -> None:
     """--kind messages reads the other DLQ, which the sample leaves empty."""
-    answer = command("snapshot", "failures", "kept", "--kind", "messages")
-    assert answer.returncode == 0, answer.stderr
+    result = command("snapshot", "failures", "kept", "--kind", "messages")
+    assert result.returncode == 0, result.stderr
     assert pq.read_table(tmp_path / "kept").num_rows == 0
 
 
@@ -404,9 +404,9 @@ def test_queries_by_text(command) -> None:
         "--filter",
         "city = 'Izmir'",
     )
-    answer = command(*words)
-    assert answer.returncode == 0, answer.stderr
-    lines = answer.stdout.splitlines()
+    result = command(*words)
+    assert result.returncode == 0, result.stderr
+    lines = result.stdout.splitlines()
     assert len(lines) == 4
     assert re.match(r"  1  0\.\d{4}  runbook-\d{4}  When you see this", lines[0])
     hits = [json.loads(line) for line in command(*words, "--json").stdout.splitlines()]
@@ -418,19 +418,19 @@ def test_queries_by_text(command) -> None:
 
 def test_a_filter_that_does_not_parse_ends_with_1(command) -> None:
     """The error names the position."""
-    answer = command("query", "text", "--filter", "city = ")
-    assert answer.returncode == 1
-    assert "position 7" in answer.stderr
+    result = command("query", "text", "--filter", "city = ")
+    assert result.returncode == 1
+    assert "position 7" in result.stderr
 
 
 def test_a_reader_that_leaves_early_is_no_error_to_show(served: dict[str, str]) -> None:
-    """Piping into head gives no traceback."""
+    """Piping into head prints no traceback."""
     command = f"{sys.executable} -m toolkit query connection --top-k 900 --json | head -n 1"
-    answer = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", command], env=served, capture_output=True, text=True, check=False, timeout=60
     )
-    assert json.loads(answer.stdout)["rank"] == 1
-    assert answer.stderr == ""
+    assert json.loads(result.stdout)["rank"] == 1
+    assert result.stderr == ""
 
 
 def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None:
@@ -462,7 +462,7 @@ def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None
 
 
 def test_interrupted_ends_with_130() -> None:
-    """Ctrl-C while the service does not answer: one line and the usual status."""
+    """Ctrl-C while the service does not respond: one line and the usual status."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         address = f"http://127.0.0.1:{silent.getsockname()[1]}"
         child = subprocess.Popen(
@@ -479,14 +479,14 @@ def test_interrupted_ends_with_130() -> None:
 
 
 def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:
-    """A folder that is not there and a suffix nobody knows are errors with a next step, not tracebacks."""
+    """A folder that does not exist and an unknown suffix are errors with a next step, not tracebacks."""
     for path in ("nowhere/report.html", "report.docx"):
-        answer = command("report", "--limit", "1", "--output", path)
-        assert answer.returncode == 1, answer.stderr
-        assert "Traceback" not in answer.stderr
+        result = command("report", "--limit", "1", "--output", path)
+        assert result.returncode == 1, result.stderr
+        assert "Traceback" not in result.stderr
 
 
-def test_a_query_masks_what_stands_under_secret_names(server) -> None:
+def test_a_query_masks_values_under_secret_names(server) -> None:
     """Texts, numbers, lists and objects of the metadata, and what looks like a secret in the data."""
     hidden = {"password": "Zq7canary", "credentials": {"user": "ann-canary", "more": ["canary-1", 4711]}}
     hit = {"id": "a", "score": 0.5, "data": "password=Zq7canary", "metadata": {"city": "Izmir", **hidden}}
@@ -495,7 +495,7 @@ def test_a_query_masks_what_stands_under_secret_names(server) -> None:
         index = {"dimension": 2, "vectorCount": 1, "namespaces": {}}
         return json.dumps({"result": index if request.path == "/info" else [hit]}).encode()
 
-    server.answering(give)
+    server.responding(give)
     environment = clean() | {"TOOLKIT_VECTOR_URL": server.url, "TOOLKIT_VECTOR_TOKEN": TOKEN}
     for words in (("query", "text"), ("query", "text", "--json")):
         ended = run(*words, environment=environment)

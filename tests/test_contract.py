@@ -1,7 +1,7 @@
 """The client against the embedded service: every operation and filter of the specification, over real HTTP.
 
-What a filter gives is compared with the same question asked of the whole frame, so that client and service
-are checked against a third answer and not only against each other.
+The result of a filter is compared with the same selection from the whole frame, so that client and service
+are checked against a third result and not only against each other.
 """
 
 from __future__ import annotations
@@ -52,7 +52,9 @@ def common(frame: pd.DataFrame, column: str, count: int) -> list[str]:
         ("flow_control_key", "flow_control_key"),
     ],
 )
-def test_a_filter_gives_what_the_whole_frame_says(sample_service, everything, part, column, count):
+def test_a_filter_returns_the_matching_rows_of_the_whole_frame(
+    sample_service, everything, part, column, count
+):
     """One value, and two with OR: the entries whose value equals any of them, and no others."""
     values = common(everything, column, count)
     assert len(values) == count
@@ -70,7 +72,7 @@ def _listed(value) -> list[str]:
 
 
 def test_several_values_by_repetition_and_by_comma_are_the_same(sample_service, everything):
-    """Both forms of a multi-value parameter give the same page."""
+    """Both forms of a multi-value parameter select the same page."""
     first, second = common(everything, "failure_function_state", 2)
     with Transport.to(sample_service, "queue") as door:
         pages = [
@@ -99,7 +101,7 @@ def test_single_value_filters(sample_service, everything):
 
 
 def test_different_filters_combine_with_and(sample_service, everything):
-    """A label and a workflow together give their intersection."""
+    """A label and a workflow together select their intersection."""
     (label,) = common(everything, "labels", 1)
     inside = everything[everything["labels"].map(lambda has: label in _listed(has))]
     (url,) = common(inside, "workflow_url", 1)
@@ -118,7 +120,7 @@ def test_both_ends_of_a_time_range_are_included(sample_service, everything):
         assert ids(found) == ids(wanted)
 
 
-def test_pages_are_as_large_as_asked_and_at_most_a_hundred(sample_service):
+def test_pages_have_the_requested_size_up_to_a_hundred(sample_service):
     """Count is honoured from 1 to 100 and refused beyond; pages of any size add up to the same list."""
     wanted = tk.FailureFilter(failure_function_state="CALLBACK_CANCELED")
     lists = []
@@ -144,7 +146,7 @@ def test_pages_are_as_large_as_asked_and_at_most_a_hundred(sample_service):
 
 
 def test_every_documented_state_occurs_and_unknown_ones_match_nothing(sample_service, everything):
-    """The sample holds all four states; a state nobody has heard of matches nothing, and that is said."""
+    """The sample holds all four states; an unknown state matches nothing, with a warning."""
     assert set(FAILURE_STATES) <= set(everything["failure_function_state"].dropna())
     unknown = tk.FailureFilter(failure_function_state="NEW")
     with pytest.warns(tk.errors.UnexpectedResultWarning, match="Known: 'CALLBACK_INPROGRESS'"):
@@ -191,7 +193,7 @@ def vectors(sample_service) -> pd.DataFrame:
     return frame
 
 
-def test_a_range_gives_every_vector_once(sample_service, vectors):
+def test_a_range_yields_every_vector_once(sample_service, vectors):
     """As many as info counts, unique ids, unit vectors, and the same rows by fetch."""
     assert len(vectors) == tk.index_info(sample_service).namespaces["runbooks"]
     assert vectors["id"].is_unique
@@ -203,7 +205,7 @@ def test_a_range_gives_every_vector_once(sample_service, vectors):
 
 
 def test_ranges_and_fetches_by_prefix(sample_service, vectors):
-    """A prefix gives the ids that start with it, by range and by fetch."""
+    """A prefix selects the ids that start with it, by range and by fetch."""
     prefix = vectors["id"][0][:-2]
     wanted = {name for name in vectors["id"] if name.startswith(prefix)}
     assert 1 < len(wanted) < len(vectors)
@@ -214,7 +216,7 @@ def test_ranges_and_fetches_by_prefix(sample_service, vectors):
         assert set(frame["id"]) == wanted
 
 
-def test_what_is_not_asked_for_does_not_come(sample_service):
+def test_only_requested_fields_are_returned(sample_service):
     """Without includes a row is its id, and that is no problem of the vector."""
     bare = tk.load_vectors(
         sample_service,
@@ -228,11 +230,11 @@ def test_what_is_not_asked_for_does_not_come(sample_service):
 
 
 def test_scores_are_the_documented_cosine_and_the_ranking_is_exact(sample_service, vectors):
-    """(1 + cos)/2 of every hit, and the same top ten that a product of all vectors gives."""
+    """(1 + cos)/2 of every hit, and the same top ten as a product of all vectors."""
     matrix = tk.as_matrix(vectors)
     hits = tk.query(sample_service, vector=matrix[:4], top_k=10, namespace="runbooks")
     scores = (1 + matrix @ matrix[:4].T.astype(np.float64)) / 2
-    by_id = {name: place for place, name in enumerate(vectors["id"])}
+    by_id = {name: position for position, name in enumerate(vectors["id"])}
     for number, group in hits.groupby("query"):
         exact = scores[:, int(number)]
         assert np.allclose(group["score"], exact[[by_id[name] for name in group["id"]]], atol=1e-5)
@@ -265,7 +267,7 @@ def test_a_metadata_filter_means_the_same_on_both_sides(sample_service, text):
 
 
 def test_text_queries_alone_and_in_a_batch(sample_service):
-    """One text and several give the same hits, with the text that was embedded when asked for."""
+    """One text and several return the same hits, with the text that was embedded when requested."""
     texts = ["connection refused", "disk full", "certificate expired"]
     batch = tk.query_text(sample_service, texts, top_k=3, include_data=True, namespace="runbooks")
     for number, text in enumerate(texts):
@@ -277,7 +279,7 @@ def test_text_queries_alone_and_in_a_batch(sample_service):
 
 
 def test_an_index_without_a_model_refuses_text(sample_service):
-    """The plain index answers 422 to a text query; so does a vector of another dimension."""
+    """The plain index responds with 422 to a text query; so does a vector of another dimension."""
     queue, vector = sample_service.need("queue"), sample_service.need("vector")
     plain = tk.connect(vector_url=f"{queue.url}/vector/plain", vector_token=vector.token.reveal())
     with pytest.raises(tk.errors.UnprocessableError) as raised:

@@ -44,7 +44,7 @@ CLASSES = [kind for _, kind in inspect.getmembers(errors, inspect.isclass) if is
         ({"got": "", "expected": ""}, "reading a"),
     ],
 )
-def test_a_message_says_what_was_done_got_and_expected_and_what_to_do(parts, message):
+def test_a_message_has_action_got_expected_and_next_step(parts, message):
     """Whichever parts there are, they make one readable sentence or two."""
     error = ToolkitError("reading a", **parts)
     assert str(error) == message
@@ -62,7 +62,7 @@ def test_a_service_error_names_its_request_and_a_response_error_its_status():
     assert (error.status, error.message, error.request) == (404, "no such entry", "GET https://q.example/x")
 
 
-def test_a_filter_error_knows_its_place():
+def test_a_filter_error_has_its_position():
     """Text and position are attributes, the position is in the sentence."""
     error = FilterSyntaxError("reading a filter", text="a = ", position=4, got="the end", expected="a value")
     assert (error.text, error.position) == ("a = ", 4)
@@ -82,7 +82,7 @@ def test_whether_to_try_again_is_a_property_of_the_class():
     assert not DailyLimitError.retriable
 
 
-def test_errors_can_be_caught_by_what_they_are():
+def test_errors_can_be_caught_by_their_class():
     """Every error is a ToolkitError; bad arguments are ValueErrors too."""
     assert issubclass(InputError, ValueError)
     assert issubclass(FilterSyntaxError, InputError)
@@ -94,7 +94,7 @@ def test_errors_can_be_caught_by_what_they_are():
 
 
 def test_the_drawn_tree_is_the_real_one():
-    """Each class stands in the module's drawing, below its parent, and nothing else does."""
+    """Each class is in the module's drawing, below its parent, and nothing else is."""
     stack: list[tuple[int, str]] = []
     drawn = {}
     for line in errors.__doc__.splitlines():

@@ -71,7 +71,7 @@ for command in {COMMANDS!r}:
         "from toolkit.cli import main; sys.exit(main(['demo']))",
     ],
 )
-def test_what_needs_an_extra_names_its_packages(script):
+def test_a_missing_extra_names_its_packages(script):
     """Not the project's own name, which no registry has to know."""
     done = without_extras(script)
     assert done.returncode == 1

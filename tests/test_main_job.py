@@ -69,7 +69,7 @@ def failed_entry(service: tk.Service, run: str, *, kind: str = "workflows"):
 
 
 def test_a_run_that_fails_is_followed_from_the_application_to_the_report(service, application, tmp_path):
-    """One id: in the application's answer, the DLQ, the frame, the run log, the Parquet and the report."""
+    """One id: in the application's response, the DLQ, the frame, the run log, the Parquet and the report."""
     run = tk.start_run(f"{application}/flows/invoices/send", {"order": 8})
     frame = failed_entry(service, run)
     (entry,) = frame.to_dict("records")

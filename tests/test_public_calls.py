@@ -83,8 +83,8 @@ CALLED = {"progress", "clean", "clock"}
 class World:
     """What valid calls need: a service that can be written to, frames of each kind, snapshots."""
 
-    def __init__(self, service: tk.Service, sample: tk.Service, answering: str) -> None:
-        self.service, self.answering = service, answering
+    def __init__(self, service: tk.Service, sample: tk.Service, http_url: str) -> None:
+        self.service, self.http_url = service, http_url
         tk.upsert_vectors(
             service, [{"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)]
         )
@@ -312,7 +312,7 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "restart_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
     "resume_failures": lambda w: [{"service": w.service, "dlq_ids": "a", "confirm": True}],
     "scan_snapshot": lambda _: [{"path": "written", "filesystem": None}],
-    "start_run": lambda w: [{"url": w.answering, "body": None, "headers": None, "redactor": Redactor()}],
+    "start_run": lambda w: [{"url": w.http_url, "body": None, "headers": None, "redactor": Redactor()}],
     "summary": lambda w: [{"frame": frame} for frame in (w.failures, w.vectors, w.hits)],
     "sync_failures": lambda w: [
         {
@@ -359,7 +359,7 @@ def around(world, server, tmp_path, monkeypatch) -> World:
     """The world, in a folder of the test's own with a snapshot, and an application that starts runs."""
     monkeypatch.chdir(tmp_path)
     server.always(b'{"workflowRunId": "wfr_1"}')
-    world.answering = server.url
+    world.http_url = server.url
     tk.write_snapshot(world.vectors, "written")
     return world
 

@@ -100,7 +100,7 @@ NAMES = [
 
 
 def test_the_public_names_are_these():
-    """A name comes or goes on purpose only."""
+    """A name is added or removed on purpose only."""
     assert sorted(tk.__all__) == sorted(NAMES)
     assert set(NAMES) <= set(dir(tk))
 

@@ -33,7 +33,7 @@ def made(**changed) -> Receipt:
 
 
 def test_a_receipt_survives_plain_data_and_json():
-    """to_dict is JSON-able and from_dict gives an equal value back."""
+    """to_dict is JSON-able and from_dict returns an equal value."""
     plain = made().to_dict()
     assert Receipt.from_dict(json.loads(json.dumps(plain))) == made()
     plain["scope"]["label"].append("changed later")
@@ -48,7 +48,7 @@ def test_plain_data_of_other_versions_is_read():
 
 
 @pytest.mark.parametrize("plain", [{}, {"what": "failures"}])
-def test_what_is_no_receipt_is_refused(plain):
+def test_an_invalid_receipt_is_refused(plain):
     """Missing names are an error that says which."""
     with pytest.raises(InputError, match="started_at"):
         Receipt.from_dict(plain)
@@ -57,13 +57,13 @@ def test_what_is_no_receipt_is_refused(plain):
 def test_the_verdict_says_complete_or_why_not():
     """One sentence, with the reasons where there are some."""
     assert made().verdict == "complete: 1,200 failures"
-    short = made(complete=False, reasons=("only the first 5 were asked for", "3 moved"))
-    assert short.verdict == "not complete: 1,200 failures; only the first 5 were asked for; 3 moved"
+    short = made(complete=False, reasons=("only the first 5 were requested", "3 changed"))
+    assert short.verdict == "not complete: 1,200 failures; only the first 5 were requested; 3 changed"
     assert made(complete=False).verdict.endswith("the load did not end")
 
 
 def test_a_receipt_is_not_complete_unless_it_says_so():
-    """Who forgets to say it gets the careful answer."""
+    """Without `complete=`, a receipt says that it is not complete."""
     bare = Receipt(
         what="x", source="y", scope={}, started_at="2026-01-01T00:00:00Z", ended_at="2026-01-01T00:00:00Z"
     )
@@ -110,7 +110,7 @@ def test_its_html_leaves_out_what_is_empty_and_keeps_zero_and_false():
         assert f'>{name}</th><td style="text-align:left">{value}</td>' in shown
 
 
-def test_a_frame_gives_its_receipt_back_also_when_sliced():
+def test_a_frame_has_its_receipt_also_when_sliced():
     """It travels as plain data in attrs; a frame without one is an error that says what to do."""
     frame = pd.DataFrame({"a": [1, 2, 3]})
     frame.attrs["receipt"] = made(rows=3).to_dict()
@@ -121,7 +121,7 @@ def test_a_frame_gives_its_receipt_back_also_when_sliced():
             receipt(bare)
 
 
-def test_a_derived_frame_does_not_pass_for_the_whole():
+def test_a_derived_frame_is_not_reported_as_complete():
     """Filtering, copying and sorting keep the receipt, and it says how many of the rows loaded are there."""
     frame = pd.DataFrame({"dlq_id": [f"d{number}" for number in range(1_200)], "n": range(1_200)})
     frame.attrs["receipt"] = made().to_dict()

@@ -97,7 +97,7 @@ def test_other_names_are_not(name):
 
 
 def test_a_mask_keeps_length_and_a_keyed_tag():
-    """Equal values have equal masks under one key, others have others, and another key gives another tag."""
+    """Equal values have equal masks under one key, others have others, and another key makes another tag."""
     assert REDACT.mask("abc") == REDACT.mask("abc") != REDACT.mask("abx")
     assert REDACT.mask("abc") != Redactor(key=b"other").mask("abc")
     assert REDACT.mask("abc").startswith("[masked len=3 tag=")
@@ -142,7 +142,7 @@ def test_a_mask_keeps_length_and_a_keyed_tag():
         "-----BEGIN PRIVATE KEY-----\\n{}",
     ],
 )
-def test_what_looks_like_a_secret_is_masked_wherever_it_stands(text):
+def test_values_that_look_like_secrets_are_masked_anywhere(text):
     """In a sentence, in JSON, in a URL in a URL: the value is gone, and masking again changes nothing."""
     filled = text.format(CANARY)
     masked = REDACT.text(filled)
@@ -242,7 +242,7 @@ def test_a_token_is_known_for_as_long_as_somebody_holds_it():
     assert REDACT.own(token) == token
 
 
-def test_a_token_in_a_query_gives_one_whole_mask():
+def test_a_token_in_a_query_becomes_one_mask():
     """The mask of our own token is not masked again as a query value."""
     masked = OWN.text(f"http://h/a?queue_token={CANARY}&x=1 and {CANARY}")
     assert MASK.sub("*", masked) == "http://h/a?queue_token=*&x=* and *"
@@ -266,7 +266,7 @@ def test_header_maps_are_masked_by_name_and_by_looks():
 
 
 def test_only_an_allow_list_of_headers_is_displayed():
-    """In HTML and widgets, a header that nobody has heard of shows a mask."""
+    """In HTML and widgets, an unknown header shows a mask."""
     assert REDACT.displayed_header("Content_Type", "text/html") == "text/html"
     assert MASK.fullmatch(REDACT.displayed_header("X-Unheard-Of", "value"))
     assert CANARY not in REDACT.displayed_header("Server", f"Bearer {CANARY}")
@@ -298,7 +298,7 @@ def test_hostile_text_takes_no_longer_than_its_length():
     st.text(max_size=30),
 )
 def test_our_own_token_never_survives(before, form, after):
-    """Whatever stands around it, text, URL and header are without it; masking twice is masking once."""
+    """Whatever is around it, text, URL and header are without it; masking twice is masking once."""
     filled = f"{before}{form.format(CANARY)}{after}"
     for mask in (OWN.own, OWN.text, OWN.url, lambda text: OWN.header("X-Other", text)):
         masked = mask(filled)
@@ -353,7 +353,7 @@ def test_secrets_compare_by_value():
     assert Secret("x") != "x"
 
 
-def test_a_redactor_does_not_show_what_it_looks_for():
+def test_a_redactor_does_not_show_its_secrets():
     """It knows our tokens, so it has no vars, is not pickled, and its repr and copies say nothing."""
     assert CANARY not in repr(OWN)
     with pytest.raises(TypeError):
@@ -404,7 +404,7 @@ def test_a_file_that_is_no_key_is_refused(tmp_path: Path, content: bytes):
 
 
 def test_a_folder_that_cannot_be_made_is_a_typed_error(tmp_path: Path):
-    """A file stands where the folder should be."""
+    """There is a file instead of the folder."""
     (tmp_path / "file").write_text("x")
     with pytest.raises(SettingsError, match="XDG_CONFIG_HOME"):
         masking_key(tmp_path / "file" / "config")
@@ -461,7 +461,7 @@ def test_processes_that_race_make_one_key(tmp_path: Path):
         ("a\u00a0b", "a\u00a0b"),
     ],
 )
-def test_what_is_invisible_is_written_out(text, shown):
+def test_invisible_characters_are_escaped(text, shown):
     """Controls, bidirectional overrides, zero widths and lone surrogates; scripts and emoji stay."""
     assert visible(text) == shown
 

@@ -57,7 +57,7 @@ def test_ages_count_back_from_now(age: Any, before: timedelta) -> None:
 @pytest.mark.parametrize(
     "day", ["2026-11-20", "20261120", date(2026, 11, 20), np.datetime64("2026-11-20"), " 2026-11-20 "]
 )
-def test_a_date_is_its_first_moment_for_since_and_its_last_for_until(day: Any) -> None:
+def test_a_date_is_its_start_for_since_and_its_end_for_until(day: Any) -> None:
     """Since and until the same date choose that whole day in UTC, to the millisecond."""
     chosen = FailureFilter(since=day, until=day)
     assert chosen.since == DAY
@@ -82,8 +82,8 @@ def test_a_date_is_its_first_moment_for_since_and_its_last_for_until(day: Any) -
         "1795170600000",
     ],
 )
-def test_what_has_no_time_zone_is_utc(moment: Any) -> None:
-    """Datetimes, Timestamps, numpy's times, text and Unix milliseconds give one moment, at either end."""
+def test_times_without_a_time_zone_are_utc(moment: Any) -> None:
+    """Datetimes, Timestamps, numpy's times, text and Unix milliseconds are one time, at either end."""
     expected = datetime(2026, 11, 20, 10, 30, tzinfo=UTC)
     for end in (False, True):
         found = parse_time(moment, end=end)
@@ -92,7 +92,7 @@ def test_what_has_no_time_zone_is_utc(moment: Any) -> None:
 
 @given(times)
 def test_times_become_plain_utc_milliseconds(moment: datetime) -> None:
-    """A datetime, its text, and a pandas Timestamp give the same moment, truncated to milliseconds."""
+    """A datetime, its text, and a pandas Timestamp are the same time, truncated to milliseconds."""
     expected = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
     east = moment.astimezone(timezone(timedelta(hours=5, minutes=30)))
     for form in (
@@ -141,7 +141,7 @@ def test_times_become_plain_utc_milliseconds(moment: datetime) -> None:
         ("9" * 10_000, "99999"),
     ],
 )
-def test_what_is_no_time_is_refused(value: Any, says: str) -> None:
+def test_an_invalid_time_is_refused(value: Any, says: str) -> None:
     """What cannot be read, what looks like seconds, and times before 1970: errors that name the use."""
     with pytest.raises(InputError, match=f"reading the first end.*{says}"):
         parse_time(value, now=NOW, name="the first end")

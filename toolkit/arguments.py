@@ -141,13 +141,13 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
     found = []
-    for place, item in enumerate(value):
-        found.append(text(f"{name} at position {place:,}", item, empty=empty))
+    for index, item in enumerate(value):
+        found.append(text(f"{name} at position {index:,}", item, empty=empty))
     return sorted(found) if isinstance(value, set | frozenset) else found
 
 
 def unmasked(name: str, value: str) -> str:
-    """Text that names something: a masked name is an error, as it may be the name of something else.
+    """Text that names something; a masked name is an error, because another name can have the same mask.
 
     >>> unmasked("namespace", "docs")
     'docs'

@@ -53,9 +53,9 @@ def python_variables(*, jupyter: bool = False) -> dict[str, str]:
 
     Relative entries of ``PYTHONPATH``, and empty ones, mean the current folder and are left out.
     """
-    places = [part for part in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(part).is_absolute()]
+    folders = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(one).is_absolute()]
     found = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
-    return found | ({"PYTHONPATH": os.pathsep.join(places)} if places else {})
+    return found | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
 
 def _kept(names: str) -> dict[str, str]:
@@ -119,10 +119,10 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
         found = None
     if not isinstance(found, dict):
         status = end(process)
-        said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+        output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise LocalServiceError(
             f"starting {what}",
-            got=said[-1] if said else f"no address (exit status {status})",
+            got=output[-1] if output else f"no address (exit status {status})",
             expected="a line with its address on standard output",
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )

@@ -333,7 +333,7 @@ def _report(given: argparse.Namespace) -> int:
         if given.limit is not None or not chosen.is_empty or given.kind != "workflows":
             raise InputError(
                 "reporting on a snapshot",
-                got="filters, a kind or a limit beside --snapshot",
+                got="filters, a kind or a limit together with --snapshot",
                 expected="the snapshot alone",
                 next_step="Leave them out, or report from the service without --snapshot.",
             )

@@ -12,7 +12,7 @@ What was being done, what was got, what was expected, and what to do next::
     │   ├── RedirectError          the service pointed elsewhere; not followed
     │   ├── ProtocolError          the response is not what the specification says
     │   │   ├── MalformedResponseError   200, but HTML, empty or truncated              (retriable)
-    │   │   └── CursorLoopError    a cursor came back, so paging would never end
+    │   │   └── CursorLoopError    a cursor was repeated, so paging would never end
     │   └── ResponseError          the service responded with an error status
     │       ├── BadRequestError            400
     │       ├── AuthenticationError        401 and 403
@@ -24,7 +24,7 @@ What was being done, what was got, what was expected, and what to do next::
     ├── NotEnoughMemoryError       the result would not fit into memory
     ├── IncompleteLoadError        a load ended early; `.partial` holds what was read
     ├── SignatureError             a callback's signature does not verify
-    ├── SnapshotError              a snapshot cannot be used as asked
+    ├── SnapshotError              a snapshot cannot be used as requested
     │   ├── SnapshotDamagedError   a file is missing, truncated or edited
     │   ├── SnapshotLockedError    another writer holds it
     │   ├── SnapshotConflictError  another writer changed it meanwhile
@@ -33,7 +33,7 @@ What was being done, what was got, what was expected, and what to do next::
 
 `IncompleteLoadWarning` is a warning: entries changed while they were read, and the result's receipt says why
 it may be incomplete. `UnexpectedResultWarning` is a warning that a call was probably a mistake: a label that
-no entry has, ids that are gone already.
+no entry has, ids that no longer exist.
 """
 
 from __future__ import annotations
@@ -183,7 +183,7 @@ class MalformedResponseError(ProtocolError):
 
 
 class CursorLoopError(ProtocolError):
-    """A cursor came back that was used before: paging would never end."""
+    """A cursor was repeated: paging would never end."""
 
 
 class ResponseError(ServiceError):
@@ -196,7 +196,7 @@ class ResponseError(ServiceError):
     message : str
         The service's own message, secrets masked.
     wait : float or None
-        Seconds of delay that the service asked for (429 and 503); None when it did not.
+        Seconds of delay that the service requested (429 and 503); None when it did not.
     """
 
     def __init__(
@@ -224,7 +224,7 @@ class AuthenticationError(ResponseError):
 
 
 class NotFoundError(ResponseError):
-    """404: what was asked for is not there (any more)."""
+    """404: what was requested does not exist (any more)."""
 
 
 class UnprocessableError(ResponseError):
@@ -296,7 +296,7 @@ class SignatureError(ToolkitError):
 
 
 class SnapshotError(ToolkitError):
-    """A snapshot cannot be used as asked."""
+    """A snapshot cannot be used as requested."""
 
 
 class SnapshotDamagedError(SnapshotError):
@@ -331,4 +331,4 @@ class IncompleteLoadWarning(_MaskedWarning):
 
 
 class UnexpectedResultWarning(_MaskedWarning):
-    """A call succeeded without effect, probably by mistake: a mistyped label, ids that are gone already."""
+    """A call succeeded without effect, probably by mistake: a mistyped label, ids that no longer exist."""

@@ -1,4 +1,4 @@
-r"""The tokens and signing keys of this process: found in text, however they are escaped there, and masked.
+r"""The tokens and signing keys of this process: found in text, however they are escaped, and masked.
 
 A token is found as it is, as hex digits in either case and as base64 (standard and URL alphabet, at each
 alignment, with or without padding); each of its characters plain or escaped, in any mixture and depth:
@@ -38,7 +38,7 @@ _ESCAPE: Final = re.compile(
     rf"|(?<=&)(?:amp;)*(?:#[xX]0*{_HEX};?|#0*([3-9][0-9]|1[01][0-9]|12[0-6])(?![0-9]);?"
     rf"|({'|'.join(sorted(_NAMED, key=len, reverse=True))});))"
 )
-_BEGUN: Final = 8  # characters at the beginning of a token that already reveal too much
+_PREFIX: Final = 8  # characters at the beginning of a token that already reveal too much
 _MOST_LAYERS: Final = 8  # of escapes within escapes, each kind's own nesting not counted
 
 
@@ -85,7 +85,7 @@ class DecodedText:
         return found
 
     def origin(self, index: int) -> int:
-        """The index in the original of the character at an index; behind the last one, the original's end."""
+        """The index in the original of the character at an index; after the last one, the original's end."""
         if self._before is None:
             return index
         last = bisect_right(self._indices, index) - 1
@@ -132,23 +132,23 @@ class _Forms:
         """The tokens' spans in order, without overlaps; with `truncated`, of their beginnings, too."""
         if len(text) < SHORTEST:
             return []
-        plain = self._begun if truncated else self._plain
+        plain = self._truncated if truncated else self._plain
         found = list(plain(text))
         if self._escape.search(text):
             found += self._escaped(text, plain)
         return _merged(text, found) if found else found
 
-    def _begun(self, text: str) -> Iterator[tuple[int, int]]:
+    def _truncated(self, text: str) -> Iterator[tuple[int, int]]:
         yield from self._plain(text)
         lower = text.lower()
         for whole, several in ((lower, self.folded), (text, self.exact)):
             for form in several:
-                start = whole.find(form[:_BEGUN])
+                start = whole.find(form[:_PREFIX])
                 while start >= 0:
                     part = whole[start : start + len(form)]
-                    other = (place for place, letter in enumerate(part) if letter != form[place])
+                    other = (index for index, letter in enumerate(part) if letter != form[index])
                     yield start, start + next(other, len(part))
-                    start = whole.find(form[:_BEGUN], start + 1)
+                    start = whole.find(form[:_PREFIX], start + 1)
 
     def _plain(self, text: str) -> Iterator[tuple[int, int]]:
         lower = text.lower()
@@ -217,12 +217,12 @@ def masked(text: str, mask: Callable[[str], str] | None = None) -> str:
     spans = forms.spans(text, truncated=mask is None) if forms is not None and text else None
     if not spans:
         return text
-    pieces: list[str] = []
+    parts: list[str] = []
     copied = 0
     for start, end in spans:
-        pieces += text[copied:start], PLAIN_MASK if mask is None else mask(text[start:end])
+        parts += text[copied:start], PLAIN_MASK if mask is None else mask(text[start:end])
         copied = end
-    return "".join((*pieces, text[copied:]))
+    return "".join((*parts, text[copied:]))
 
 
 class TooDeepError(Exception):

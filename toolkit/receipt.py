@@ -38,10 +38,10 @@ class Receipt:
     rows : int
         Rows in the result.
     duplicates : int
-        Rows that came again and were dropped. A load in batches, which no longer has the rows, counts those
+        Duplicate rows that were dropped. A load in batches, which no longer has the rows, counts those
         with new content here, too.
     changed : int
-        Rows that came again with new content; the later one was kept.
+        Rows that were read again with new content; the later version was kept.
     filtered_here : int
         Rows read and left out by the client, because the service cannot compare a part of the filter.
     bytes : int
@@ -61,7 +61,7 @@ class Receipt:
     reasons : tuple of str
         Why it is not complete. Empty when it is.
     frame_rows : int or None
-        Rows of the frame that was asked for its receipt, where they are not those that were loaded.
+        Rows of the frame whose receipt this is, where they are not those that were loaded.
 
     Examples
     --------

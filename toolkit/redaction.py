@@ -62,9 +62,9 @@ _LITERAL: Final = re.compile(r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\"""")
 _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
 _BEFORE: Final = frozenset('="')  # signs across which nothing is found
-_BEHIND: Final = frozenset(("", "&", '"'))
+_AFTER: Final = frozenset(("", "&", '"'))
 _LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
-_PASSES: Final = 4  # until nothing more is found beside what was masked
+_PASSES: Final = 4  # until nothing more is found next to what was masked
 
 
 def _stays_here(what: str) -> SettingsError:
@@ -92,7 +92,7 @@ class Secret:
         watch(self)
 
     def reveal(self) -> str:
-        """The value itself, for the one place that puts it on the wire."""
+        """The value itself, for the code that sends it."""
         return self.__reveal()
 
     def __repr__(self) -> str:
@@ -193,7 +193,7 @@ class Redactor:
         return {name: [self.header(name, value) for value in values] for name, values in headers.items()}
 
     def value(self, value: Any, *, secret: bool = False, levels: int = sys.maxsize) -> Any:
-        """A value of JSON, masked: texts and names by their looks, and everything under a secret name.
+        """A value of JSON, masked: texts that look like secrets, and everything under a secret name.
 
         Numbers are masked under a secret name, too, and so is the whole with `secret`. Raises `TooDeepError`
         beyond so many levels of nesting.
@@ -226,7 +226,7 @@ class Redactor:
                     break
                 # decoded, a whole text is no longer one URL: its parts may be parts of several
                 spans = (text_spans if layer else find)(view.text)
-                alone = alone and (_stand_alone(view.text, spans) if layer == 0 else not spans)
+                alone = alone and (_are_separate(view.text, spans) if layer == 0 else not spans)
                 found += _runs(text, view, spans)
                 view = decoded(view)
             parts, end = [], 0
@@ -271,10 +271,10 @@ def _united(found: list[_Found], text: str) -> list[_Found]:
     return kept
 
 
-def _stand_alone(text: str, spans: list[Span]) -> bool:
+def _are_separate(text: str, spans: list[Span]) -> bool:
     """Whether every span is delimited, so that nothing more is found next to its mask."""
     return all(
-        text[start - 1 : start] in _BEFORE and text[end : end + 1] in _BEHIND for start, end, _ in spans
+        text[start - 1 : start] in _BEFORE and text[end : end + 1] in _AFTER for start, end, _ in spans
     )
 
 

@@ -166,7 +166,7 @@ _PATTERNS: Final = (
     ),
 )
 
-_HINTS: Final = tuple((word, place) for place, pattern in enumerate(_PATTERNS) for word in pattern.words)
+_HINTS: Final = tuple((word, index) for index, pattern in enumerate(_PATTERNS) for word in pattern.words)
 
 _PREFIXES: Final = (
     r"gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|oas|agent)-|xox[a-z][\-.]|xapp-|[sr]k_(?:live|test)_|whsec_|aiza"
@@ -243,7 +243,7 @@ def normalise_header(name: str) -> str:
 
 @lru_cache(4096)
 def is_secret_name(name: str) -> bool:
-    """Whether a header or field of this name is expected to hold a secret, also behind a forwarding prefix.
+    """Whether a header or field of this name is expected to hold a secret, also after a forwarding prefix.
 
     >>> is_secret_name("Upstash-Forward-X-Api-Key"), is_secret_name("userPin"), is_secret_name("Content-Type")
     (True, True, False)
@@ -253,14 +253,14 @@ def is_secret_name(name: str) -> bool:
 
 
 def secret_members(members: Mapping[str, object]) -> set[str]:
-    """Which members of a JSON object are secret: by their names, or by a name beside the value.
+    """Which members of a JSON object are secret: by their names, or by a name next to the value.
 
     >>> secret_members({"pin": 1, "n": 2}), "value" in secret_members({"name": "X-Api-Key", "value": "a"})
     ({'pin'}, True)
     """
     found = {name for name in members if is_secret_name(name)}
     if "value" in members or "values" in members:
-        named = (members.get(place) for place in ("name", "key", "header", "field"))
+        named = (members.get(field) for field in ("name", "key", "header", "field"))
         if any(isinstance(name, str) and is_secret_name(name) for name in named):
             found |= {"value", "values"}
     return found
@@ -299,8 +299,8 @@ def is_random(value: str) -> bool:
 
 def pattern_spans(text: str, lowered: str) -> Iterator[tuple[int, int]]:
     """Spans that look like a secret by themselves; `lowered` is the text in lower case."""
-    for place in sorted({place for word, place in _HINTS if word in lowered}):
-        for found in _PATTERNS[place].expression.finditer(text):
+    for index in sorted({index for word, index in _HINTS if word in lowered}):
+        for found in _PATTERNS[index].expression.finditer(text):
             yield found.span(found.lastgroup or 0)
 
 

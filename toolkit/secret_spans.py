@@ -1,4 +1,4 @@
-"""The secret parts of a text: in its URLs, behind secret names, and by their looks.
+"""The secret parts of a text: in its URLs, after secret names, and what looks like a secret.
 
 A part is three indices: its start, its end, and that of a quote where the mask of a bare JSON value has to be
 put in quotes like it, else -1. Escapes of JSON, HTML and URLs are decoded first (`decoded`), layer by layer.
@@ -44,7 +44,7 @@ _USER_INFO: Final = re.compile(
     r"|(?:\x1f|[^\s/?#\"<>@:\[]){0,500}:(?!\d{0,5}(?:[/?#\s]|$))(?:\x1f|[^\s\"<>@]){1,200}(?=@))"
 )
 # The same as browsers read it: with slashes the wrong way around, too many, too few, or none.
-_ODD_USER_INFO: Final = re.compile(
+_UNESCAPED_USER_INFO: Final = re.compile(
     r"(?i)(?:[/\\]\\|:[/\\]|(?<![a-z])(?:https?|wss?|ftp):)"
     r"([^\s/?#\"<>@:\[\\]{1,500}:(?!\d{0,5}(?:[/?#\s]|$))[^\s\"<>@/\\]{1,200})(?=@)"
 )
@@ -97,7 +97,7 @@ _ATTRIBUTE: Final = re.compile(
 _ATTRIBUTE_BEFORE: Final = re.compile(
     r"(?i)\b(?:value|content)=[\"']([^\"'<>]{1,1000})[\"'][^<>]{0,200}?\bname=[\"']?([\w.\-\[\]]{1,100}+)"
 )
-_APART: Final = re.compile(
+_NAME_AND_VALUE: Final = re.compile(
     rf"\"(?i:name|key|header|field)\"\s{{0,20}}:\s{{0,20}}\"({_NAME})\"\s{{0,20}},"
     r"\s{0,20}\"values?\"\s{0,20}:\s{0,20}"
 )
@@ -129,15 +129,15 @@ def text_spans(text: str) -> list[Span]:
     >>> text_spans("see https://h.example/?token=abc and password=xyz")
     [(29, 32, -1), (46, 49, -1)]
     """
-    return url_spans(text) if _RELATIVE.fullmatch(text) else _apart(_anywhere(text))
+    return url_spans(text) if _RELATIVE.fullmatch(text) else _disjoint(_anywhere(text))
 
 
 def url_spans(url: str) -> list[Span]:
     """The secret parts of a text that is one URL: every value of its query, and its whole fragment."""
-    return _apart((*_of_url(url, 0), *_anywhere(url, one_url=_URL.fullmatch(url) is not None)))
+    return _disjoint((*_of_url(url, 0), *_anywhere(url, one_url=_URL.fullmatch(url) is not None)))
 
 
-def _apart(spans: Iterable[Span]) -> list[Span]:
+def _disjoint(spans: Iterable[Span]) -> list[Span]:
     found: list[Span] = []
     for start, end, quote in sorted(spans):
         if found and start < found[-1][1]:
@@ -154,7 +154,7 @@ def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
     if "@" in text:
         for found in _USER_INFO.finditer(text):
             yield (*found.span(), -1)
-        for found in _ODD_USER_INFO.finditer(text):
+        for found in _UNESCAPED_USER_INFO.finditer(text):
             yield (*found.span(1), -1)
     if "://" in text and not one_url:
         for found in _URL.finditer(text):
@@ -172,7 +172,7 @@ def _anywhere(text: str, *, one_url: bool = False) -> Iterator[Span]:
 
 
 def _of_url(url: str, offset: int) -> Iterator[Span]:
-    """The secret parts of a URL that begins at this place of a text, but for its user info."""
+    """The secret parts of a URL that begins at this index of a text, except its user info."""
     begin = 0
     if "@" in url:
         for user in _USER_INFO.finditer(url):
@@ -183,24 +183,24 @@ def _of_url(url: str, offset: int) -> Iterator[Span]:
         yield offset + mark + 1, offset + len(url), -1
     question = url.find("?", begin, address)
     if question >= 0:
-        place = question + 1
-        for pair in url[place:address].split("&"):
+        position = question + 1
+        for pair in url[position:address].split("&"):
             name, equals, value = pair.partition("=")
             if value.strip("="):
-                yield offset + place + len(name) + 1, offset + place + len(pair), -1
+                yield offset + position + len(name) + 1, offset + position + len(pair), -1
             elif len(pair) >= (_MIN_PADDED if equals else _MIN_BARE):
                 # no name and value, then: a flag, or a bare secret, perhaps with base64 padding
-                yield offset + place, offset + place + len(pair), -1
-            place += len(pair) + 1
+                yield offset + position, offset + position + len(pair), -1
+            position += len(pair) + 1
     path = url[begin : address if question < 0 else question]
     if ";" in path:
         for matrix in _MATRIX.finditer(path):
             yield offset + begin + matrix.start(1), offset + begin + matrix.end(1), -1
-    place, before = offset + begin, ""
+    position, before = offset + begin, ""
     for segment in path.split("/"):
         if _guards(before) and is_random(segment):
-            yield place, place + len(segment), -1
-        place += len(segment) + 1
+            yield position, position + len(segment), -1
+        position += len(segment) + 1
         before = segment
 
 
@@ -211,14 +211,14 @@ def _guards(segment: str) -> bool:
 
 
 def _pairs(text: str) -> Iterator[Span]:
-    """Values behind secret names: in JSON, forms, connection strings, header lines, settings, sentences."""
-    place = 0
-    while found := _PAIR.search(text, place):
-        place = found.end()
+    """Values after secret names: in JSON, forms, connection strings, header lines, settings, sentences."""
+    position = 0
+    while found := _PAIR.search(text, position):
+        position = found.end()
         span = _value(text, found)
         if span is not None:
             yield span
-            place = max(place, span[1])
+            position = max(position, span[1])
     for option in _OPTION.finditer(text):
         if is_secret_name(option[1]) and not is_prose(option[2], quoted=False):
             yield (*option.span(2), -1)
@@ -284,7 +284,7 @@ def _bare(text: str, pair: re.Match[str], *, clear: bool, in_form: bool, mark: i
 
 
 def _closing(text: str, begin: int) -> int:
-    """Behind the bracket that closes the one at this place; the end where none does."""
+    """The index after the bracket that closes the one at this index; the end where none does."""
     depth = 0
     for found in _STRUCTURE.finditer(text, begin):
         sign = found[0][0]
@@ -295,7 +295,7 @@ def _closing(text: str, begin: int) -> int:
 
 
 def _fields(text: str, lowered: str) -> Iterator[Span]:
-    """Values of secret fields in XML, forms and lists of headers, where name and value stand apart."""
+    """Values of secret fields in XML, forms and lists of headers, where name and value are separate."""
     if "</" in text:
         for found in _ELEMENT.finditer(text):
             if is_secret_name(found[1]) and (is_clear_name(found[1]) or is_random(found[2].strip())):
@@ -306,7 +306,7 @@ def _fields(text: str, lowered: str) -> Iterator[Span]:
                 if is_secret_name(found[name].strip("[]")):
                     yield (*found.span(value), -1)
     if '"value' in lowered:
-        for found in _APART.finditer(text):
+        for found in _NAME_AND_VALUE.finditer(text):
             if is_secret_name(found[1]):
                 first = text[found.end() : found.end() + 1]
                 if inner := _QUOTED['"'].match(text, found.end()):

@@ -1,9 +1,9 @@
 """HTTP/1.1 servers on this machine, with limits for callers that have not authenticated.
 
-uvicorn's own protocol accepts every connection, waits for ever for a head that never ends, and responds to
-each bad one with 400 as plain text. This one limits the number of unauthenticated connections (the oldest is
-closed for the next), has timeouts for each head and each request (408), and distinguishes a head that is too
-large (431) from one that is malformed (400).
+uvicorn's own protocol accepts every connection, waits for ever for the end of a request's head, and responds
+to each bad one with 400 as plain text. This one limits the number of unauthenticated connections (the oldest
+is closed for the next), has timeouts for each head and each request (408), and distinguishes a head that is
+too large (431) from one that is malformed (400).
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ It is the queue's length, too, until `listen_longer`.
 """
 
 CALLER: Final = "toolkit.caller"
-"""Name of the ASGI extension under which a request finds the `BoundedHttp` it came over."""
+"""Name of the ASGI extension under which a request finds its `BoundedHttp`."""
 
-_QUEUE: Final = 1024  # connections that wait in the system's queue
+_QUEUE: Final = 1024  # length of the system's queue of connections
 _MOST_STRANGERS: Final = 256
 _TOO_LARGE: Final = 431
 _LINGER: Final = 1.0  # seconds in which a sender may still read the error
@@ -62,7 +62,7 @@ class Strangers:
 
     def __init__(self, most: int = _MOST_STRANGERS) -> None:
         self._most = max(1, min(most, _open_files() // 4))
-        self._waiting: dict[BoundedHttp, None] = {}  # in the order in which they came
+        self._waiting: dict[BoundedHttp, None] = {}  # in order of arrival
 
     def add(self, connection: BoundedHttp) -> None:
         """Add a new connection."""
@@ -146,7 +146,7 @@ class BoundedHttp(H11Protocol):
             wanted = f"expected at most {MAX_HEAD} bytes"
             self.refuse(_TOO_LARGE, f"request line and headers too large; got more; {wanted}")
         else:
-            reason = str(error or msg).partition(":")[0]  # behind it stands what was sent: a token, perhaps
+            reason = str(error or msg).partition(":")[0]  # after it follows what was sent, perhaps a token
             self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
 
     def take_over(self) -> None:
@@ -212,7 +212,7 @@ class BoundedHttp(H11Protocol):
     def _too_slow(self) -> None:
         self._arriving = None
         if self.conn.their_state is h11.IDLE and not self.conn.trailing_data[0]:
-            self.transport.close()  # nothing was asked
+            self.transport.close()  # no request is pending
         else:
             wanted = f"expected all of it within {self._allowed:g} s"
             self.refuse(408, f"request did not arrive; got a part of it; {wanted}")
@@ -271,7 +271,7 @@ class _Server(uvicorn.Server):
 
 
 def listen(port: int) -> socket.socket:
-    """A socket that listens on a port of this machine; 0 takes a free one. A taken one is an error."""
+    """A socket that listens on a port of this machine; 0 picks a free one. A port in use is an error."""
     # asyncio switches Nagle's delay off only for sockets that are TCP by name: 40 ms a response otherwise
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
@@ -284,13 +284,13 @@ def listen(port: int) -> socket.socket:
             f"listening on port {port}",
             got=str(error.strerror),
             expected="a free port",
-            next_step="Use port 0: a free one is taken.",
+            next_step="Use port 0 to pick a free one.",
         ) from None
     return listening
 
 
 def listen_longer(listening: socket.socket) -> None:
-    """Let more connections wait in the system's queue than asyncio accepts at once; once it has begun."""
+    """Lengthen the system's queue of connections beyond asyncio's; call it after the start."""
     listening.listen(_QUEUE)
 
 

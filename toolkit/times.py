@@ -76,28 +76,28 @@ def parse_time(
     '2026-01-31T23:59:59.999000+00:00'
     """
     found = _plain(value)
-    moment: datetime | date | None
+    timestamp: datetime | date | None
     if isinstance(found, str):
-        found, moment = _read_time(found.strip())
+        found, timestamp = _read_time(found.strip())
     else:
-        moment = found if isinstance(found, date) else None
+        timestamp = found if isinstance(found, date) else None
     if isinstance(found, timedelta) and not exact and found >= timedelta(0):
         try:
-            moment = _utc(datetime.now(UTC) if now is None else now) - found
+            timestamp = _utc(datetime.now(UTC) if now is None else now) - found
         except OverflowError:
             raise _not_a_time(name, value, "a time since 1970") from None
     elif isinstance(found, int):
-        moment = _from_milliseconds(name, found)
-    if moment is None:
-        raise _not_a_time(name, value, "one exact moment, not an age" if exact else _TIME_EXPECTED)
-    if not isinstance(moment, datetime):
+        timestamp = _from_milliseconds(name, found)
+    if timestamp is None:
+        raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
+    if not isinstance(timestamp, datetime):
         if exact:
-            raise _not_a_time(name, value, "one exact moment, not a whole day")
-        moment = datetime.combine(moment, time(0), UTC)
+            raise _not_a_time(name, value, "one exact time, not a whole day")
+        timestamp = datetime.combine(timestamp, time(0), UTC)
         if end:
-            moment += timedelta(days=1) - _MILLISECOND
+            timestamp += timedelta(days=1) - _MILLISECOND
     try:
-        utc = _utc(moment)
+        utc = _utc(timestamp)
     except OverflowError:
         raise _not_a_time(name, value, "a time since 1970") from None
     if utc < _EPOCH:
@@ -132,13 +132,13 @@ def parse_duration(value: Duration, *, name: str = "a duration", zero: bool = Fa
     return timedelta(days=span.days, seconds=span.seconds, microseconds=span.microseconds)
 
 
-def milliseconds(moment: datetime) -> int:
+def milliseconds(timestamp: datetime) -> int:
     """Unix milliseconds of a datetime with a time zone, exactly.
 
     >>> milliseconds(datetime(2026, 1, 1, 0, 0, 0, 1000, tzinfo=UTC))
     1767225600001
     """
-    return (moment - _EPOCH) // _MILLISECOND
+    return (timestamp - _EPOCH) // _MILLISECOND
 
 
 def duration_ms(text: str) -> int | None:
@@ -168,9 +168,9 @@ def http_date_ms(text: str) -> int | None:
     if len(text) > _LONGEST_TEXT:
         return None
     try:
-        moment = parsedate_to_datetime(text)
-        moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return round((moment - _EPOCH).total_seconds()) * 1000
+        timestamp = parsedate_to_datetime(text)
+        timestamp = timestamp if timestamp.tzinfo else timestamp.replace(tzinfo=UTC)
+        return round((timestamp - _EPOCH).total_seconds()) * 1000
     except (ArithmeticError, LookupError, TypeError, ValueError):
         return None
 
@@ -185,8 +185,8 @@ def delay_ms(text: str, now_ms: int) -> int | None:
     """
     delay = duration_ms(text.lower())
     if delay is None:
-        moment = http_date_ms(text)
-        delay = None if moment is None else max(0, moment - now_ms)
+        timestamp = http_date_ms(text)
+        delay = None if timestamp is None else max(0, timestamp - now_ms)
     return None if delay is None or delay > _LONGEST // _MILLISECOND else delay
 
 
@@ -263,8 +263,8 @@ def _from_milliseconds(name: str, number: int) -> datetime:
     return _EPOCH + number * _MILLISECOND
 
 
-def _utc(moment: datetime) -> datetime:
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+def _utc(timestamp: datetime) -> datetime:
+    return timestamp.replace(tzinfo=UTC) if timestamp.tzinfo is None else timestamp.astimezone(UTC)
 
 
 def _not_a_time(name: str, value: object, expected: str) -> InputError:

@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def running(code: str) -> Callable[[], int]:
-    """A way that runs this code in a new process; gives its exit status."""
+    """A way that runs this code in a new process; returns its exit status."""
     return lambda: subprocess.run([sys.executable, "-c", code], check=True).returncode
 
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python tests/benchmarks/bench_load_vectors.py [--entries 20000] [--rounds 5] [--quick]
 
-768 dimensions, metadata and text. At 50 ms a request the pages are asked for ahead: what latency costs is
+768 dimensions, metadata and text. At 50 ms a request the pages are requested ahead: what latency costs is
 compared with what it costs who asks for one page after the other. pysimdjson has no wheel for every Python:
 the load without it is measured, too.
 """

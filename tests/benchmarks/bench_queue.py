@@ -3,9 +3,9 @@
     .venv/bin/python tests/benchmarks/bench_queue.py [--messages 2000] [--rounds 3]
 
 Every round measures the floors and the queue one after the other, so the ratios hold whatever the machine's
-speed. Published means answered, and so on disk; delivered means that a destination in another process has it.
+speed. Published means acknowledged, so on disk; delivered means that a destination in another process has it.
 
-Floors: the same client against an application that only reads and answers (bare uvicorn); commits of one
+Floors: the same client against an application that only reads and responds (bare uvicorn); commits of one
 message-sized row, each flushed to disk (bare SQLite); the same client, and httpx, against the destination
 itself, one request a message.
 """
@@ -126,7 +126,7 @@ def commit(count: int) -> int:
 
 
 def post_with_httpx(url: str, count: int) -> int:
-    """Post as an application would that delivers by itself, without anything on disk; gives `count`."""
+    """Post as an application would that delivers by itself, without anything on disk; returns `count`."""
     left = iter(range(count))
 
     async def caller(client: httpx.AsyncClient) -> None:
@@ -142,7 +142,7 @@ def post_with_httpx(url: str, count: int) -> int:
 
 
 def post(url: str, headers: dict[str, str], body: bytes, count: int, connections: int) -> int:
-    """Post a request `count` times over some connections, each waiting for its answer; gives `count`."""
+    """Post a request `count` times over some connections, each waiting for its response; returns `count`."""
     parts = urlsplit(url)
     lines = [f"POST {url.removeprefix(f'{parts.scheme}://{parts.netloc}')} HTTP/1.1", f"Host: {parts.netloc}"]
     lines += [f"{name}: {value}" for name, value in {**headers, "Content-Length": str(len(body))}.items()]
@@ -155,7 +155,7 @@ def post(url: str, headers: dict[str, str], body: bytes, count: int, connections
             writer.write(request)
             head = await reader.readuntil(b"\r\n\r\n")
             if not head.startswith(b"HTTP/1.1 200 "):
-                raise SystemExit(f"{url} answered {head[:60]!r}")
+                raise SystemExit(f"{url} responded {head[:60]!r}")
             _, _, after = head.lower().partition(b"content-length:")
             await reader.readexactly(int(after.partition(b"\r\n")[0]))
         writer.close()

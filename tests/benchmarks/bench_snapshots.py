@@ -40,7 +40,7 @@ class Year:
     days: int
 
     def responding(self) -> Respond:
-        """What answers a request."""
+        """The function that makes the body of a response."""
         sample = wire_entries(END)
         entries = [
             [
@@ -71,7 +71,7 @@ class Year:
             for earlier in range(max(0, day - KEPT + 1), day + 1)
             for number, entry in enumerate(entries[earlier])
         ]
-        return Listing([moment for moment, _ in reversed(kept)], [entry for _, entry in reversed(kept)])
+        return Listing([timestamp for timestamp, _ in reversed(kept)], [entry for _, entry in reversed(kept)])
 
 
 def main() -> None:

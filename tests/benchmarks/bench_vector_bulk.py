@@ -61,11 +61,11 @@ def one_round(folder: Path, vectors: np.ndarray) -> dict[str, float]:
         for start in range(0, len(vectors), BATCH):
             rows = [
                 {
-                    "id": f"row-{place}",
-                    "vector": vectors[place].tolist(),
-                    "metadata": {"n": place, "kind": "k"},
+                    "id": f"row-{position}",
+                    "vector": vectors[position].tolist(),
+                    "metadata": {"n": position, "kind": "k"},
                 }
-                for place in range(start, start + BATCH)
+                for position in range(start, start + BATCH)
             ]
             began = time.perf_counter()
             index.upsert(rows)

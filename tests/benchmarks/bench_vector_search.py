@@ -5,7 +5,7 @@
 Each round asks every kind of query in turn, a few times each; medians of the rounds count. "Over the product"
 is what a query takes beyond the product `matrix @ query` in single precision, which exact search cannot do
 without; a filter that leaves few rows needs less than that. At the end: what approximate search finds of the
-exact answer, and how fast. On a machine that does other things too, `--clock cpu` counts seconds of the
+exact result, and how fast. On a machine that does other things too, `--clock cpu` counts seconds of the
 processor instead; set OPENBLAS_NUM_THREADS=1 for it, as waiting threads count there.
 """
 
@@ -78,17 +78,17 @@ def fill(folder: Path, vectors: np.ndarray) -> None:
     for start in range(0, len(vectors), 1000):
         index.upsert(
             {
-                "id": f"row-{place}",
-                "vector": vectors[place],
+                "id": f"row-{position}",
+                "vector": vectors[position],
                 "sparseVector": sparse(numbers, 30),
                 "metadata": {
-                    "n": place % 100,
-                    "kind": f"k{place % 10}",
-                    "name": f"row-{place}",
-                    "tags": [f"t{place % 3}", "all"],
+                    "n": position % 100,
+                    "kind": f"k{position % 10}",
+                    "name": f"row-{position}",
+                    "tags": [f"t{position % 3}", "all"],
                 },
             }
-            for place in range(start, min(start + 1000, len(vectors)))
+            for position in range(start, min(start + 1000, len(vectors)))
         )
     registry.close()
 
@@ -111,15 +111,15 @@ def exact_search(
     numbers = np.random.default_rng(4)
     words = [sparse(numbers, 8) for _ in asked]
     ways: dict[str, Callable[[int], Any]] = {
-        "bare product": lambda place: vectors @ asked[place],
-        "dense": lambda place: ask(index, dense=asked[place]),
+        "bare product": lambda position: vectors @ asked[position],
+        "dense": lambda position: ask(index, dense=asked[position]),
         **{
-            name: lambda place, text=text: ask(index, dense=asked[place], filtered=text)
+            name: lambda position, text=text: ask(index, dense=asked[position], filtered=text)
             for name, text in FILTERS.items()
         },
-        "sparse": lambda place: ask(index, words=words[place]),
-        "sparse, IDF": lambda place: ask(index, words=words[place], idf=True),
-        "hybrid, RRF": lambda place: ask(index, dense=asked[place], words=words[place]),
+        "sparse": lambda position: ask(index, words=words[position]),
+        "sparse, IDF": lambda position: ask(index, words=words[position], idf=True),
+        "hybrid, RRF": lambda position: ask(index, dense=asked[position], words=words[position]),
     }
     first: dict[str, float] = {}
     taken: dict[str, list[float]] = {name: [] for name in ways}
@@ -130,8 +130,8 @@ def exact_search(
     for _ in range(rounds):
         for name, way in ways.items():
             start = clock()
-            for place in range(QUERIES):
-                way(place)
+            for position in range(QUERIES):
+                way(position)
             taken[name].append((clock() - start) / QUERIES)
     registry.close()
     medians = {name: statistics.median(times) for name, times in taken.items()}
@@ -147,7 +147,7 @@ def exact_search(
 
 
 def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> None:
-    """What approximate search finds of the exact answer."""
+    """How much of the exact result approximate search finds."""
     asked = clustered(100, DIMENSION, seed=5)
     found: list[list[set[str]]] = []
     took: list[float] = []
@@ -158,13 +158,13 @@ def approximate_search(folder: Path, size: int, clock: Callable[[], float]) -> N
         for _ in range(size // 1000 + 1 if above else 1):  # until the graph has every row
             ask(index, dense=asked[0])
         prepared = clock() - start
-        answers, times = [], []
+        results, times = [], []
         for query in asked:
             start = clock()
             hits = ask(index, dense=query)
             times.append(clock() - start)
-            answers.append({hit.row.id for hit in hits})
-        found.append(answers)
+            results.append({hit.row.id for hit in hits})
+        found.append(results)
         took.append(statistics.median(times))
         registry.close()
     exact, approximate = found

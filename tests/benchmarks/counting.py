@@ -11,20 +11,20 @@ from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
 import uvicorn
-from protocol import Answer, Http
+from protocol import Http, Send
 
-_ANSWER = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
+_RESPONSE = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\nContent-Length: 2\r\n\r\nok"
 _Main: TypeAlias = Callable[[socket.socket, Connection], None]
 
 
 class Destination:
-    """A destination that answers everything with 200 and counts it.
+    """A destination that responds to everything with 200 and counts it.
 
     Parameters
     ----------
     url : str
     pipe : Connection
-        To its process: a number sent asks for an answer once so many requests have come.
+        To its process: a number sent asks for a response once so many requests have come.
     """
 
     def __init__(self, url: str, pipe: Connection) -> None:
@@ -33,7 +33,7 @@ class Destination:
         self._expected = 0
 
     def wait_for(self, more: int) -> None:
-        """Return once this many requests more have been answered than were waited for before."""
+        """Wait for this many requests more than before."""
         self._expected += more
         self._pipe.send(self._expected)
         if not self._pipe.poll(120):
@@ -50,7 +50,7 @@ def counting() -> Iterator[Destination]:
 
 @contextmanager
 def bare_application() -> Iterator[str]:
-    """Run uvicorn with an application that reads a body and answers; gives its base address."""
+    """Run uvicorn with an application that reads a body and responds; returns its base address."""
     with _process(_serve_bare) as (url, _):
         yield url
 
@@ -76,7 +76,7 @@ def _process(main: _Main) -> Iterator[tuple[str, Connection]]:
 def _count(listening: socket.socket, pipe: Connection) -> None:
     got = wanted = 0
 
-    def told() -> None:
+    def stop() -> None:
         nonlocal wanted
         try:
             wanted = pipe.recv()
@@ -91,15 +91,15 @@ def _count(listening: socket.socket, pipe: Connection) -> None:
             wanted = 0
             pipe.send(got)
 
-    def take(_: str, __: bytes, answer: Answer) -> None:
+    def handle(_: str, __: bytes, send: Send) -> None:
         nonlocal got
-        answer(_ANSWER)
+        send(_RESPONSE)
         got += 1
         check()
 
     loop = asyncio.new_event_loop()
-    loop.add_reader(pipe.fileno(), told)
-    server = loop.run_until_complete(loop.create_server(lambda: Http(take), sock=listening))
+    loop.add_reader(pipe.fileno(), stop)
+    server = loop.run_until_complete(loop.create_server(lambda: Http(handle), sock=listening))
     loop.run_forever()
     server.close()
 

@@ -28,25 +28,25 @@ def listing(count: int, *, bursts: int = 0, deviation: int = 0, days: int = 7, s
     random, sample = Random(seed), wire_entries(END)
     starts = [END - random.randrange(days * DAY) for _ in range(bursts)]
 
-    def moment() -> int:
+    def timestamp() -> int:
         if not bursts:
             return END - random.randrange(days * DAY)
         around = random.choice(starts)
         return int(random.gauss(around, deviation)) if deviation else around + random.randrange(60_000)
 
-    moments = sorted((moment() for _ in range(count)), reverse=True)
+    timestamps = sorted((timestamp() for _ in range(count)), reverse=True)
     entries = [
         json.dumps(
             {
                 **sample[number % len(sample)],
                 "dlqId": f"dlq_{number:08d}",
-                "createdAt": moment,
-                "workflowCreatedAt": moment - 1000 - number % 5000,
+                "createdAt": timestamp,
+                "workflowCreatedAt": timestamp - 1000 - number % 5000,
             }
         ).encode()
-        for number, moment in enumerate(moments)
+        for number, timestamp in enumerate(timestamps)
     ]
-    return Listing(moments, entries)
+    return Listing(timestamps, entries)
 
 
 def bare(address: str) -> int:
@@ -69,11 +69,11 @@ def loop(address: str) -> pd.DataFrame:
     with requests.Session() as session:
         session.headers["Authorization"] = f"Bearer {TOKEN}"
         while True:
-            answer = session.get(
+            page = session.get(
                 f"{address}/v2/workflows/dlq", params={"count": PAGE, "cursor": cursor}, timeout=30
             ).json()
-            rows += answer["messages"]
-            cursor = answer.get("cursor")
+            rows += page["messages"]
+            cursor = page.get("cursor")
             if not cursor:
                 break
     frame = pd.DataFrame(rows)

@@ -22,7 +22,7 @@ def options(about: str | None, *, entries: int, quick: int, rounds: int = 5) -> 
 
 
 def in_turns(ways: Mapping[str, Callable[[], int]], rounds: int, expected: int) -> dict[str, float]:
-    """Median seconds of each way; every call has to give the expected number.
+    """Median seconds of each way; every call has to return the expected number.
 
     CPU seconds of this process are printed too: others on the machine stretch them less.
     """
@@ -35,7 +35,7 @@ def in_turns(ways: Mapping[str, Callable[[], int]], rounds: int, expected: int) 
             worked[name].append(time.process_time() - work)
             taken[name].append(time.perf_counter() - start)
             if found != expected:
-                raise SystemExit(f"{name} gave {found:,} instead of {expected:,}")
+                raise SystemExit(f"{name} returned {found:,} instead of {expected:,}")
     medians = {name: statistics.median(times) for name, times in taken.items()}
     for name, times in taken.items():
         spread = f"({min(times):.3f} to {max(times):.3f})"

@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-Answer = Callable[[bytes], None]
-"""Sends an answer's bytes, now or later, unless the client has gone."""
+Send = Callable[[bytes], None]
+"""Sends a response's bytes, now or later, unless the client has disconnected."""
 
 
 class Http(asyncio.Protocol):
@@ -16,16 +16,16 @@ class Http(asyncio.Protocol):
     Parameters
     ----------
     take : callable
-        Given the request's target, its body and what answers it.
+        Called with the request's target, its body and a function that sends the response.
     """
 
-    def __init__(self, take: Callable[[str, bytes, Answer], None]) -> None:
-        self._take = take
+    def __init__(self, handle: Callable[[str, bytes, Send], None]) -> None:
+        self._handle = handle
         self._held = b""
         self._transport: Any = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where answers go."""
+        """Store the transport that responses are written to."""
         self._transport = transport
 
     def data_received(self, data: bytes) -> None:
@@ -40,8 +40,8 @@ class Http(asyncio.Protocol):
             if len(rest) < length:
                 return
             body, self._held = rest[:length], rest[length:]
-            self._take(head.split(b" ", 2)[1].decode(), body, self._answer)
+            self._handle(head.split(b" ", 2)[1].decode(), body, self._respond)
 
-    def _answer(self, answer: bytes) -> None:
+    def _respond(self, response: bytes) -> None:
         if not self._transport.is_closing():
-            self._transport.write(answer)
+            self._transport.write(response)

@@ -1,6 +1,6 @@
 """Servers of pre-rendered rows in a process of their own: what is measured is the reader, not the service.
 
-Both answer after a latency, and refuse what goes beyond a number of requests a second as the service does.
+Both respond after a latency, and enforce a rate limit as the service does.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from multiprocessing.connection import Connection
 from random import Random
 from urllib.parse import parse_qsl
 
-from protocol import Answer, Http
+from protocol import Http, Send
 
 Parts = tuple[bytes | memoryview, ...]
 Respond = Callable[[str, dict[str, str], bytes], Parts]
-"""From path, query and body to the JSON of an answer."""
+"""From path, query and body to the JSON of a response."""
 
 _HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
 
 
 @dataclass(frozen=True)
 class Listing:
-    """A DLQ: entries newest first, in pages behind a cursor, and between two moments where asked for.
+    """A DLQ: entries newest first, in pages behind a cursor, and between two times where requested.
 
     Attributes
     ----------
@@ -42,12 +42,12 @@ class Listing:
         JSON of each.
     """
 
-    moments: Sequence[int]
+    timestamps: Sequence[int]
     entries: Sequence[bytes]
 
     def responding(self) -> Respond:
-        """What answers a request."""
-        rising = [-moment for moment in self.moments]
+        """The function that makes the body of a response."""
+        rising = [-timestamp for timestamp in self.timestamps]
         between = _joined(self.entries)
 
         def respond(_: str, query: dict[str, str], __: bytes) -> Parts:
@@ -87,7 +87,7 @@ class Range:
         ).encode()
 
     def responding(self) -> Respond:
-        """What answers a request."""
+        """The function that makes the body of a response."""
         random = Random(self.seed)
         vectors = [
             "[" + ", ".join(f"{random.uniform(-0.2, 0.2):.8g}" for _ in range(self.dimension)) + "]"
@@ -111,8 +111,8 @@ class Range:
         def respond(path: str, _: dict[str, str], body: bytes) -> Parts:
             if not path.startswith("/range"):
                 return (info,)
-            asked = json.loads(body)
-            start, limit = int(asked["cursor"] or 0), int(asked["limit"])
+            received = json.loads(body)
+            start, limit = int(received["cursor"] or 0), int(received["limit"])
             end = min(self.rows, start + limit)
             head = b'{"result": {"nextCursor": "%s", "vectors": [' % (b"%d" % end if end < self.rows else b"")
             if kept:
@@ -124,11 +124,11 @@ class Range:
 
 
 _KEPT = 50_000
-"""Rows that are rendered once, at most; of larger indexes, each is rendered when it is asked for."""
+"""Rows that are rendered once, at most; of larger indexes, each is rendered when it is requested."""
 
 
 def _joined(rows: Sequence[bytes]) -> Callable[[int, int], memoryview]:
-    """All rows joined once; gives those between two numbers without joining them again."""
+    """All rows joined once; returns those between two numbers without joining them again."""
     whole = memoryview(b", ".join(rows))
     starts = [0, *itertools.accumulate(len(row) + 2 for row in rows)]
     return lambda start, end: whole[starts[start] : max(starts[start], starts[end] - 2)]
@@ -139,20 +139,20 @@ class Replay:
     """A running server."""
 
     url: str
-    _asked: int = field(default=0, repr=False)
+    _received: int = field(default=0, repr=False)
 
     def counts(self) -> tuple[int, int]:
         """Requests since this was last asked, and how many of them were refused."""
-        with urllib.request.urlopen(f"{self.url}/counts", timeout=30) as answer:  # noqa: S310 - our own address
-            asked, refused = json.load(answer)
-        return asked, refused
+        with urllib.request.urlopen(f"{self.url}/counts", timeout=30) as response:  # noqa: S310 - our own address
+            received, refused = json.load(response)
+        return received, refused
 
 
 @contextmanager
 def replaying(
     site: Listing | Range, *, latency: float = 0.0, a_second: int | None = None
 ) -> Iterator[Replay]:
-    """Serve rows on loopback, each answer after `latency` seconds, at most `a_second` requests a second."""
+    """Serve rows on loopback, each response after `latency` seconds, at most `a_second` requests a second."""
     ours, theirs = multiprocessing.Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_serve, args=(theirs, latency, a_second))
     process.start()
@@ -170,25 +170,25 @@ class _Server:
         self._respond = respond
         self._latency = latency
         self._a_second = a_second
-        self._asked = self._refused = 0
+        self._received = self._refused = 0
         self._second, self._in_second = 0, 0
 
-    def take(self, target: str, body: bytes, answer: Answer) -> None:
+    def handle(self, target: str, body: bytes, send: Send) -> None:
         path, _, query = target.partition("?")
         if path == "/counts":
-            counts = json.dumps([self._asked, self._refused]).encode()
-            self._asked = self._refused = 0
-            answer(_HEAD % len(counts) + counts)
+            counts = json.dumps([self._received, self._refused]).encode()
+            self._received = self._refused = 0
+            send(_HEAD % len(counts) + counts)
             return
-        self._asked += 1
+        self._received += 1
         given = self._refusal()
         if given is None:
             parts = self._respond(path, dict(parse_qsl(query)), body)
             given = b"".join((_HEAD % sum(map(len, parts)), *parts))
         if self._latency:
-            asyncio.get_running_loop().call_later(self._latency, answer, given)
+            asyncio.get_running_loop().call_later(self._latency, send, given)
         else:
-            answer(given)
+            send(given)
 
     def _refusal(self) -> bytes | None:
         if self._a_second is None:
@@ -221,7 +221,7 @@ def _serve(pipe: Connection, latency: float, a_second: int | None) -> None:
         listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.bind(("127.0.0.1", 0))
         server = await asyncio.get_running_loop().create_server(
-            lambda: Http(served.take), sock=listening, backlog=1024
+            lambda: Http(served.handle), sock=listening, backlog=1024
         )
         pipe.send(listening.getsockname()[1])
         # readable once the parent has closed its end

@@ -1,4 +1,4 @@
-"""Answers that break on the way: asked for again, or an error, and never given short."""
+"""Responses that break on the way: retried, or an error, and never returned truncated."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ RESET = struct.pack("ii", 1, 0)
 
 
 def door(url: str, **policy: object) -> Transport:
-    """A transport that waits for nothing before the next try."""
+    """A transport that does not wait before the next try."""
     chosen = RetryPolicy(**{"first_delay": 0.0, "deadline": 10.0, **policy})
     return Transport(url, redactor=Redactor(key=b"test"), policy=chosen)
 
@@ -42,13 +42,13 @@ HEAD = WHOLE.index(b"\r\n\r\n") + 4
 
 
 @pytest.mark.parametrize("orderly", [True, False])
-@pytest.mark.parametrize("place", [0, 5, HEAD - 2, *(HEAD + len(BODY) * part // 16 for part in range(16))])
-def test_wherever_an_answer_breaks_off_it_is_asked_for_again(place, orderly):
+@pytest.mark.parametrize("position", [0, 5, HEAD - 2, *(HEAD + len(BODY) * part // 16 for part in range(16))])
+def test_a_response_truncated_anywhere_is_retried(position, orderly):
     """At byte 0, inside the head, at each sixteenth of the body; closed in order, or reset."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def serve() -> None:
-            for sent in (WHOLE[:place], WHOLE):
+            for sent in (WHOLE[:position], WHOLE):
                 peer, _ = listener.accept()
                 with peer:
                     peer.recv(65536)
@@ -64,8 +64,8 @@ def test_wherever_an_answer_breaks_off_it_is_asked_for_again(place, orderly):
     assert (response.body, response.tries) == (BODY, 2)
 
 
-def test_an_answer_that_ends_with_its_connection_is_checked_by_its_json(server):
-    """Without a length, JSON that lacks its end is asked for again, wherever it was cut."""
+def test_a_response_that_ends_with_its_connection_is_checked_by_its_json(server):
+    """Without a length, JSON that lacks its end is requested again, wherever it was cut."""
     raw = BODY[:90] + b"}"  # cut behind an object's end, which looks like an end
     with door(server.url) as away:
         for cut in (b"", b"{", raw, BODY[: len(BODY) // 2], BODY[:-1]):
@@ -76,8 +76,8 @@ def test_an_answer_that_ends_with_its_connection_is_checked_by_its_json(server):
 
 
 @pytest.mark.parametrize("body", [BODY, b"[NaN]", b'{"a": "\xff"}', b"<html>", b"plain text", b'"text"'])
-def test_a_response_without_length_that_has_its_end_is_given(server, body):
-    """What is whole is given as it is, also when no strict reader would take it."""
+def test_a_complete_response_without_length_is_returned(server, body):
+    """A complete response is returned unchanged, also when no strict reader accepts it."""
     server.raw(OK + b"\r\n" + body)
     with door(server.url) as away:
         assert away.send(GET).body == body
@@ -94,7 +94,7 @@ def test_a_response_without_length_that_has_its_end_is_given(server, body):
         pytest.param(PACKED + b"more", id="more behind it"),
     ],
 )
-def test_damaged_gzip_is_asked_for_again(server, packed):
+def test_damaged_gzip_is_retried(server, packed):
     """Every way in which a gzip body is not what was sent leads to the next try."""
     server.raw(framed(packed, b"Content-Encoding: gzip"))
     server.raw(framed(PACKED, b"Content-Encoding: gzip"))
@@ -104,7 +104,7 @@ def test_damaged_gzip_is_asked_for_again(server, packed):
 
 
 def test_gzip_and_zstd_are_offered_and_read(server):
-    """Both are named in the request; several gzip members and a zstd body come back whole, in chunks too."""
+    """Both are named in the request; several gzip members and a zstd body are read, in chunks too."""
     zstd = pa.Codec("zstd").compress(BODY, asbytes=True)
     chunked = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in (zstd[:9], zstd[9:], b""))
     server.raw(framed(gzip.compress(BODY[:100]) + gzip.compress(BODY[100:]), b"Content-Encoding: gzip"))
@@ -117,8 +117,8 @@ def test_gzip_and_zstd_are_offered_and_read(server):
     assert server.asked[0].headers["Accept-Encoding"] == "gzip, zstd"
 
 
-def test_a_cut_zstd_body_is_asked_for_again(server):
-    """A zstd frame without its end is not given, also when the HTTP framing is whole."""
+def test_a_truncated_zstd_body_is_retried(server):
+    """An incomplete zstd frame is not returned, also when the HTTP framing is complete."""
     zstd = pa.Codec("zstd").compress(BODY, asbytes=True)
     server.raw(framed(zstd[:-3], b"Content-Encoding: zstd"))
     server.raw(framed(zstd, b"Content-Encoding: zstd"))
@@ -142,14 +142,14 @@ def test_bombs_end_in_an_error(server, encoding):
 
 
 def test_an_encoding_that_was_not_offered_is_an_error(server):
-    """It is named, and not asked for again."""
+    """It is named, and not retried."""
     server.raw(framed(b"whatever", b"Content-Encoding: br"))
     with door(server.url) as away, pytest.raises(errors.ProtocolError, match="'br'"):
         away.send(GET)
     assert len(server.asked) == 1
 
 
-def test_ten_megabytes_come_whole(server):
+def test_ten_megabytes_arrive_completely(server):
     """A large body is kept to its last byte, watched or not."""
     body = b'"%s"' % (b"x" * 10_000_000)
     server.always(body)

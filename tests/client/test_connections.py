@@ -48,15 +48,15 @@ bodies = st.binary(max_size=300) | st.builds(bytes.__mul__, st.binary(max_size=3
 
 
 def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
-    """The bytes, cut at these places."""
-    places = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
-    return [data[start:end] for start, end in itertools.pairwise(places)]
+    """The bytes, cut at these positions."""
+    indices = sorted({0, len(data), *(cut % (len(data) + 1) for cut in cuts)})
+    return [data[start:end] for start, end in itertools.pairwise(indices)]
 
 
 @encodings
 @given(members=st.lists(bodies, min_size=1, max_size=3), cuts=st.lists(st.integers(0), max_size=6))
-def test_any_members_in_any_pieces_come_back(encoding, members, cuts):
-    """One member or several, however they arrive, give all their data in pieces of bounded size."""
+def test_any_members_in_any_chunks_are_returned(encoding, members, cuts):
+    """One member or several, however they arrive, yield all their data in chunks of bounded size."""
     packed = b"".join(PACK[encoding](member) for member in members)
     found = list(decoded(pieces_of(packed, cuts), encoding))
     assert b"".join(found) == b"".join(members)
@@ -75,11 +75,11 @@ def test_a_body_without_its_end_is_an_error(encoding, body, end, cuts):
         list(decoded(pieces_of(cut, cuts), encoding))
 
 
-@given(body=bodies, place=st.integers(0), change=st.integers(1, 255))
-def test_a_changed_byte_of_gzip_never_changes_the_data(body, place, change):
+@given(body=bodies, index=st.integers(0), change=st.integers(1, 255))
+def test_a_changed_byte_of_gzip_never_changes_the_data(body, index, change):
     """Whichever byte was altered on the way, the data is right or there is an error."""
     packed = bytearray(gzip.compress(body))
-    packed[place % len(packed)] ^= change
+    packed[index % len(packed)] ^= change
     try:
         found = b"".join(decoded([bytes(packed)], "gzip"))
     except CorruptError:
@@ -88,15 +88,15 @@ def test_a_changed_byte_of_gzip_never_changes_the_data(body, place, change):
 
 
 @encodings
-def test_what_follows_the_end_is_an_error(encoding):
+def test_data_after_the_end_is_an_error(encoding):
     """Bytes behind the last member that are no member are not passed over."""
     with pytest.raises(CorruptError):
         list(decoded([PACK[encoding](b"data"), b"and more"], encoding))
 
 
 @encodings
-def test_a_bomb_comes_in_small_pieces(encoding):
-    """A megabyte of zeros a kilobyte wide is given piece by piece, so that whoever counts can stop."""
+def test_a_decompression_bomb_is_read_in_small_chunks(encoding):
+    """A megabyte of zeros, compressed to a kilobyte, is yielded in chunks, so that the caller can stop."""
     packed = PACK[encoding](bytes(100_000_000))
     assert len(packed) < 200_000
     for number, piece in enumerate(decoded([packed], encoding)):
@@ -106,8 +106,8 @@ def test_a_bomb_comes_in_small_pieces(encoding):
 
 
 @encodings
-def test_an_error_of_the_wire_comes_through(encoding):
-    """What goes wrong while the pieces arrive is raised as it is, and not taken for damage."""
+def test_an_error_of_the_wire_is_raised_unchanged(encoding):
+    """An error while the chunks arrive is raised unchanged, and not treated as damage."""
 
     def arriving():
         yield PACK[encoding](b"data" * 1000)[:20]
@@ -118,7 +118,7 @@ def test_an_error_of_the_wire_comes_through(encoding):
 
 
 def test_other_encodings_are_refused_and_none_is_passed_through():
-    """Identity and nothing leave the pieces alone; what was not offered is named in an error."""
+    """Chunks without an encoding are unchanged; an encoding that was not offered is a named error."""
     for encoding in ("", "identity", " Identity "):
         assert list(decoded([b"a", b"b"], encoding)) == [b"a", b"b"]
     assert list(decoded([], "gzip")) == []

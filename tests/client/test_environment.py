@@ -40,7 +40,7 @@ def door(url: str, policy: RetryPolicy = ONCE) -> Transport:
     return Transport(url, redactor=Redactor(key=b"test"), endpoint=endpoint, policy=policy)
 
 
-def test_a_proxy_is_asked_for_the_whole_address(server, monkeypatch):
+def test_a_proxy_receives_the_whole_address(server, monkeypatch):
     """Plain HTTP goes to the proxy with the whole address, the token and the proxy's own credentials."""
     proxy = server.url.replace("http://", "http://user:pass@")
     monkeypatch.setenv("http_proxy", proxy)
@@ -58,7 +58,7 @@ def test_a_proxy_is_asked_for_the_whole_address(server, monkeypatch):
 
 
 def test_a_proxy_for_https_makes_a_tunnel_and_sees_no_token(monkeypatch):
-    """The proxy is asked for a tunnel; what it hears is the host's name and nothing of ours."""
+    """The proxy is sent a CONNECT request with the host's name and none of our headers."""
     heard = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
@@ -79,7 +79,7 @@ def test_a_proxy_for_https_makes_a_tunnel_and_sees_no_token(monkeypatch):
 
 
 def test_no_proxy_is_followed(server, monkeypatch):
-    """A host that NO_PROXY names is asked directly, which fails here as there is none of that name."""
+    """A host in NO_PROXY is contacted directly, which fails here because it does not exist."""
     monkeypatch.setenv("http_proxy", server.url)
     monkeypatch.setenv("no_proxy", "elsewhere.invalid")
     with door("http://elsewhere.invalid") as away, pytest.raises(errors.TransportError, match="resolve"):
@@ -90,7 +90,7 @@ def test_no_proxy_is_followed(server, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "value"), [("http_proxy", "http://:80"), ("REQUESTS_CA_BUNDLE", "/nowhere/bundle.pem")]
 )
-def test_what_cannot_be_used_is_said_at_once(monkeypatch, name, value):
+def test_unusable_values_are_refused_at_once(monkeypatch, name, value):
     """A proxy or a bundle that cannot be used is an error before anything is sent."""
     monkeypatch.setenv(name, value)
     scheme = "http" if "proxy" in name else "https"
@@ -99,7 +99,7 @@ def test_what_cannot_be_used_is_said_at_once(monkeypatch, name, value):
 
 
 def test_an_own_authority_is_trusted_through_the_environment(tmp_path, monkeypatch):
-    """A certificate nobody knows is refused without a second try, and accepted once the bundle has it."""
+    """An unknown certificate is refused without a retry, and accepted once the bundle has it."""
     authority = certificate(tmp_path)
     asked = []
 

@@ -1,4 +1,4 @@
-"""Acting on exact DLQ entries: what is taken for ids, and what is said when nothing or not all was done."""
+"""Acting on exact DLQ entries: accepted ids, and reports when nothing or not everything was done."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_ids_are_taken_from_whatever_holds_them(server, act, given):
     ],
 )
 @pytest.mark.parametrize("act", ACTIONS)
-def test_what_holds_no_ids_is_refused_before_anything_is_sent(server, act, given, says):
+def test_arguments_without_ids_are_refused_before_any_request(server, act, given, says):
     """Frames without the column, missing ids, nothing, filters: an error that names the argument."""
     with pytest.raises(InputError, match=f"reading dlq_ids?.*{says}"):
         act(server.service(), given, confirm=True)
@@ -84,14 +84,14 @@ def test_nothing_is_done_without_true_itself(server, act, confirm):
 
 
 @pytest.mark.parametrize("act", ACTIONS)
-def test_what_is_no_service_is_said(act):
+def test_an_invalid_service_is_refused(act):
     """Forgetting the service is an error that says where one comes from."""
     with pytest.raises(InputError, match=r"reading service: got DataFrame.*connect\(\)"):
         act(FRAME, "a", confirm=True)
 
 
-def test_deleting_nothing_is_said(server):
-    """0 comes with a warning that says what may be the reason, and which DLQ was asked."""
+def test_deleting_nothing_is_a_warning(server):
+    """0 comes with a warning that says what may be the reason, and which DLQ was searched."""
     server.always(b'{"deleted": 0}')
     with pytest.warns(UnexpectedResultWarning, match="deleting 2 DLQ entries.*kind='messages'"):
         assert tk.delete_failures(server.service(), FRAME, confirm=True) == 0

@@ -66,7 +66,7 @@ UNREADABLE = {
 
 
 def opened(service: tk.Service, endpoint: str, tries: int) -> Transport:
-    """A transport that waits for nothing before the next try."""
+    """A transport that does not wait before the next try."""
     return Transport.to(service, endpoint, policy=RetryPolicy(tries=tries, first_delay=0.0))
 
 
@@ -92,7 +92,7 @@ def test_a_read_that_cannot_be_read_is_retried(server, name):
 
 
 @pytest.mark.parametrize("name", READS)
-def test_what_stays_unreadable_is_an_error_after_bounded_tries(server, name):
+def test_a_permanently_unreadable_response_is_an_error_after_bounded_tries(server, name):
     """A web page at this address: as many tries as the policy has, then an error that says what came."""
     endpoint, read, _ = READS[name]
     server.always(UNREADABLE["HTML"])
@@ -138,8 +138,8 @@ TWICE = {
 
 
 @pytest.mark.parametrize("name", TWICE)
-def test_a_name_that_comes_twice_in_an_envelope_is_malformed(server, name):
-    """However it is spelt and wherever it stands: asked for again, and then an error that names it."""
+def test_a_repeated_name_in_an_envelope_is_malformed(server, name):
+    """In any spelling and at any position: retried, and then an error that names it."""
     endpoint, read, body = READS[name]
     for bad in TWICE[name]:
         server.json(bad)
@@ -157,8 +157,8 @@ def test_a_name_that_comes_twice_in_an_envelope_is_malformed(server, name):
             read(transport)
 
 
-def test_a_name_that_comes_twice_in_a_small_response_is_malformed(server):
-    """Which of two ids is meant, nobody can tell."""
+def test_a_repeated_name_in_a_small_response_is_malformed(server):
+    """Two ids in one response are ambiguous."""
     server.always(b'{"workflowRunId": "a", "workflowRunId": "b"}')
     with pytest.raises(MalformedResponseError, match="'workflowRunId' twice in one object"):
         tk.resume_failures(server.service(), "a", confirm=True)
@@ -174,7 +174,7 @@ def test_a_name_twice_in_an_error_leaves_its_status(server):
 
 @pytest.mark.parametrize("cursor", ["x" * 5_000, "x" * 1_000_000])
 def test_a_cursor_has_a_bounded_length(server, cursor):
-    """It goes into an address: one of a megabyte is malformed, not a name for a place."""
+    """It becomes part of a URL: one of a megabyte is malformed."""
     for name, body in (
         ("a page of the DLQ", {"messages": [], "cursor": cursor}),
         ("a page of runs", {"runs": [], "cursor": cursor}),
@@ -204,7 +204,7 @@ def test_a_cursor_that_cannot_be_sent_is_malformed(server):
 @pytest.mark.slow
 @pytest.mark.parametrize(("names", "got"), [([5], "a number among"), ({"a": 1}, "an object under")])
 def test_namespaces_that_are_no_text_are_a_typed_error(server, names, got):
-    """The error says what stands where a name is expected."""
+    """The error shows the value found where a name is expected."""
     server.always(json.dumps({"result": names}).encode())
     with pytest.raises(
         MalformedResponseError, match=rf"listing namespaces .*got {got}.*expected an array of names"
@@ -227,7 +227,7 @@ ODD_VALUES = [
 
 
 @pytest.mark.parametrize("value", ODD_VALUES)
-def test_odd_values_in_small_responses_are_typed_errors(server, value):
+def test_invalid_values_in_small_responses_are_typed_errors(server, value):
     """Lists, objects, null, text, fractions, endless digits, deep nesting for an id or object."""
     service = server.service()
     whole = f'{{"workflowRunId": {value}, "result": {value}}}'
@@ -298,7 +298,7 @@ def test_a_malformed_info_is_a_typed_error(server, name):
         vectors.read_info(transport)
 
 
-def test_a_whole_number_may_be_written_with_a_point(server):
+def test_an_integer_may_be_written_with_a_decimal_point(server):
     """256.0 is a dimension, and null or absent fields are none."""
     server.json(b'{"result": {"dimension": 256.0, "denseIndex": null, "namespaces": null}}')
     info = tk.index_info(server.service())
@@ -306,7 +306,7 @@ def test_a_whole_number_may_be_written_with_a_point(server):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_hits_with_odd_values_come_through_alone_and_in_batches(server, count):
+def test_hits_with_invalid_values_are_kept_alone_and_in_batches(server, count):
     """NaN, a lone surrogate and bytes that are not UTF-8 in a hit: each query keeps its own hits."""
     odd = [b'"\\ud800"', b"NaN", b'"\xff"']
     lists = [

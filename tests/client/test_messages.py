@@ -1,4 +1,4 @@
-"""Publishing and starting runs over real HTTP: what is on the wire, what is refused, what comes back."""
+"""Publishing and starting runs over real HTTP: what is on the wire, what is refused, what is returned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CANARY = "canary-6f1e5d"
 
 
 def published(server, **options):
-    """Publish to the scripted server and give back the request as it arrived, with headers in lower case."""
+    """Publish to the scripted server and return the request as it arrived, with headers in lower case."""
     server.json(b'{"messageId": "msg_1"}')
     with server.service() as service:
         publish(service, DESTINATION, **options)
@@ -50,7 +50,7 @@ def test_a_plain_publish_posts_the_body_to_the_destination_after_the_path(server
 
 
 def test_every_option_becomes_its_header(server):
-    """Each publish option stands under the specification's header name."""
+    """Each publish option is under the specification's header name."""
     _, headers = published(
         server,
         method="PUT",
@@ -158,7 +158,7 @@ def test_bodies_are_sent_by_their_kind(server, body, sent, kind):
     assert (request.body, headers["content-type"]) == (sent, kind)
 
 
-def test_no_body_has_no_content_type_and_a_given_one_wins(server):
+def test_no_body_has_no_content_type_and_an_explicit_one_wins(server):
     """Without a body nothing is said about one; content_type= says what text is."""
     request, headers = published(server)
     assert request.body == b""
@@ -172,7 +172,7 @@ def test_no_body_has_no_content_type_and_a_given_one_wins(server):
     [
         (1_700_000_000, "1700000000"),
         (datetime(2026, 1, 1, tzinfo=UTC), "1767225600"),
-        (datetime(2026, 1, 1), "1767225600"),  # noqa: DTZ001 - taken as UTC
+        (datetime(2026, 1, 1), "1767225600"),  # noqa: DTZ001 - read as UTC
         ("2026-01-01T00:00:00.500", "1767225601"),
         (datetime(2026, 1, 1, 1, tzinfo=timezone(timedelta(hours=1))), "1767225600"),
         (datetime(2026, 1, 1, 0, 0, 0, 1, tzinfo=UTC), "1767225601"),
@@ -225,7 +225,7 @@ def test_not_before_is_unix_seconds_rounded_up(server, value, sent):
         ({"failure_callback": "https://"}, "Failure-Callback"),
     ],
 )
-def test_what_cannot_be_sent_is_refused_by_the_name_of_its_header(server, options, header):
+def test_invalid_header_values_are_refused_with_the_headers_name(server, options, header):
     """Nothing is sent, and the error says which header it is about."""
     with pytest.raises(InputError, match=header):
         publish(server.service(), DESTINATION, "x", **options)
@@ -280,7 +280,7 @@ def test_a_destination_that_is_no_plain_http_url_is_refused(server, url):
     "url",
     ["https://app.example", "http://127.0.0.1:8080/a?x=1&y=%2F..%2F", "https://a.example/a;b=(1)/~c%20d"],
 )
-def test_a_destination_arrives_as_it_was_given(server, url):
+def test_a_destination_arrives_unchanged(server, url):
     """Query and percent-encoding of the destination are not rewritten on the way."""
     server.json(b'{"messageId": "msg_1"}')
     publish(server.service(), url)
@@ -314,11 +314,11 @@ def test_a_wrong_token_is_an_authentication_error(server):
 
 
 @pytest.mark.parametrize(
-    "answer", [b"", b"{}", b"[]", b'{"messageId": 5}', b'{"messageId": ""}', b"<html>", b"[" * 9_999]
+    "response", [b"", b"{}", b"[]", b'{"messageId": 5}', b'{"messageId": ""}', b"<html>", b"[" * 9_999]
 )
-def test_a_response_without_a_message_id_is_retried(server, answer):
-    """Success without the id is not taken for success, but asked for again under the same id."""
-    server.json(answer)
+def test_a_response_without_a_message_id_is_retried(server, response):
+    """Success without the id is not treated as success, but retried under the same id."""
+    server.json(response)
     server.json(b'{"messageId": "msg_1", "deduplicated": true}')
     assert publish(server.service(), DESTINATION) == Published(message_id="msg_1", deduplicated=True)
     first, second = (asked.headers["Service-Deduplication-Id"] for asked in server.asked)
@@ -326,7 +326,7 @@ def test_a_response_without_a_message_id_is_retried(server, answer):
 
 
 @pytest.mark.slow
-def test_publishing_to_what_is_no_service_is_a_protocol_error(server):
+def test_publishing_to_another_server_is_a_protocol_error(server):
     """A web page under this address is an error in the end, never a message."""
     server.always(b"<html>")
     with pytest.raises(ProtocolError, match=r"publishing .* not JSON, starting '<html>'"):
@@ -380,15 +380,15 @@ def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
     assert len(server.asked) == 2
 
 
-@pytest.mark.parametrize("answer", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"])
-def test_a_response_without_a_run_id_is_a_protocol_error(server, answer):
-    """A page that is no workflow endpoint is not taken for one."""
-    server.json(answer)
+@pytest.mark.parametrize("response", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"])
+def test_a_response_without_a_run_id_is_a_protocol_error(server, response):
+    """Another server's page is not treated as a workflow endpoint."""
+    server.json(response)
     with pytest.raises(ProtocolError, match=r"workflowRunId|not JSON"):
         start_run(server.url)
 
 
-def test_a_run_is_not_started_at_what_is_no_address():
+def test_a_run_needs_a_valid_address():
     """User info and line ends are refused before anything is sent, and not repeated."""
     for url in (f"http://ann:{CANARY}@127.0.0.1:1/", f"http://127.0.0.1:1/\n{CANARY}"):
         with pytest.raises(InputError) as caught:
@@ -400,7 +400,7 @@ def test_a_run_is_not_started_at_what_is_no_address():
 
 @given(st.integers(min_value=0, max_value=10**9))
 def test_whole_seconds_are_the_same_as_number_and_as_timedelta(seconds):
-    """Both forms of a duration give the same header."""
+    """Both forms of a duration make the same header."""
     assert duration("Delay", seconds) == duration("Delay", timedelta(seconds=seconds)) == f"{seconds}s"
 
 
@@ -428,7 +428,7 @@ def test_an_accepted_url_has_nothing_that_could_change_the_request(tail):
 
 @given(st.one_of(st.binary(), st.text(alphabet=st.characters(codec="utf-8"))))
 def test_bytes_and_text_are_never_changed(body):
-    """What is sent is what was given."""
+    """The body is sent unchanged."""
     content, _ = content_of(body)
     assert content == (body if isinstance(body, bytes) else body.encode())
 

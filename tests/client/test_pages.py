@@ -39,7 +39,7 @@ def response(body: bytes) -> Response:
 
 
 @given(st.lists(st.dictionaries(st.text(), values, max_size=4), max_size=4), st.text(), values)
-def test_rows_come_back_as_they_were_sent(rows, cursor, other):
+def test_rows_are_returned_as_they_were_sent(rows, cursor, other):
     """Whatever rows and other fields hold, the rows' JSON and the cursor survive the envelope."""
     body = json.dumps({"other": other, "messages": rows, "cursor": cursor}).encode()
     page = failures_page(ASKED, response(body))
@@ -58,7 +58,7 @@ cursors = st.none() | st.text(st.characters(codec="ascii"), max_size=8)
     st.sampled_from([(", ", ": "), (",", ":"), (" ,\n", " :\t")]),
 )
 def test_a_page_is_known_by_its_ends(rows, others, cursor, marks):
-    """Whatever other members there are, cursor and rows are those that a whole reading gives."""
+    """Whatever other members there are, cursor and rows are those of a complete parse."""
     body = json.dumps({"messages": rows} | others | {"messages": rows, "cursor": cursor}, separators=marks)
     page = failures_page(ASKED, response(body.encode()))
     assert page.cursor == (cursor or None)
@@ -68,7 +68,7 @@ def test_a_page_is_known_by_its_ends(rows, others, cursor, marks):
 
 
 def test_an_end_inside_of_the_rows_is_no_end():
-    """What looks like the end of a response, in a text or an object within, is not taken for it."""
+    """What looks like the end of a response, in a text or an object within, is not treated as the end."""
     within = [
         '{"a": "], \\"cursor\\": \\"x\\"}"}',
         '{"b": [], "cursor": "x"}',
@@ -84,7 +84,7 @@ def test_an_end_inside_of_the_rows_is_no_end():
             assert failures_page(ASKED, response(body.encode())).cursor == cursor
 
 
-def test_no_truncated_page_is_taken_for_a_whole_one():
+def test_no_truncated_page_counts_as_complete():
     """Cut anywhere, a page is refused, also behind a member that is called cursor or inside a text."""
     within = '{"e": {"n": 1, "cursor": "x"}, "b": "]}, \\"cursor\\": \\"x\\"}", "cursor": ""}, {"dlqId": "b"}'
     body = f'{{"messages": [{within}], "cursor": "y"}}'.encode()
@@ -97,7 +97,7 @@ def test_no_truncated_page_is_taken_for_a_whole_one():
 @pytest.mark.parametrize("end", ["", ', "cursor": null', ', "cursor": ""'])
 @pytest.mark.parametrize("rows", ['[{"dlqId": "a"}]', '[{"dlqId": "\\ud800"}]', "[]"])
 def test_the_three_end_markers(end, rows):
-    """An absent, null or empty cursor is the end, for strict and for odd pages."""
+    """An absent, null or empty cursor is the end, for strictly valid pages and others."""
     page = failures_page(ASKED, response(f'{{"messages": {rows}{end}}}'.encode()))
     assert page.cursor is None
 
@@ -118,13 +118,13 @@ def test_the_three_end_markers(end, rows):
         b"[" * 100_000,
     ],
 )
-def test_what_is_no_page_is_a_protocol_error(body):
-    """HTML, nothing, an empty object and cut JSON are errors, and never taken for the end."""
+def test_an_invalid_page_is_a_protocol_error(body):
+    """HTML, nothing, an empty object and cut JSON are errors, and never treated as the end."""
     with pytest.raises(ProtocolError, match="listing"):
         failures_page(ASKED, response(body))
 
 
-def test_odd_bytes_do_not_lose_the_page():
+def test_invalid_bytes_do_not_lose_the_page():
     """Invalid UTF-8, lone surrogates and NaN in a row leave the other rows and the cursor readable."""
     body = b'{"cursor": "next", "messages": [{"a": "\xff"}, {"a": "\\ud800"}, {"a": NaN}, {"a": 1}]}'
     page = failures_page(ASKED, response(body))
@@ -133,7 +133,7 @@ def test_odd_bytes_do_not_lose_the_page():
 
 
 def test_a_range_has_its_rows_under_result():
-    """The page of a range: vectors and nextCursor under result, strict and odd."""
+    """The page of a range: vectors and nextCursor under result, in strictly valid pages and others."""
     for vector in ("[1, 2]", "[NaN, 2]"):
         body = f'{{"result": {{"nextCursor": "7", "vectors": [{{"id": "a", "vector": {vector}}}]}}}}'
         page = range_page(ASKED, response(body.encode()))
@@ -174,8 +174,8 @@ def written(value: Any, separators: tuple[str, str]) -> bytes:
 
 
 @given(rows, spaced)
-def test_what_was_cut_out_is_put_back(some, separators):
-    """Cutting and putting together gives the same bytes, whatever stands in the rows."""
+def test_cut_parts_are_put_back(some, separators):
+    """Cutting and putting together makes the same bytes, whatever is in the rows."""
     body = written(some, separators)
     rest, cut = cut_vectors(body)
     assert uncut(rest, cut) == body
@@ -222,13 +222,13 @@ def test_the_numbers_of_a_usual_page_are_all_cut_out():
     ],
 )
 def test_the_cursor_at_the_head(body, cursor):
-    """Known once it is whole and stands at the head; never guessed from elsewhere."""
+    """Known once it is complete and at the head; never guessed from elsewhere."""
     assert head_cursor(body) == cursor
     assert head_cursor(bytearray(body)) == cursor
 
 
 @pytest.mark.parametrize("odd_bytes", [b'"\\ud800"', b'"\xff"', b"NaN", b"1e400"])
-def test_odd_bytes_change_nothing_else_of_a_range(odd_bytes):
+def test_invalid_bytes_change_nothing_else_of_a_range(odd_bytes):
     """Bytes that a strict reader refuses stay as they are, and so does the spelling beside them."""
     rows = b'[{"id": "a", "vector": [1.10, 2], "metadata": {"f": 1.10, "odd": %b}}]' % odd_bytes
     body = b'{"result": {"nextCursor": "b", "vectors": %b}}' % rows
@@ -238,7 +238,7 @@ def test_odd_bytes_change_nothing_else_of_a_range(odd_bytes):
 
 
 @given(st.lists(st.dictionaries(texts, odd | numbers | st.floats(), max_size=3), max_size=4), spaced)
-def test_members_and_elements_are_the_texts_that_came(some, separators):
+def test_members_and_elements_are_raw_texts(some, separators):
     """Every element, and every member of each, in its own spelling."""
     for text in (written(some, separators).decode(), json.dumps(some, indent=1)):
         parts = elements(text)
@@ -254,15 +254,15 @@ def test_members_and_elements_are_the_texts_that_came(some, separators):
 
 
 @pytest.mark.parametrize("text", ["", "[", "1", '"a"', "[1", '{"a": ', '{"a" 1', "[" * 100_000])
-def test_what_is_no_array_or_object_is_a_value_error(text):
-    """Neither more nor less: whoever reads it says what was expected."""
+def test_anything_but_an_array_or_object_is_a_value_error(text):
+    """Neither more nor less; the caller adds what was expected."""
     with pytest.raises(ValueError, match=r".+"):
         elements(text)
     with pytest.raises(ValueError, match=r".+"):
         members(text)
 
 
-def test_nothing_stands_behind_an_array():
+def test_nothing_may_follow_an_array():
     """An array and something more is no array."""
     with pytest.raises(ValueError, match="more"):
         elements("[1] 2")

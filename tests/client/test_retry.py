@@ -36,8 +36,8 @@ moments = st.datetimes(datetime(2000, 1, 1), datetime(2100, 1, 1), timezones=st.
 
 
 @given(st.dictionaries(names, odd))
-def test_odd_headers_give_a_wait_or_nothing(headers):
-    """No header makes reading it fail, and no wait is negative, infinite or not a number."""
+def test_invalid_headers_give_a_delay_or_none(headers):
+    """No header makes reading it fail, and no delay is negative, infinite or not a number."""
     wait = retry_after(headers)
     assert wait is None or (math.isfinite(wait) and wait >= 0)
     renewed = daily_reset(headers)
@@ -51,8 +51,8 @@ def test_odd_headers_give_a_wait_or_nothing(headers):
         "Mon, 01 Jan 2024 00:00:00 +99999999999999999999",
     ],
 )
-def test_what_cannot_be_followed_is_waited_as_our_own_backoff(told):
-    """A Retry-After that says nothing usable counts as absent: the wait is our own, with its jitter."""
+def test_an_invalid_delay_is_replaced_by_our_own_backoff(told):
+    """An unusable Retry-After counts as absent: the delay is our own backoff, with its jitter."""
     assert retry_after({"Retry-After": told}) is None
     limit = RateLimitError("asking", status=429, message="", wait=None)
     waits = [
@@ -71,8 +71,8 @@ def test_dates_and_resets_are_measured_by_the_server_clock(server, ahead):
     assert retry_after({"Date": date, "Burst-RateLimit-Reset": reset}) == min(60, max(0, ahead))
 
 
-def test_the_longest_wait_is_the_last_one():
-    """Waits grow up to the longest one and stay there, however many tries there are."""
+def test_the_longest_delay_is_the_last_one():
+    """Delays grow up to the longest one and stay there, for any number of tries."""
     policy = RetryPolicy(first_delay=1.0, longest_delay=4.0)
     failed = ServerError("asking", status=500, message="")
     assert all(policy.delay_before(n, failed, Random(n)) <= 4.0 for n in (5, 50, 2000))

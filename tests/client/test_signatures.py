@@ -36,7 +36,7 @@ def body_hash(body: bytes, *, padded: bool = True) -> str:
 
 
 def claims(**changed):
-    """The service's claims; None takes one away."""
+    """The service's claims; None removes one."""
     whole = {
         "iss": "Upstash",
         "sub": URL,
@@ -50,7 +50,7 @@ def claims(**changed):
 
 
 def signed(payload, *, key: str = CURRENT, header: str = '{"alg": "HS256", "typ": "JWT"}') -> str:
-    """A token written by hand, so that every oddity can be signed too."""
+    """A token written by hand, so that any malformed one can be signed."""
     content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     start = f"{encoded(header.encode())}.{encoded(content)}"
     return f"{start}.{encoded(hmac.digest(key.encode(), start.encode(), 'sha256'))}"
@@ -65,7 +65,7 @@ def verify(signature, body: bytes = BODY, **options):
 @pytest.mark.parametrize("key", [CURRENT, NEXT])
 @pytest.mark.parametrize("padded", [True, False])
 def test_either_key_verifies_and_padding_does_not_matter(key, padded):
-    """The current and the next key verify, with the hash padded or not; the claims come back."""
+    """The current and the next key verify, with the hash padded or not; the claims are returned."""
     token = jwt.encode(claims(body=body_hash(BODY, padded=padded)), key, algorithm="HS256")
     assert verify(token)["jti"] == "jwt_1"
     assert verify(token, now=datetime.fromtimestamp(NOW, UTC))["sub"] == URL
@@ -97,7 +97,7 @@ def test_the_keys_of_the_region_that_signed_are_used():
 
 
 def test_the_keys_of_a_service_are_used():
-    """A service that knows its signing keys can be given in place of them; one without says what to set."""
+    """A service that knows its signing keys can be passed instead of them; one without says what to set."""
     options = {"queue_url": "http://127.0.0.1:1", "queue_token": "queue-token"}
     service = tk.connect(**options, current_signing_key=CURRENT, next_signing_key=NEXT)
     assert verify(signed(claims(), key=NEXT), keys=service)
@@ -250,7 +250,7 @@ def test_a_body_that_was_parsed_and_written_again_does_not_verify():
 @pytest.mark.parametrize(
     "signature", ["", "a", "a.b", "a.b.c.d", "é.é.é", "\ud800", None, b"a.b.c", "=.=.=", "a" * 8_193]
 )
-def test_what_is_no_token_is_refused(signature):
+def test_an_invalid_token_is_refused(signature):
     """Any text, and no text, ends in a SignatureError."""
     with pytest.raises(SignatureError):
         verify(signature)
@@ -340,14 +340,14 @@ def test_the_signature_is_found_under_each_name_and_only_when_there_is_one():
 def test_any_changed_character_of_a_token_breaks_it(data):
     """Whatever is replaced in a valid token, it does not verify, and nothing but a SignatureError comes."""
     token = signed(claims())
-    place = data.draw(st.integers(0, len(token) - 1))
-    character = data.draw(st.characters(codec="ascii").filter(lambda found: found != token[place]))
+    index = data.draw(st.integers(0, len(token) - 1))
+    character = data.draw(st.characters(codec="ascii").filter(lambda found: found != token[index]))
     with pytest.raises(SignatureError):
-        verify(token[:place] + character + token[place + 1 :])
+        verify(token[:index] + character + token[index + 1 :])
 
 
 @given(st.text(max_size=300))
-def test_any_text_in_place_of_a_token_is_a_signature_error(text):
+def test_any_other_text_than_a_token_is_a_signature_error(text):
     """The parser never leaks another exception."""
     with pytest.raises(SignatureError):
         verify(text)

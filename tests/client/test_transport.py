@@ -24,7 +24,7 @@ TOKEN = "queue-token-of-the-test"
 
 
 def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
-    """A transport whose waits are recorded instead of slept."""
+    """A transport whose delays are recorded instead of slept."""
     service = server.service(token_in=token_in)
     endpoint = service.need("queue")
     return Transport(
@@ -37,8 +37,8 @@ def door_to(server, *, token_in="header", waits=None, **policy) -> Transport:
     )
 
 
-def test_a_whole_answer_comes_back(server):
-    """Body, status and headers of a success are given as they came, with the token in the header."""
+def test_a_complete_response_is_returned(server):
+    """Body, status and headers of a success are returned unchanged, with the token in the header."""
     server.json(b'{"a": 1}', X_Kept="yes")
     with door_to(server) as door:
         response = door.send(GET)
@@ -87,7 +87,7 @@ def test_error_statuses_become_typed_errors(server, status, kind):
 
 
 def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
-    """Each region has its own tokens: a 401 says which one was asked, and how to ask the other."""
+    """Each region has its own tokens: a 401 says which one was used, and how to use the other."""
     for region, other in (("us-east-1", "eu-central-1"), ("eu-central-1", "us-east-1")):
         endpoint = tk.connect(region=region, environ={"QSTASH_TOKEN": TOKEN}).queue
         error = status_error(
@@ -113,8 +113,8 @@ def test_a_refused_token_of_another_service_names_no_region(server):
     assert "region" not in str(raised.value)
 
 
-def test_a_passing_failure_is_retried_with_growing_waits(server):
-    """After 503, 500 and 502 the fourth try is answered, and the waits double within their jitter."""
+def test_a_transient_failure_is_retried_with_growing_delays(server):
+    """After 503, 500 and 502 the fourth try succeeds, and the delays double within their jitter."""
     for status in (503, 500, 502):
         server.json(b"{}", status)
     server.json(b'"fine"')
@@ -180,9 +180,9 @@ def test_any_head_is_a_typed_error(server, head):
     ],
 )
 @pytest.mark.parametrize("status", [429, 503])
-def test_what_the_service_asks_to_wait_is_waited_exactly(server, headers, wait, status):
+def test_the_delay_that_the_service_requests_is_kept_exactly(server, headers, wait, status):
     """Seconds, durations, dates and resets are followed, measured by the server's clock and not by ours."""
-    server.answer = None
+    server.respond = None
     server.json(b"{}", status, **{name.replace("-", "_"): value for name, value in headers.items()})
     server.json(b"{}")
     waits = []
@@ -192,8 +192,8 @@ def test_what_the_service_asks_to_wait_is_waited_exactly(server, headers, wait, 
 
 
 @pytest.mark.parametrize(("status", "kind"), [(429, errors.RateLimitError), (503, errors.ServerError)])
-def test_a_wait_beyond_the_total_is_an_error_and_not_slept(server, status, kind):
-    """A service that asks for thirty years is told at once."""
+def test_a_delay_beyond_the_total_timeout_is_an_error_without_sleeping(server, status, kind):
+    """A delay of thirty years is an error at once."""
     server.always(b'{"error": "slow down"}', status, Retry_After="1000000000")
     waits = []
     with door_to(server, waits=waits) as door, pytest.raises(kind) as raised:
@@ -223,8 +223,8 @@ def test_a_used_up_day_stops_and_names_the_reset(server):
         b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\n\x1f\x8b00",
     ],
 )
-def test_a_cut_or_corrupt_answer_is_asked_for_again(server, cut):
-    """Whatever is missing of a response, the same request is sent again; a short one is never given."""
+def test_a_truncated_or_corrupt_response_is_retried(server, cut):
+    """The same request is sent again, and a truncated response is never returned."""
     server.raw(cut)
     server.json(b'"whole"')
     with door_to(server) as door:
@@ -232,7 +232,7 @@ def test_a_cut_or_corrupt_answer_is_asked_for_again(server, cut):
     assert len(server.asked) == 2
 
 
-def test_what_may_have_arrived_is_not_sent_twice(server):
+def test_a_request_that_may_have_arrived_is_not_sent_twice(server):
     """A request that must not be repeated fails after a lost response, though it would be retriable."""
     server.raw(b"")
     server.json(b"{}")
@@ -242,7 +242,7 @@ def test_what_may_have_arrived_is_not_sent_twice(server):
     assert len(server.asked) == 1
 
 
-def test_compressed_answers_are_decompressed_and_bounded(server):
+def test_compressed_responses_are_decompressed_and_bounded(server):
     """Gzip is read; a bomb ends in an error before it fills the memory."""
     server.json(gzip.compress(b'{"a": 1}'), Content_Encoding="gzip")
     with door_to(server, most_bytes=1_000_000) as door:
@@ -281,7 +281,7 @@ def test_one_byte_at_a_time_meets_the_deadline():
 
 
 def test_redirects_are_refused_and_nothing_is_forwarded(server):
-    """A redirect is an error that names the target without its secrets; the target is not asked."""
+    """A redirect is an error that names the target without its secrets; no request is sent to the target."""
     server.json(b"", 302, Location=f"{server.url}/elsewhere?session=canary-1234")
     with door_to(server) as door, pytest.raises(errors.RedirectError) as raised:
         door.send(GET)

@@ -40,7 +40,7 @@ class Recorder:
 
 @contextmanager
 def silent(said: bytes = b"") -> Iterator[tuple[str, threading.Semaphore]]:
-    """A server that takes requests, says this much, and then nothing; released once a request came."""
+    """A server that sends only these bytes to each request; the semaphore counts requests."""
     came, taken = threading.Semaphore(0), []
     with socket.create_server(("127.0.0.1", 0), backlog=64) as listener:
 
@@ -68,7 +68,7 @@ def silent(said: bytes = b"") -> Iterator[tuple[str, threading.Semaphore]]:
 
 def test_many_threads_share_one_transport(server):
     """Each of 16 threads gets the responses to its own requests, over at most 16 connections."""
-    server.answering(lambda asked: asked.path.encode() * 5000)
+    server.responding(lambda asked: asked.path.encode() * 5000)
     service = server.service()
     with Transport.to(service, "queue", connections=16) as door, ThreadPoolExecutor(16) as pool:
 
@@ -92,7 +92,7 @@ def test_one_connection_serves_one_thread(server):
         assert door._pool.num_connections == 1
 
 
-def test_a_watcher_sees_the_head_before_the_rest_has_come():
+def test_a_watcher_sees_the_head_before_the_rest_has_arrived():
     """What has arrived is shown at once: here the rest is only sent after the watcher has seen the head."""
     body, seen = b'{"cursor": "next"' + b" " * 300_000 + b"}", threading.Event()
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -133,7 +133,7 @@ def test_a_watcher_starts_again_with_the_next_try(server):
     assert shown == [b"the first", b"the second, whole"]
 
 
-def test_what_a_watcher_raises_is_raised(server):
+def test_an_error_of_a_watcher_is_raised(server):
     """An error of the watcher's own is no failure of the network: it comes out, and the door stays usable."""
     server.always(b'{"a": 1}')
 
@@ -147,8 +147,8 @@ def test_what_a_watcher_raises_is_raised(server):
     assert len(server.asked) == 2
 
 
-def test_each_try_is_paced_and_its_end_told(server):
-    """The pace is asked before every try and hears of each end, with what a rate limit wants waited."""
+def test_each_try_is_paced_and_its_end_reported(server):
+    """The pace is consulted before every try and learns of each end, with the delay of a rate limit."""
     server.json(b"{}", 429, Retry_After="2")
     server.raw(b"")
     server.json(b"{}")
@@ -160,7 +160,7 @@ def test_each_try_is_paced_and_its_end_told(server):
 
 
 def test_waiting_for_the_pace_is_not_counted(server):
-    """A pace that holds requests back for long does not use up the time a request may take."""
+    """A pace that delays requests for long does not use up their time limit."""
     now = [0.0]
 
     class Slow(Recorder):
@@ -176,7 +176,7 @@ def test_waiting_for_the_pace_is_not_counted(server):
 
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 200", HEAD % 100, HEAD % 100 + b"the start"])
-def test_closing_ends_what_other_threads_wait_for(said):
+def test_closing_ends_the_requests_of_other_threads(said):
     """Threads that wait for a head or a body get an error at once when the transport is closed."""
     with silent(said) as (url, came), ThreadPoolExecutor(4) as pool:
         door = Transport(url, redactor=Redactor(key=b"test"))
@@ -190,11 +190,11 @@ def test_closing_ends_what_other_threads_wait_for(said):
 
 
 def test_closing_ends_a_delay_before_the_next_try(server):
-    """A thread that waits before its next try stops waiting, and does not ask again."""
+    """A thread that waits before its next try stops waiting, and sends no other request."""
     server.always(b"{}", 503)
     asked = threading.Event()
-    give = server.answer
-    server.answer = lambda request: asked.set() or give(request)
+    give = server.respond
+    server.respond = lambda request: asked.set() or give(request)
     policy = RetryPolicy(first_delay=500.0, longest_delay=500.0, total=5000.0)
     door = Transport(server.url, redactor=Redactor(key=b"test"), policy=policy)
     with ThreadPoolExecutor(1) as pool:
@@ -220,7 +220,7 @@ def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
         return b'"late"'
 
     try:
-        server.answering(interrupting)
+        server.responding(interrupting)
         with Transport.to(service, "queue", pace=pace) as door:
             with pytest.raises(KeyboardInterrupt) as raised:
                 door.send(GET)

@@ -19,7 +19,7 @@ def stored(service: tk.Service, namespace: str = "") -> pd.DataFrame:
 
 @pytest.mark.parametrize("namespace", ["documented"])
 def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namespace):
-    """A mapping of indices and values, a pair, and numpy arrays, come back as they were given."""
+    """A mapping of indices and values, a pair, and numpy arrays, are returned as they were passed."""
     service = local_indexes["sparse"]
     rows = [
         {"id": "mapping", "sparse": {"indices": [3, 9], "values": [0.5, 0.25]}},
@@ -33,7 +33,7 @@ def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namesp
 
 
 def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
-    """A dict is one row; a generator and a frame are many, metadata given as a mapping or as JSON text."""
+    """A dict is one row; a generator and a frame are many, metadata passed as a mapping or as JSON text."""
     service = local_indexes["dense"]
     assert tk.upsert_vectors(service, {"id": "one", "vector": [1, 0]}, namespace="forms") == 1
     rows = ({"id": f"g{n}", "vector": np.array([n, 1.0])} for n in range(3))
@@ -100,7 +100,7 @@ def test_a_loaded_frame_can_be_stored_as_it_is(local_indexes, kind):
     ],
 )
 def test_a_row_that_cannot_be_stored_is_named(server, row, says):
-    """The error names the row by its place, and a note says what was stored before it: nothing was sent."""
+    """The error names the row's position, and a note says what was stored before it: nothing was sent."""
     server.always(b'{"result": "Success"}')
     with pytest.raises(InputError, match=says) as raised:
         tk.upsert_vectors(server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row])
@@ -119,7 +119,7 @@ def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
 
 
 @pytest.mark.parametrize("rows", [None, 5, "text", b"bytes"])
-def test_what_holds_no_rows_is_refused(server, rows):
+def test_arguments_without_rows_are_refused(server, rows):
     """The error says what is expected."""
     with pytest.raises(InputError, match=r"reading rows.*a mapping, several, or a DataFrame"):
         tk.upsert_vectors(server.service(), rows)

@@ -13,7 +13,7 @@ class Clock:
     Attributes
     ----------
     slept : list of float
-        Every sleep that was asked for.
+        Every sleep that was requested.
     """
 
     def __init__(self) -> None:
@@ -28,12 +28,12 @@ class Clock:
         return self._now
 
     def sleep(self, seconds: float) -> None:
-        """Let time pass for whoever calls, at once."""
+        """Advance the time for the caller, without sleeping."""
         with self._lock:
             self.slept.append(seconds)
         until = self._now + seconds
         time.sleep(0)  # the others' turn, as in a real sleep
-        with self._ending:  # nobody wakes up before what was to end has ended, whoever saw to it
+        with self._ending:  # no thread wakes up before requests that end earlier have ended
             with self._lock:
                 waiting, self._woken = self._woken, []
             for end in waiting:

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-Place = tuple[Any, ...]
-"""Where an item stands in the listing; a cursor holds the place of the last item given."""
+Position = tuple[Any, ...]
+"""Where an item is in the listing; a cursor holds the position of the last item returned."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Version:
     ----------
     item : str
         Its id.
-    place : tuple
-        Where it stands in the listing; the same for all versions of an item.
+    position : tuple
+        Where it is in the listing; the same for all versions of an item.
     wire : bytes
         As the service sends it.
     expected : dict
@@ -33,7 +33,7 @@ class Version:
     """
 
     item: str
-    place: Place
+    position: Position
     wire: bytes = field(repr=False)
     expected: dict[str, Any] = field(repr=False)
     facts: dict[str, Any] = field(default_factory=dict)
@@ -45,18 +45,18 @@ class Collection:
     Attributes
     ----------
     counts : bool
-        Whether a cursor holds how many items were given, instead of the place of the last one.
+        Whether a cursor holds how many items were returned, instead of the position of the last one.
     beyond : tuple
-        A place behind all items.
+        A position after all items.
     """
 
     counts: bool = False
-    beyond: Place = ("~", "~")
+    beyond: Position = ("~", "~")
 
     def __init__(self) -> None:
         self.current: dict[str, Version] = {}
-        self._order: list[Place] = []
-        self._at: dict[Place, str] = {}
+        self._order: list[Position] = []
+        self._at: dict[Position, str] = {}
         self.open_ledger()
 
     def open_ledger(self) -> None:
@@ -68,27 +68,27 @@ class Collection:
             self.versions[name].append(version)
 
     def put(self, version: Version) -> None:
-        """Add an item, or give one its next content."""
+        """Add an item, or set its next content."""
         if version.item not in self.current:
-            insort(self._order, version.place)
-            self._at[version.place] = version.item
+            insort(self._order, version.position)
+            self._at[version.position] = version.item
         self.current[version.item] = version
         self.ever.add(version.item)
         self.versions[version.item].append(version)
 
     def remove(self, name: str) -> None:
-        """Take an item away."""
+        """Remove an item."""
         version = self.current.pop(name)
-        self._order.remove(version.place)
-        del self._at[version.place]
+        self._order.remove(version.position)
+        del self._at[version.position]
         self.throughout.discard(name)
 
     def page(
-        self, after: Place | None, count: int, chosen: Callable[[Version], bool], *, back: int = 0
+        self, after: Position | None, count: int, chosen: Callable[[Version], bool], *, back: int = 0
     ) -> tuple[list[Version], bool]:
-        """At most so many items that stand after a place, and whether there are more behind them.
+        """At most so many items after a position, and whether more follow.
 
-        With `back`, the page begins so many items before the place.
+        With `back`, the page begins so many items before the position.
         """
         start = skipped = 0
         if after is not None and self.counts:
@@ -96,8 +96,8 @@ class Collection:
         elif after is not None:
             start = max(0, bisect_right(self._order, after) - back)
         found: list[Version] = []
-        for place in self._order[start:]:
-            version = self.current[self._at[place]]
+        for position in self._order[start:]:
+            version = self.current[self._at[position]]
             if not chosen(version):
                 continue
             if skipped:
@@ -108,18 +108,20 @@ class Collection:
                 found.append(version)
         return found, False
 
-    def behind(self, found: list[Version], after: Place | None, *, back: int = 0) -> Place:
-        """The place behind a page that began after a place, or so many items before it."""
-        return (max(0, (after[0] if after else 0) - back) + len(found),) if self.counts else found[-1].place
+    def behind(self, found: list[Version], after: Position | None, *, back: int = 0) -> Position:
+        """The position after a page that began after a position, or so many items before it."""
+        return (
+            (max(0, (after[0] if after else 0) - back) + len(found),) if self.counts else found[-1].position
+        )
 
 
-def token(place: Place | None, number: int) -> str:
-    """A cursor: a place, and the number of the request that gave it out, so that no two are alike."""
-    text = json.dumps([number, place]).encode()
+def token(position: Position | None, number: int) -> str:
+    """A cursor: a position, and the number of the request that returned it, so that no two are equal."""
+    text = json.dumps([number, position]).encode()
     return base64.urlsafe_b64encode(text).decode()
 
 
-def place_of(cursor: str) -> tuple[Place | None, int]:
-    """The place in a cursor, and the number of the request that gave it out."""
-    number, place = json.loads(base64.urlsafe_b64decode(cursor))
-    return None if place is None else tuple(place), number
+def position_of(cursor: str) -> tuple[Position | None, int]:
+    """The position in a cursor, and the number of the request that returned it."""
+    number, position = json.loads(base64.urlsafe_b64decode(cursor))
+    return None if position is None else tuple(position), number

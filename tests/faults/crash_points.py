@@ -6,7 +6,7 @@ Each point is a process of its own that is killed with SIGKILL: before an operat
 line of the writer is reached for the first or the last time. Afterwards another process looks: the snapshot
 must be the previous one or the new one, whole; and the same call, made again, must end in the rows of an
 uninterrupted run. Without `--points`, all points are tried; with it, so many, chosen by the seed; `--first`
-goes on where a run was cut off. The exit status is 0 when all held.
+continues where a run was cut off. The exit status is 0 when all held.
 
 The attempts are forks made before Arrow starts a thread, so that the imports are paid once.
 """
@@ -204,13 +204,15 @@ class Crashes:
         self._fork(lambda: self._keep(scenario, "new", whole))
         shutil.rmtree(whole)
         points = [
-            ("operation", name, place) for name, times in operations.items() for place in _chosen(name, times)
+            ("operation", name, number)
+            for name, times in operations.items()
+            for number in _chosen(name, times)
         ]
         points += [("line", name, 1) for name in lines]
         points += [("line", name, times) for name, times in lines.items() if times > 1]
         return points
 
-    def attempt(self, scenario: Scenario, kind: str, name: str, place: int) -> None:
+    def attempt(self, scenario: Scenario, kind: str, name: str, number: int) -> None:
         """Kill a writer at a point, and look at what it leaves."""
         copy = self._scratch / "attempt"
         self._copy(self._base(scenario), copy)
@@ -218,7 +220,7 @@ class Crashes:
 
         def at(reached: str) -> None:
             count[reached] += 1
-            if reached == name and count[reached] == place:
+            if reached == name and count[reached] == number:
                 os.kill(os.getpid(), signal.SIGKILL)
 
         def doomed() -> int:
@@ -230,14 +232,16 @@ class Crashes:
 
         ended = self._fork(doomed)
         if ended == -signal.SIGALRM:
-            self.wrong.append(f"{_named(scenario, kind, name, place)}: hangs before that")
+            self.wrong.append(f"{_named(scenario, kind, name, number)}: hangs before that")
         killed = ended == -signal.SIGKILL
         self.counts[f"{scenario.name}: {kind}s" if killed else "points not reached"] += 1
         report = self._scratch / "report"
         report.write_text("nothing was said")
         status = self._fork(lambda: self._look(scenario, copy, report))
         if status != 0:
-            self.wrong.append(f"{_named(scenario, kind, name, place)}: status {status}, {report.read_text()}")
+            self.wrong.append(
+                f"{_named(scenario, kind, name, number)}: status {status}, {report.read_text()}"
+            )
         else:
             self.counts[f"{scenario.name}: {report.read_text()}"] += killed
         shutil.rmtree(copy, ignore_errors=True)
@@ -411,8 +415,8 @@ def main() -> int:
     return 1 if crashes.wrong else 0
 
 
-def _named(scenario: Scenario, kind: str, name: str, place: int) -> str:
-    return f"{scenario.name}, killed at {kind} {name} number {place}"
+def _named(scenario: Scenario, kind: str, name: str, position: int) -> str:
+    return f"{scenario.name}, killed at {kind} {name} number {position}"
 
 
 def _some(points: list[Any], wanted: int, random: Random) -> list[Any]:

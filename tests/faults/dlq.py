@@ -9,7 +9,7 @@ from random import Random
 from typing import Any
 from urllib.parse import parse_qs
 
-from collection import Collection, Place, Version
+from collection import Collection, Position, Version
 
 DAY = 86_400_000
 NOW = 1_767_225_600_000
@@ -30,9 +30,9 @@ class Habits:
     spread : {"days", "bursts", "millisecond"}
         How the entries lie in time.
     page : int
-        Most entries on a page, whatever was asked for.
+        Most entries on a page, whatever was requested.
     counts : bool
-        Whether a cursor counts entries, so that one that is added ahead of it makes another come twice.
+        Whether a cursor counts entries, so that an entry added before it repeats another.
     """
 
     order: str
@@ -83,7 +83,7 @@ class Dlq(Collection):
         created = failed - (random.choice([0, 60_000, DAY]) if self.habits.spread != "millisecond" else 0)
         times = {"created": created, "failed": failed, "hidden": created + (hash((self._made,)) % DAY)}
         name = f"dlq_{self._made:05d}"
-        listed: Place = {
+        listed: Position = {
             "newest": lambda: (-created, name),
             "oldest": lambda: (created, name),
             "random": lambda: (random.randrange(10**9), name),
@@ -93,7 +93,7 @@ class Dlq(Collection):
 
     def changed(self, version: Version) -> Version:
         """The same entry with other content."""
-        return self._version(version.item, version.place, version.facts)
+        return self._version(version.item, version.position, version.facts)
 
     def select(self, query: str) -> tuple[dict[str, str], Any]:
         """The parameters of a request, and whether an entry matches them."""
@@ -119,7 +119,7 @@ class Dlq(Collection):
             written += b',"cursor":' + json.dumps(shown).encode()
         return written + b"}"
 
-    def _version(self, name: str, place: Place, facts: dict[str, Any]) -> Version:
+    def _version(self, name: str, position: Position, facts: dict[str, Any]) -> Version:
         random = self._random
         text = f"body {random.randrange(10**9)} of {name} é"
         expected: dict[str, Any] = {
@@ -165,4 +165,4 @@ class Dlq(Collection):
             expected["extra"] = {"maxRetries": 2**63 + 1}
             wire |= expected["extra"]
         raw_wire = json.dumps(wire, ensure_ascii=plain).encode("utf-8", "surrogateescape")
-        return Version(name, place, raw_wire, expected, facts)
+        return Version(name, position, raw_wire, expected, facts)

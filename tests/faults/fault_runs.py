@@ -4,9 +4,9 @@
                                                [--only NUMBER]
 
 Every run draws a service (its order, its dates, its page size), one to five faults, and how much comes and
-goes meanwhile; loads; goes on from the checkpoint after an error, until the load ends; and is judged by the
+goes meanwhile; loads; resumes from the checkpoint after an error, until the load ends; and is judged by the
 service's own ledger. Time is a clock that only sleeps and dawdling servers move. A run is its seed and
-number: `--only` makes one again, `--first` goes on where a run was cut off. The exit status is 0 when nothing
+number: `--only` repeats one, `--first` resumes an interrupted run. The exit status is 0 when nothing
 was wrong.
 """
 
@@ -130,7 +130,7 @@ class Run:
             self._sync()
         else:
             self._load()
-        self.counts["requests"] += self.service.answered
+        self.counts["requests"] += self.service.responses
         for fault in self.faults:
             self.counts[f"fault: {fault.name}"] += fault.happened
         if "TRAPPED" in self.service.log:
@@ -351,7 +351,7 @@ class Run:
 
 
 def _through_json(checkpoint: Checkpoint) -> Checkpoint:
-    """The checkpoint as a file would give it back."""
+    """The checkpoint as a file would return it."""
     position, receipt = json.loads(json.dumps([checkpoint.position, checkpoint.receipt]))
     return Checkpoint(position=position, identities=bytes(checkpoint.identities), receipt=receipt)
 
@@ -376,8 +376,8 @@ def several(
         named = threading.Timer(LONGEST_RUN, _say, [f"HANGS: --seed {seed} --only {number}"])
         named.daemon = True
         named.start()
-        place = folder / str(number)
-        run = Run(server, seed, number, place)
+        folder_of_run = folder / str(number)
+        run = Run(server, seed, number, folder_of_run)
         try:
             run.go()
         except Exception as error:
@@ -385,7 +385,7 @@ def several(
                 raise
             run.wrong.append(f"raised: {type(error).__name__}: {error}")
         named.cancel()
-        shutil.rmtree(place, ignore_errors=True)
+        shutil.rmtree(folder_of_run, ignore_errors=True)
         counts += run.counts
         counts["runs"] += 1
         wrong += [f"--seed {seed} --only {number}: {problem}" for problem in run.wrong]
@@ -427,7 +427,7 @@ def main() -> int:
     else:
         end = options.first + options.runs
         shares = [list(range(at, min(at + SHARE, end))) for at in range(options.first, end, SHARE)]
-        to_die = (signal.SIGINT, signal.SIG_DFL)  # at once: a load takes an interrupt for one of its own
+        to_die = (signal.SIGINT, signal.SIG_DFL)  # at once: a load handles an interrupt itself
         pool = ProcessPoolExecutor(
             options.processes, get_context("spawn"), initializer=signal.signal, initargs=to_die
         )
@@ -438,8 +438,8 @@ def main() -> int:
                     wrong += bad
                     _show(bad)
                     if counts["runs"] % (10 * SHARE) == 0:
-                        place = options.first + counts["runs"]
-                        on = f"to go on: --seed {options.seed} --first {place}"
+                        number = options.first + counts["runs"]
+                        on = f"to go on: --seed {options.seed} --first {number}"
                         _say(f"{counts['runs']:,} runs, {len(wrong)} wrong; {on}")
             except KeyboardInterrupt:
                 broken = True

@@ -1,4 +1,4 @@
-"""The table of faults: each spoils some answers of a run, chosen by the number of the request.
+"""The table of faults: each damages some responses of a run, chosen by the number of the request.
 
 What a fault may cost is part of the table: whether a load must survive it, and whether it may then be in
 doubt.
@@ -12,7 +12,7 @@ from email.utils import formatdate
 from random import Random
 from typing import TYPE_CHECKING, Any
 
-from collection import place_of
+from collection import position_of
 from wire import Exchange
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ SERVER_TIME = 1_767_229_200  # an hour off whatever the local clock says: waits 
 
 @dataclass
 class Turn:
-    """One request for a page, and the answer that faults may change.
+    """One request for a page, and the response that faults may change.
 
     Attributes
     ----------
@@ -31,7 +31,7 @@ class Turn:
     number : int
         Of the request, from 1.
     after : tuple or None
-        The place the page begins behind.
+        The position after which the page begins.
     cursor : str or None
         As it came with the request.
     chain : str
@@ -40,7 +40,7 @@ class Turn:
     following : str or None
         Cursor of the next page.
     accepted : str
-        Codings that the client takes.
+        Codings that the client accepts.
     raw : bytes or None
         Sent instead of the page.
     kept : float
@@ -55,7 +55,7 @@ class Turn:
     rows: list[bytes]
     following: str | None
     accepted: str = ""
-    answer: Exchange = field(default_factory=Exchange)
+    response: Exchange = field(default_factory=Exchange)
     raw: bytes | None = None
     kept: float = 1.0
 
@@ -78,7 +78,7 @@ class Fault:
     tries, wait : float
         What it costs of a request's tries, and of its time.
     exact : bool
-        Whether exactly that wait was asked for.
+        Whether exactly that wait was requested.
     """
 
     name: str
@@ -112,8 +112,8 @@ def _status(status: int, **headers: str) -> Callable[[Turn], None]:
     named = {name.replace("_", "-"): value for name, value in headers.items()}
 
     def spoil(turn: Turn) -> None:
-        turn.answer.status = status
-        turn.answer.headers |= named
+        turn.response.status = status
+        turn.response.headers |= named
         turn.raw = b'{"error": "not now"}'
 
     return spoil
@@ -141,7 +141,7 @@ def _date(offset: float) -> str:
 def _wire(tries: int = 1, **changes: Any) -> Callable[[Random], Fault]:
     def spoil(turn: Turn) -> None:
         for name, value in changes.items():
-            setattr(turn.answer, name, value)
+            setattr(turn.response, name, value)
 
     def made(random: Random) -> Fault:
         times = random.choice([1, 1, 2]) if tries else 1
@@ -153,7 +153,7 @@ def _wire(tries: int = 1, **changes: Any) -> Callable[[Random], Fault]:
 def _zstd(coding: str, tries: int) -> Callable[[Random], Fault]:
     def spoil(turn: Turn) -> None:
         if "zstd" in turn.accepted:
-            turn.answer.coding = coding
+            turn.response.coding = coding
 
     return lambda _: Fault("", spoil, tries=tries)
 
@@ -166,7 +166,7 @@ def _part(random: Random, *, reset: bool) -> Fault:
 def _raw(body: bytes, **headers: str) -> Callable[[Random], Fault]:
     def spoil(turn: Turn) -> None:
         turn.raw = body
-        turn.answer.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
+        turn.response.headers |= {name.replace("_", "-"): value for name, value in headers.items()}
 
     return lambda _: Fault("", spoil, tries=1)
 
@@ -189,13 +189,13 @@ def _refused(_: Random) -> Fault:
 
 def _slow(_: Random) -> Fault:
     def spoil(turn: Turn) -> None:
-        turn.answer.dawdle = lambda: turn.service.clock.pass_by(61)
+        turn.response.dawdle = lambda: turn.service.clock.pass_by(61)
 
     return Fault("", spoil, tries=1, wait=61)
 
 
 def _again(turn: Turn) -> None:
-    """The previous page of the listing once more; its cursor leads to the page that was asked for."""
+    """The previous page of the listing once more; its cursor leads to the page that was requested."""
     before = turn.service.last.get(turn.chain)
     if before is not None and turn.cursor is not None:
         turn.rows, turn.following = before, turn.service.token(turn.after)
@@ -215,9 +215,9 @@ def _repeat(turn: Turn) -> None:
 
 def _round(turn: Turn) -> None:
     first = turn.service.first.get(turn.chain)
-    # back, never forward: a cursor that leaves entries out cannot be told from one that does not
+    # back, never forward: a cursor that leaves entries out cannot be distinguished from one that does not
     if first and turn.following:
-        back, on = place_of(first)[0], place_of(turn.following)[0]
+        back, on = position_of(first)[0], position_of(turn.following)[0]
         if back is None or (on is not None and back <= on):
             turn.following = first
 
@@ -248,7 +248,7 @@ def _end(end: str) -> Callable[[Random], Fault]:
 def _pad(size: int, *, survived: bool) -> Callable[[Random], Fault]:
     def spoil(turn: Turn) -> None:
         turn.service.padding = size
-        turn.answer.coding = "gzip"
+        turn.response.coding = "gzip"
 
     return lambda _: Fault("", spoil, survived=survived, tries=0 if survived else 1)
 

@@ -72,7 +72,7 @@ class Hostile(ModelService):
             return exchange
         name = self.random.choice(HOSTILE)
         self.struck[name] += 1
-        turn = Turn(self, self.requests, None, None, "", [], None, answer=exchange)
+        turn = Turn(self, self.requests, None, None, "", [], None, response=exchange)
         if name == "slow":
             exchange.dawdle = (lambda: time.sleep(SLOW)) if self.real else (lambda: self.clock.pass_by(20))
         elif name == "503":
@@ -124,7 +124,7 @@ def load(seed: int, number: int, entries: int, *, model_clock: bool) -> tuple[Co
             wrong.append(f"doubted: {tk.receipt(frame).reasons}")
     wrong += problems(model, rows, whole=whole, chosen=lambda _: True)
     wrong += [f"harness: {line}" for line in service.log if line.startswith("BROKEN")]
-    counts["requests"] += service.answered
+    counts["requests"] += service.responses
     counts["spoilt"] += service.struck.total()
     counts.update({f"fault: {name}": count for name, count in service.struck.items()})
     counts["tenths of a second"] += round(10 * (time.monotonic() - begun))

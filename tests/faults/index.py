@@ -47,7 +47,7 @@ class Index(Collection):
         return self._version(version.facts["id"], version.facts["namespace"])
 
     def select(self, namespace: str, prefix: str | None) -> Any:
-        """Whether a vector is asked for."""
+        """Whether a vector is requested."""
         return lambda version: (
             version.facts["namespace"] == namespace and version.facts["id"].startswith(prefix or "")
         )

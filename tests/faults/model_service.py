@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode
 
 from clock import Clock
-from collection import place_of, token
+from collection import position_of, token
 from dlq import PATH, Dlq
 from faults import Fault, Turn
 from index import Index
@@ -44,7 +44,7 @@ class ModelService:
     ) -> None:
         self.server, self.clock, self.model, self.random = server, clock, model, random
         self.faults, self.movement = faults, movement
-        self.requests = self.answered = 0
+        self.requests = self.responses = 0
         self.wanted_token: str | None = None
         self.end = random.choice(["empty", "empty", "absent", "null"])
         self.oldest_cursor = 0
@@ -56,7 +56,7 @@ class ModelService:
         self._lock = threading.Lock()
 
     def begin(self, faults: Sequence[Fault], movement: float) -> None:
-        """Forget what was answered until now; from here on, these faults and this movement."""
+        """Reset the counts; from now on, use these faults and these changes."""
         self.requests, self.faults, self.movement = 0, faults, movement
         self.last, self.first = {}, {}
 
@@ -65,12 +65,12 @@ class ModelService:
         with self._lock:
             self.faults, self.movement = [], 0.0
 
-    def token(self, place: Any) -> str:
+    def token(self, position: Any) -> str:
         """A new cursor."""
-        return token(place, self.requests)
+        return token(position, self.requests)
 
     def respond(self, request: Request) -> Exchange:
-        """The answer to a request, whichever thread brings it."""
+        """The response to a request, from any thread."""
         with self._lock:
             try:
                 return self._answer(request)
@@ -84,7 +84,7 @@ class ModelService:
         if "/trap" in request.path:
             self.log.append("TRAPPED")
         self.requests += 1
-        self.answered += 1
+        self.responses += 1
         if self.movement and self.random.random() < self.movement:
             self._move()
         return self._page(request)
@@ -92,7 +92,7 @@ class ModelService:
     def _move(self) -> None:
         model, random = self.model, self.random
         for _ in range(random.randint(1, 4)):
-            # a cursor that counts loses its place when something goes: no reader can know
+            # a counting cursor skips entries when others are removed: no reader can know
             kind = random.choice(["add", "change"] if model.counts else ["add", "remove", "change"])
             if kind == "add":
                 model.put(model.new())  # type: ignore[arg-type]
@@ -121,7 +121,7 @@ class ModelService:
             cursor, count = asked["cursor"], min(asked["limit"], self.model.page_limit)
             cursor = None if cursor in {"0", ""} else cursor
             chain = f"{namespace}|{asked.get('prefix')}"
-        after, issued = place_of(cursor) if cursor else (None, self.requests)
+        after, issued = position_of(cursor) if cursor else (None, self.requests)
         if issued < self.oldest_cursor:
             return Exchange(status=400, body=b'{"error": "cursor expired"}')
         accepted = request.headers.get("accept-encoding", "")
@@ -149,14 +149,14 @@ class ModelService:
             if turn.following is not None:
                 self.first.setdefault(turn.chain, turn.following)
         body = self.model.body(turn.rows, turn.following, self.end) if turn.raw is None else turn.raw
-        turn.answer.body = body[: int(turn.kept * len(body))] + b" " * self.padding
+        turn.response.body = body[: int(turn.kept * len(body))] + b" " * self.padding
         self.padding = 0
-        behind = turn.following and place_of(turn.following)
+        behind = turn.following and position_of(turn.following)
         self.log.append(
             f"{turn.number} {request.path[-24:]}?{request.query} {request.body.decode()} after {turn.after} "
-            f"-> {turn.answer.status}, {len(turn.rows)} rows, next {behind}"
+            f"-> {turn.response.status}, {len(turn.rows)} rows, next {behind}"
         )
-        return turn.answer
+        return turn.response
 
 
 EARLY = {"overlapping pages", "more rows than asked for"}

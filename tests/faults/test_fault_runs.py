@@ -50,12 +50,12 @@ def test_killed_writers() -> None:
 
 
 def test_a_full_disk_leaves_the_snapshot_as_it_was() -> None:
-    """Refused at some of the thousand steps of a write of 4 MB, and with room again it comes through."""
+    """Fails at some of the thousand steps of a write of 4 MB, and succeeds once there is space."""
     said = _run(_SOAK / "full_disk.py", "--every", "200")
     assert "7 sizes of the disk: 6 refused and nothing changed, 1 had room, 0 wrong" in said
 
 
-def test_two_writers_at_the_same_moment_leave_one_whole_history() -> None:
+def test_two_writers_at_once_leave_one_complete_history() -> None:
     """Each commits or is refused, and the snapshot holds what those wrote that committed."""
     assert "20 races: " in (said := _run(_SOAK / "two_writers.py", "--races", "20"))
     assert " 0 wrong" in said

@@ -61,8 +61,8 @@ def test_parts_that_hold_or_are_left_out_are_a_success(tmp_path: Path) -> None:
     assert (status, len(rows)) == (0, 2)
 
 
-def test_a_soak_that_is_cut_off_leaves_what_it_found(tmp_path: Path) -> None:
-    """Its output stands in the file, the part under way is ended, the rest is not made.
+def test_an_interrupted_soak_keeps_its_results(tmp_path: Path) -> None:
+    """Its output is in the file, the running part is ended, the rest is not run.
 
     What the part had started is ended, too: it would hold the output open for longer than this test waits.
     """

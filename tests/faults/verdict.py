@@ -1,4 +1,4 @@
-"""Whether what a load gave is what it had to give, judged by the ledger of the service."""
+"""Compares what a load returned with the ledger of the service."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def rows_of(found: pa.Table | pd.DataFrame, model: Collection) -> list[Row]:
         found = pa.Table.from_pandas(found[list(model.columns)], preserve_index=False)
     table = found.select(list(model.columns))
     if "created_at" in table.column_names:
-        place = table.column_names.index("created_at")
-        table = table.set_column(place, "created_at", table.column(place).cast(pa.int64()))
+        position = table.column_names.index("created_at")
+        table = table.set_column(position, "created_at", table.column(position).cast(pa.int64()))
     return table.to_pylist()
 
 

@@ -1,4 +1,4 @@
-"""A server on loopback that writes its answers byte by byte, so that it can spoil any of them."""
+"""A server on loopback that writes its responses byte by byte, so that it can damage any of them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ class Request:
 
 @dataclass
 class Exchange:
-    """An answer under way: what faults change before it is written.
+    """A response in progress: what faults change before it is written.
 
     Attributes
     ----------
     coding : str
         "", "gzip", "members" (two of them), a spoilt one ("corrupt", "crc", "trailer"), "zstd", "zstd cut".
     stop : float or None
-        The share of the answer's bytes after which it stops: of the head below 0 (-1 is its first byte), of
+        The share of the response's bytes after which it stops: of the head below 0 (-1 is its first byte), of
         the body from 0.
     reset : bool
         Whether it stops with a reset; else the connection is closed in order.
@@ -72,7 +72,7 @@ class Server:
         self.listen()
 
     def listen(self) -> None:
-        """Take connections."""
+        """Accept connections."""
         with self._lock:
             if self._listener is None:
                 self._listener = _bound(self.port)
@@ -80,7 +80,7 @@ class Server:
                 threading.Thread(target=self._accept, args=(self._listener,), daemon=True).start()
 
     def refuse(self, until: Callable[[Callable[[], None]], None] | None = None) -> None:
-        """Take no connections, and drop those there are; `until` is told what takes connections again."""
+        """Refuse connections, and drop the open ones; `until` receives a function that accepts them again."""
         with self._lock:
             if until is not None:
                 until(self.listen)  # waits for the lock, however early it is called
@@ -150,7 +150,7 @@ def _read(connection: socket.socket, left: bytes) -> tuple[Request | None, bytes
 
 
 def _write(connection: socket.socket, exchange: Exchange) -> bool:
-    """Write the answer; whether the connection can go on."""
+    """Write the response; whether the connection can be kept."""
     body = _coded(exchange.body, exchange.coding)
     headers: dict[str, Any] = {"Content-Type": "application/json", **exchange.headers}
     if exchange.coding:

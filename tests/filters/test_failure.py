@@ -51,14 +51,14 @@ def filters(draw: st.DrawFn) -> FailureFilter:
 
 @given(filters())
 def test_code_makes_an_equal_filter(chosen: FailureFilter) -> None:
-    """The code of any filter, run, gives an equal one; so does pickling by its scope's JSON."""
+    """The code of any filter, run, makes an equal one; so does pickling by its scope's JSON."""
     assert eval(chosen.to_code(), {"tk": tk}) == chosen  # noqa: S307 - the code is ours
     assert FailureFilter(**json.loads(json.dumps(chosen.scope()))) == chosen
     assert chosen.is_empty == (chosen == FailureFilter())
 
 
-def test_both_ages_count_from_the_same_moment() -> None:
-    """Without a clock given, since and until of the same age are the same moment, close to now."""
+def test_both_ages_count_from_the_same_time() -> None:
+    """Without a clock given, since and until of the same age are the same time, close to now."""
     chosen = FailureFilter(since="1h", until="1h")
     assert chosen.since == chosen.until
     assert chosen.since is not None
@@ -84,13 +84,13 @@ def test_both_ages_count_from_the_same_moment() -> None:
         ({"response_status": 500.0}, "500.0 for response_status"),
         ({"error": ""}, "empty"),
         ({"workflow_run_id": ["a"]}, "list"),
-        ({"workflow_created_at": "7d"}, "workflow_created_at.*one exact moment"),
-        ({"workflow_created_at": "2026-01-01"}, "workflow_created_at.*one exact moment"),
+        ({"workflow_created_at": "7d"}, "workflow_created_at.*one exact time"),
+        ({"workflow_created_at": "2026-01-01"}, "workflow_created_at.*one exact time"),
         ({"since": "yesterday"}, "reading since"),
         ({"until": 1_767_225_600}, "reading until.*milliseconds"),
     ],
 )
-def test_what_cannot_be_filtered_by_is_refused(arguments: dict[str, Any], says: str) -> None:
+def test_invalid_filters_are_refused(arguments: dict[str, Any], says: str) -> None:
     """Contradictory times and values that are empty or no text are InputErrors that name them."""
     with pytest.raises(InputError, match=says):
         FailureFilter(**arguments, now=NOW)

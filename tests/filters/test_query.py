@@ -47,7 +47,7 @@ options = st.fixed_dictionaries(
 
 @given(questions, options)
 def test_code_makes_an_equal_query(question: dict[str, Any], given_options: dict[str, Any]) -> None:
-    """The code of any query, run, gives an equal one; its scope is JSON; its repr is short."""
+    """The code of any query, run, makes an equal one; its scope is JSON; its repr is short."""
     query = VectorQuery(**question, **given_options)
     assert eval(query.to_code(), {"tk": tk}) == query  # noqa: S307 - the code is ours
     assert json.loads(json.dumps(query.scope())) == query.scope()
@@ -67,7 +67,7 @@ def test_arrays_and_filters_are_taken() -> None:
     assert VectorQuery(vector=[1], top_k=np.int64(3)).top_k == 3  # type: ignore[arg-type]
 
 
-def test_scope_tells_vectors_apart_without_holding_them() -> None:
+def test_scope_distinguishes_vectors_without_containing_them() -> None:
     """Two vectors have two scopes, the same vector the same; the numbers themselves are not in it."""
     first, same, other = (VectorQuery(vector=[0.123, value]).scope() for value in (1, 1, 2))
     assert first == same != other
@@ -112,7 +112,7 @@ def test_scope_tells_vectors_apart_without_holding_them() -> None:
         ({"data": "x", "query_mode": "BOTH"}, "HYBRID"),
     ],
 )
-def test_what_is_no_query_is_refused(arguments: dict[str, Any], says: str) -> None:
+def test_an_invalid_query_is_refused(arguments: dict[str, Any], says: str) -> None:
     """Anything that is not exactly one question, or an option out of bounds, is an InputError naming it."""
     with pytest.raises(InputError, match=says):
         VectorQuery(**arguments)

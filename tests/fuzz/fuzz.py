@@ -94,7 +94,7 @@ def _part(name: str, seed: int, first: int, count: int) -> tuple[Counter[str], l
             f"--seed {seed} --only {name} --first {reached} --cases 1: the process ended with "
             f"{ended.returncode}: {ended.stderr[-3000:]}"
         )
-        if not lines:  # before the first case: nothing to go on with
+        if not lines:  # before the first case: nothing to continue with
             return counts, wrong
         counts["crash"] += 1
         if reached > first:  # those before it are done again, for what they came to
@@ -113,8 +113,8 @@ def _parts(options: argparse.Namespace) -> list[tuple[str, int, int]]:
             count = options.cases if options.only else round(options.cases * share)
             starts = range(0, count, CHUNK)
             parts += [
-                ((place + 0.5) / len(starts), name, options.first + start, min(CHUNK, count - start))
-                for place, start in enumerate(starts)
+                ((index + 0.5) / len(starts), name, options.first + start, min(CHUNK, count - start))
+                for index, start in enumerate(starts)
             ]
     return [part[1:] for part in sorted(parts)]
 

@@ -1,4 +1,4 @@
-"""Frames as users make them, and worse: columns missing, twice, of other types; few rows with odd labels."""
+"""Frames as users make them, and malformed ones: missing or repeated columns, other types, odd labels."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ from outcome import outcome
 import toolkit as tk
 
 
-def _set(frame: pd.DataFrame, place: int, values: Any) -> pd.DataFrame:
+def _set(frame: pd.DataFrame, position: int, values: Any) -> pd.DataFrame:
     """The frame with another column in this place, whatever the columns are called."""
     columns = [frame.iloc[:, other] for other in range(frame.shape[1])]
     column = pd.Series(values)
     column.index = frame.index
-    columns[place] = column
+    columns[position] = column
     made = pd.concat(columns, axis=1)
     made.columns = frame.columns
     return made
@@ -60,25 +60,25 @@ def _changed(random: Random, frame: pd.DataFrame) -> pd.DataFrame:
     rows, width = frame.shape
     if not width:
         return frame
-    place = random.randrange(width)
+    position = random.randrange(width)
     action = random.randrange(15)
     names = list(frame.columns)
     if action < 4:
-        return _set(frame, place, odd_column(random, rows))
+        return _set(frame, position, odd_column(random, rows))
     if action < 6:
-        cells = list(frame.iloc[:, place])
+        cells = list(frame.iloc[:, position])
         for _ in range(random.choice([1, 2, rows])):
             if rows:
                 cells[random.randrange(rows)] = random.choice(ODD_CELLS)
-        return _set(frame, place, pd.Series(cells, dtype=object))
+        return _set(frame, position, pd.Series(cells, dtype=object))
     if action == 6:
-        made = frame.iloc[:, [other for other in range(width) if other != place]]
+        made = frame.iloc[:, [other for other in range(width) if other != position]]
     elif action == 7:
-        names[place] = random.choice([*ODD_NAMES, random.choice(names)])
+        names[position] = random.choice([*ODD_NAMES, random.choice(names)])
         made = frame.copy()
         made.columns = pd.Index(names, dtype=object)
     elif action == 8:
-        made = frame.iloc[:, [*range(width), place]]
+        made = frame.iloc[:, [*range(width), position]]
     elif action == 9:
         made = frame.iloc[: random.choice([0, 0, 1, 2])]
     elif action == 10:
@@ -285,7 +285,7 @@ class Frames:
         return {name: (source, partial(_drawn, call), Axes, 1) for name, (source, call) in calls.items()}
 
     def _written(self, frame: pd.DataFrame) -> pd.DataFrame:
-        """Written and read again: what was taken comes back, row by row."""
+        """Written and read again: the rows written are returned."""
         folder = self.scratch / "written"
         shutil.rmtree(folder, ignore_errors=True)
         tk.write_snapshot(frame, folder)
@@ -306,7 +306,7 @@ def _state(frame: pd.DataFrame) -> str:
     """Everything a caller can see of a frame."""
     bare = frame.copy(deep=False)
     bare.attrs = {}  # pandas copies them with every column
-    cells = [list(bare.iloc[:, place]) for place in range(bare.shape[1])]
+    cells = [list(bare.iloc[:, position]) for position in range(bare.shape[1])]
     return repr((list(frame.columns), list(frame.index), list(map(str, frame.dtypes)), cells, frame.attrs))
 
 

@@ -1,4 +1,4 @@
-"""JSON documents that are nearly right: trees of raw text, in which anything can be put in any place."""
+"""JSON documents that are nearly right: trees of raw text, in which anything can be put at any position."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TOKENS = (TOKEN, VECTOR_TOKEN)
 
 
 class Members(list[tuple[bytes, "Node"]]):
-    """The members of an object, names as they are written; a name may come twice."""
+    """The members of an object, names as they are written; a name may be repeated."""
 
 
 Node: TypeAlias = "bytes | Members | list[Node]"
@@ -199,24 +199,24 @@ def odd_value(random: Random) -> bytes:
 
 
 def spoilt(random: Random, node: Node, changes: int) -> Node:
-    """The tree with changes in as many places."""
+    """The tree with changes at as many positions."""
     for _ in range(changes):
         node = _changed(random, node)
     return node
 
 
 def _changed(random: Random, node: Node) -> Node:
-    places: list[tuple[Any, int]] = []
+    indices: list[tuple[Any, int]] = []
     waiting: list[Any] = [node]
     while waiting:
         inner = waiting.pop()
         if isinstance(inner, list):
-            places += [(inner, number) for number in range(len(inner))]
+            indices += [(inner, number) for number in range(len(inner))]
             waiting += [item[1] if isinstance(inner, Members) else item for item in inner]
-    if not places or random.random() < 0.02:
+    if not indices or random.random() < 0.02:
         return odd_value(random)
     # deep places are many: half of the changes go to the first levels
-    container, number = random.choice(places[: 1 + len(places) // 8] if random.random() < 0.5 else places)
+    container, number = random.choice(indices[: 1 + len(indices) // 8] if random.random() < 0.5 else indices)
     named = isinstance(container, Members)
     name, item = container[number] if named else (b"", container[number])
     action = random.randrange(10)
@@ -241,23 +241,23 @@ def _changed(random: Random, node: Node) -> Node:
 
 def spoilt_bytes(random: Random, content: bytes) -> bytes:
     """The bytes cut, flipped, doubled or wrapped in others."""
-    place = random.randrange(len(content) + 1)
+    index = random.randrange(len(content) + 1)
     action = random.randrange(8)
     if action == 0:
-        return content[:place]
+        return content[:index]
     if action == 1:
-        return content[place:]
+        return content[index:]
     if action == 2:
         return random.choice([b"\xef\xbb\xbf", b"\x00", b" \n", b")]}',\n", b"[", b"{"]) + content
     if action == 3:
-        return content + random.choice([content, b"}", b"]", b"\x00", b" ", b"garbage", content[:place]])
+        return content + random.choice([content, b"}", b"]", b"\x00", b" ", b"garbage", content[:index]])
     if action == 4:
-        return content[:place] + random.randbytes(random.randrange(1, 9)) + content[place:]
+        return content[:index] + random.randbytes(random.randrange(1, 9)) + content[index:]
     if action == 5:
-        return content[:place] + content[place + random.randrange(1, 40) :]
+        return content[:index] + content[index + random.randrange(1, 40) :]
     if action == 6:
         return random.choice(
-            [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b'""', content[: place // 2] * 2]
+            [b"", b"null", b"[]", b"{}", b"<html>busy</html>", b'""', content[: index // 2] * 2]
         )
     changed = bytearray(content)
     for _ in range(random.choice([1, 1, 2, 8])):

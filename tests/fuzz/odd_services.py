@@ -126,7 +126,7 @@ def right(request: Request) -> Any:
     if "/v2/" in request.path:
         return _right_queue(request, later=later)
     body = json.loads(request.body) if request.body[:1] in {b"{", b"["} else {}
-    hits = [{**vector, "score": 0.9 - place / 10} for place, vector in enumerate(VECTORS)]
+    hits = [{**vector, "score": 0.9 - index / 10} for index, vector in enumerate(VECTORS)]
     first = not isinstance(body, dict) or body.get("cursor") in {"", "0", None}
     page = (
         {"vectors": VECTORS[:2], "nextCursor": "2"} if first else {"vectors": VECTORS[2:], "nextCursor": ""}

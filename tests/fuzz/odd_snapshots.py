@@ -182,5 +182,5 @@ def _write_manifest(path: Path, content: bytes) -> None:
 
 
 def clear(folder: Path) -> None:
-    """Take a folder away, whatever is in it."""
+    """Remove a folder with its content."""
     shutil.rmtree(folder, ignore_errors=True)

@@ -80,8 +80,11 @@ def outcome(
     for spoken in (*said, printed.getvalue()):
         for token in TOKENS:
             if token in spoken:
-                place = spoken.index(token)
-                return "secret shown", f"{word} shows the token: …{spoken[max(0, place - 300) : place + 40]}…"
+                at = spoken.index(token)
+                return (
+                    "secret shown",
+                    f"{word} shows the token: …{spoken[max(0, at - 300) : at + 40]}…",
+                )
     return word, None
 
 
@@ -101,7 +104,8 @@ def texts(value: Any, *, shown: bool = True) -> list[str]:
     """A result as text: every value of a frame, and, as an option, all as notebooks show it."""
     if isinstance(value, pd.DataFrame):
         cells = [
-            "\n".join(map(str, value.iloc[:, place].tolist())) for place in range(min(60, value.shape[1]))
+            "\n".join(map(str, value.iloc[:, position].tolist()))
+            for position in range(min(60, value.shape[1]))
         ]
         cells += [str(value.attrs), str(list(value.columns))]
         return [repr(value), value._repr_html_() or "", *cells] if shown else cells

@@ -14,7 +14,7 @@ CASES = {"frames": 120, "snapshots": 120, "services": 100, "arguments": 60}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_whatever_comes_is_a_result_or_an_error_of_ours(name):
+def test_any_response_is_a_result_or_a_typed_error(name):
     """Generated input of each class: no untyped error, no hang, no token shown, no input changed."""
     words = ["--only", name, "--cases", str(CASES[name]), "--seed", "22", "--jobs", "1"]
     program = Path(__file__).with_name("fuzz.py")

@@ -78,18 +78,18 @@ def test_one_body_need_not_be_in_a_list():
     assert len(load_callbacks(body())) == len(load_callbacks(json.dumps(body()).encode())) == 1
 
 
-def test_nothing_gives_an_empty_frame_with_all_columns():
+def test_no_rows_make_an_empty_frame_with_all_columns():
     """No callbacks are a normal result, with the types of a full one."""
     empty, full = load_callbacks([]), load_callbacks([body()])
     assert list(empty.dtypes.astype(str)) == list(full.dtypes.astype(str))
     assert tk.receipt(empty).complete
 
 
-def test_a_limit_takes_the_first_and_the_receipt_says_so():
+def test_a_limit_loads_the_first_rows_and_the_receipt_says_so():
     """Short by request is not complete; a limit that was not reached is."""
     frame = load_callbacks([body(1), body(2), body(3)], limit=2)
     assert list(frame["source_message_id"]) == ["msg_1", "msg_2"]
-    assert tk.receipt(frame).reasons == ("only the first 2 were asked for",)
+    assert tk.receipt(frame).reasons == ("only the first 2 were requested",)
     assert tk.receipt(load_callbacks([body(1), body(2)], limit=2)).complete
     for limit in (0, -1, True, 1.5):
         with pytest.raises(InputError, match="limit"):
@@ -135,7 +135,7 @@ def test_a_json_file_that_holds_no_bodies_is_an_error(tmp_path: Path, content: s
         load_callbacks(path)
 
 
-def test_what_is_no_source_is_refused(tmp_path: Path):
+def test_an_invalid_source_is_refused(tmp_path: Path):
     """JSON text that is not in a list, missing paths, other files, links in folders, other objects."""
     (tmp_path / "a.txt").write_text("{}")
     (tmp_path / "folder").mkdir()
@@ -154,7 +154,7 @@ def test_what_is_no_source_is_refused(tmp_path: Path):
             load_callbacks(source)
 
 
-def test_a_receiver_keeps_what_it_answered_200_and_waits_for_it():
+def test_a_receiver_keeps_the_bodies_it_accepted_and_waits_for_them():
     """Real requests over HTTP become rows with their time of arrival; without keys nothing is verified."""
     with CallbackReceiver() as receiver:
         assert not receiver.wait(1, timeout=0.01)
@@ -175,7 +175,7 @@ def test_a_receiver_keeps_what_it_answered_200_and_waits_for_it():
 
 
 def test_with_keys_only_verified_callbacks_are_taken_once():
-    """Unsigned, wrongly signed, changed and repeated requests are answered 401 and counted."""
+    """Unsigned, wrongly signed, changed and repeated requests are refused with 401 and counted."""
     with CallbackReceiver(signed_service()) as receiver:
         raw = json.dumps(body(1)).encode()
         good = {"Upstash-Signature": signature(receiver.url, raw)}
@@ -189,11 +189,11 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
             (raw, {"Service-Signature": signature(receiver.url, raw, key=KEYS[1], token_id="jwt_2")}, 200),
             (raw, good | {"Service-Signature": signature(receiver.url, raw, token_id="jwt_3")}, 401),
         ]
-        answers = [
+        statuses = [
             requests.post(receiver.url, data=data, headers=headers, timeout=5).status_code
             for data, headers, _ in attempts
         ]
-        assert answers == [status for _, _, status in attempts]
+        assert statuses == [status for _, _, status in attempts]
         assert (len(receiver), receiver.refused) == (2, 6)
         assert receiver.last_refusal
         shown = repr(receiver)
@@ -206,7 +206,7 @@ def test_with_keys_only_verified_callbacks_are_taken_once():
 
 
 def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
-    """A receiver that knows two regions' keys takes what each signed, and nothing the other signed."""
+    """A receiver that knows two regions' keys accepts what each signed, and nothing the other signed."""
     regional = {
         f"US_EAST_1_QSTASH_{which}_SIGNING_KEY": f"{which}_of_us_{'u' * 32}" for which in ("CURRENT", "NEXT")
     }
@@ -226,10 +226,10 @@ def test_the_keys_of_the_region_that_a_delivery_names_verify_it():
             )
         ):
             signed = signature(receiver.url, raw, key=key, token_id=f"jwt_{number}")
-            answer = requests.post(
+            response = requests.post(
                 receiver.url, data=raw, headers=headers | {"Upstash-Signature": signed}, timeout=5
             )
-            assert answer.status_code == status, (number, answer.text)
+            assert response.status_code == status, (number, response.text)
         assert (len(receiver), receiver.refused) == (3, 3)
 
 
@@ -238,12 +238,12 @@ def test_the_clock_decides_about_expiry():
     with CallbackReceiver(signed_service(), clock=lambda: time.time() + 600) as receiver:
         raw = b"{}"
         headers = {"Upstash-Signature": signature(receiver.url, raw)}
-        answer = requests.post(receiver.url, data=raw, headers=headers, timeout=5)
-    assert answer.status_code == 401
-    assert "expired" in answer.json()["error"]
+        response = requests.post(receiver.url, data=raw, headers=headers, timeout=5)
+    assert response.status_code == 401
+    assert "expired" in response.json()["error"]
 
 
-def test_a_tunnels_address_is_what_signatures_are_about():
+def test_signatures_are_verified_for_a_tunnels_address():
     """Behind a tunnel the service signs the public address."""
     with CallbackReceiver(signed_service(), public_url="https://tunnel.example/cb", path="/cb") as receiver:
         assert receiver.url == "https://tunnel.example/cb"
@@ -252,8 +252,8 @@ def test_a_tunnels_address_is_what_signatures_are_about():
         assert requests.post(local, data=b"{}", headers=headers, timeout=5).status_code == 200
 
 
-def test_what_is_no_callback_is_refused_and_the_receiver_lives_on():
-    """Other paths and methods, no JSON, no length, too long, cut short: an error each, then a good one."""
+def test_invalid_callbacks_are_refused_and_the_receiver_keeps_running():
+    """Other paths and methods, no JSON, no length, too long, truncated: an error each, then a good one."""
     with CallbackReceiver() as receiver:
         base = receiver.url.removesuffix("/callbacks")
         assert requests.post(f"{base}/other", json={}, timeout=5).status_code == 404
@@ -281,7 +281,7 @@ def test_what_is_no_callback_is_refused_and_the_receiver_lives_on():
 
 
 def test_a_full_receiver_turns_callbacks_away_instead_of_forgetting_any():
-    """503 makes the service try again; the load says that it is short, and clear() makes room."""
+    """503 makes the service try again; the load says that it is incomplete, and clear() makes space."""
     with CallbackReceiver(keep=1) as receiver:
         assert requests.post(receiver.url, json=body(1), timeout=5).status_code == 200
         assert requests.post(receiver.url, json=body(2), timeout=5).status_code == 503
@@ -339,7 +339,7 @@ def test_a_receiver_that_does_not_listen_says_so():
 
 
 def test_the_receivers_service_masks_its_own_token():
-    """A body that echoes the service's token is masked by the receiver's redactor without being asked to."""
+    """A body that echoes the service's token is masked by the receiver's redactor by default."""
     token = "queue-token-of-the-test"
     with CallbackReceiver(service()) as receiver:
         echoed = base64.b64encode(f"you sent {token}".encode()).decode()
@@ -355,7 +355,7 @@ def test_the_receivers_service_masks_its_own_token():
     )
 )
 def test_lines_and_arrays_hold_the_same_bodies(tmp_path_factory, bodies):
-    """However bodies are written to a file, the same rows come back, as many as were written."""
+    """However bodies are written to a file, the same rows are returned, as many as were written."""
     folder = tmp_path_factory.mktemp("bodies")
     (folder / "a.jsonl").write_text("\n".join(map(json.dumps, bodies)))
     (folder / "b.json").write_text(json.dumps(bodies))

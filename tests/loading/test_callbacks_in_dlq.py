@@ -1,4 +1,4 @@
-"""Callbacks that a real service sends about a message it gives up: whether the message is in the DLQ."""
+"""Callbacks of a real service about a message that failed for good: whether it is in the DLQ."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_callbacks_say_when_their_message_is_in_the_dlq():
         with tk.CallbackReceiver(service) as receiver:
             sent = tk.publish(
                 service,
-                "http://127.0.0.1:9/nobody",
+                "http://127.0.0.1:9/closed",
                 {"order": 1},
                 retries=1,
                 callback=receiver.url,

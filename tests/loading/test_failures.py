@@ -26,24 +26,24 @@ from toolkit.tables.schemas import FAILURES
 def pages(*sizes: int, start: int = 0) -> dict[str, bytes]:
     """Pages of entries by cursor; the first has the cursor ""."""
     found, number = {}, start
-    for place, size in enumerate(sizes):
+    for index, size in enumerate(sizes):
         entries = [
             {"dlqId": f"id-{number + i}", "responseStatus": 500, "workflowUrl": "https://a.example/w"}
             for i in range(size)
         ]
-        after = f"c{place + 1}" if place + 1 < len(sizes) else ""
-        found[f"c{place}" if place else ""] = json.dumps({"cursor": after, "messages": entries}).encode()
+        after = f"c{index + 1}" if index + 1 < len(sizes) else ""
+        found[f"c{index}" if index else ""] = json.dumps({"cursor": after, "messages": entries}).encode()
         number += size
     return found
 
 
 def serve(server, found: dict[str, bytes]) -> tk.Service:
     """A server of these pages."""
-    server.answering(lambda asked: found[dict(asked.query).get("cursor", "")])
+    server.responding(lambda asked: found[dict(asked.query).get("cursor", "")])
     return server.service()
 
 
-def test_all_pages_come_into_one_frame(server):
+def test_all_pages_are_in_one_frame(server):
     """Every entry of every page, an empty page with a cursor included, in the listing's order."""
     service = serve(server, pages(100, 0, 100, 37))
     frame = tk.load_failures(service, progress=False)
@@ -110,7 +110,7 @@ def test_every_filter_goes_over_the_wire(server):
 def test_a_value_with_a_comma_is_compared_on_our_side(server):
     """What cannot be sent unambiguously is not sent; the receipt counts what was left out and says why."""
     entries = [{"dlqId": "a", "labels": ["x,y"]}, {"dlqId": "b", "labels": ["x", "y"]}]
-    server.answering(lambda _: json.dumps({"messages": entries}).encode())
+    server.responding(lambda _: json.dumps({"messages": entries}).encode())
     frame = tk.load_failures(server.service(), tk.FailureFilter(label="x,y", caller_ip=[]), progress=False)
     assert frame["dlq_id"].tolist() == ["a"]
     assert "label" not in dict(server.asked[0].query)
@@ -127,7 +127,7 @@ def test_repeated_entries_are_kept_once_and_counted(server):
         "": json.dumps({"cursor": "n", "messages": first}).encode(),
         "n": json.dumps({"messages": second}).encode(),
     }
-    with pytest.warns(IncompleteLoadWarning, match="came twice"):
+    with pytest.warns(IncompleteLoadWarning, match="were read twice"):
         frame = tk.load_failures(serve(server, found), progress=False)
     assert list(zip(frame["dlq_id"], frame["response_status"], strict=True)) == [
         ("a", 500),
@@ -138,14 +138,14 @@ def test_repeated_entries_are_kept_once_and_counted(server):
     assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.rows) == (False, 0, 1, 3)
 
 
-def test_entries_that_come_twice_unchanged_are_duplicates(server):
-    """The same entry with the same content again is dropped, and counted apart from changed ones."""
+def test_repeated_unchanged_entries_are_duplicates(server):
+    """The same entry with the same content again is dropped, and counted separately from changed ones."""
     entry = {"dlqId": "a", "responseStatus": 500}
     found = {
         "": json.dumps({"cursor": "n", "messages": [entry]}).encode(),
         "n": json.dumps({"messages": [entry, {"dlqId": "b"}]}).encode(),
     }
-    with pytest.warns(IncompleteLoadWarning, match="came twice"):
+    with pytest.warns(IncompleteLoadWarning, match="were read twice"):
         receipt = tk.receipt(tk.load_failures(serve(server, found), progress=False))
     assert (receipt.duplicates, receipt.changed, receipt.rows) == (1, 0, 2)
 
@@ -164,19 +164,19 @@ def test_a_limit_is_a_first_look(server):
         tk.load_failures(service, limit=0)
 
 
-def test_a_load_that_ends_short_raises_with_what_was_read(server):
+def test_an_incomplete_load_raises_with_the_rows_read(server):
     """A 401 on the third page: an error, its cause, and the two pages read until then."""
     found = pages(100, 100, 100)
-    server.answering(lambda asked: found[dict(asked.query).get("cursor", "")])
-    whole = server.answer
+    server.responding(lambda asked: found[dict(asked.query).get("cursor", "")])
+    whole = server.respond
 
     def expiring(asked):
         if dict(asked.query).get("cursor") == "c2":
             server.always(b'{"error": "token expired"}', 401)
-            return server.answer(asked)
+            return server.respond(asked)
         return whole(asked)
 
-    server.answer = expiring
+    server.respond = expiring
     with pytest.raises(IncompleteLoadError, match="token expired") as raised:
         tk.load_failures(server.service(), progress=False)
     assert isinstance(raised.value.__cause__, AuthenticationError)
@@ -210,9 +210,9 @@ def test_errors_before_anything_was_read_are_themselves(server):
 
 
 def test_a_looping_cursor_never_returns_a_frame(server):
-    """A cursor that comes back ends in an error, with what was read as partial."""
+    """A repeated cursor ends in an error, with the rows read as partial."""
     page = json.dumps({"cursor": "c", "messages": [{"dlqId": "a"}]}).encode()
-    server.answering(lambda _: page)
+    server.responding(lambda _: page)
     with pytest.raises(IncompleteLoadError) as raised:
         tk.load_failures(server.service(), progress=False)
     assert isinstance(raised.value.__cause__, CursorLoopError)
@@ -244,14 +244,14 @@ def test_plain_messages_have_their_own_dlq(server):
         tk.load_failures(service, kind="other")
 
 
-def test_times_beside_a_filter_are_refused(server):
+def test_times_together_with_a_filter_are_refused(server):
     """since= and a filter together are ambiguous."""
     with pytest.raises(InputError, match="one of them"):
         tk.load_failures(server.service(), tk.FailureFilter(label="a"), since="7d")
 
 
 def test_status_and_error_are_compared_here(server):
-    """The service is asked for everything else; the receipt says what was compared here."""
+    """All other filters are sent to the service; the receipt says what was compared here."""
     rows = [
         {"dlqId": "a", "responseStatus": 500, "responseBody": "TimeoutError: 30 s"},
         {"dlqId": "b", "responseStatus": 429, "responseBody": "Too many requests, timeout later"},
@@ -291,7 +291,7 @@ def test_the_receipt_holds_no_secret_of_a_filter(server):
 
 
 def test_exact_actions_need_ids_and_confirmation(server):
-    """Delete, resume and restart take exact ids and confirm=True, and nothing is sent without."""
+    """Delete, resume and restart accept exact ids and confirm=True, and nothing is sent without."""
     service = server.service()
     for act in (tk.delete_failures, tk.resume_failures, tk.restart_failures):
         with pytest.raises(InputError, match="confirm=True"):
@@ -319,7 +319,7 @@ def test_a_resume_that_fails_halfway_says_what_was_done(server):
 
 
 @pytest.mark.parametrize("first", ["7d", "24 hours", "2026-11-20", date(2026, 11, 20), timedelta(days=2)])
-def test_a_time_in_the_place_of_the_filter_means_since(server, first):
+def test_a_time_as_the_filter_means_since(server, first):
     """`load_failures(service, "7d")` sends the start of that time, and so does iterating."""
     server.always(b'{"messages": []}')
     tk.load_failures(server.service(), first, until="2099-01-01")

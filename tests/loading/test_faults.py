@@ -57,12 +57,12 @@ def admin(running: LocalService) -> httpx.Client:
 
 @pytest.fixture
 def script(local: LocalService) -> Iterator[Any]:
-    """Give the service a script; cleared behind each test."""
+    """Sets a script of faults in the service; cleared after each test."""
     with admin(local) as http:
 
         def put(*faults: dict[str, Any]) -> None:
-            answer = http.put("/admin/faults", json={"faults": faults})
-            assert answer.status_code == 200, answer.text
+            response = http.put("/admin/faults", json={"faults": faults})
+            assert response.status_code == 200, response.text
 
         yield put
         http.delete("/admin/faults")
@@ -160,7 +160,7 @@ SETTLED = {
 def test_a_change_while_reading_is_resolved_by_reading_again(
     script: Any, service: tk.Service, every_id: set[str], name: str
 ) -> None:
-    """Every entry once; nothing moves in the second reading, so that the load is complete."""
+    """Every entry once; nothing changes during the second reading, so the load is complete."""
     script(*SETTLED[name])
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
@@ -177,12 +177,12 @@ DOUBTED = {
 
 
 @pytest.mark.parametrize("name", DOUBTED)
-def test_rows_that_come_twice_are_kept_once_and_make_the_load_doubtful(
+def test_duplicate_rows_are_kept_once_and_make_the_load_incomplete(
     script: Any, service: tk.Service, every_id: set[str], name: str
 ) -> None:
     """Every entry once; and, as entries may have changed, a warning and a receipt that is not complete."""
     script(*DOUBTED[name])
-    with pytest.warns(IncompleteLoadWarning, match="came twice"):
+    with pytest.warns(IncompleteLoadWarning, match="were read twice"):
         frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES
     assert set(frame["dlq_id"]) == every_id
@@ -203,7 +203,7 @@ FATAL: dict[str, tuple[dict[str, Any], type[ToolkitError]]] = {
 
 
 @pytest.mark.parametrize("name", FATAL)
-def test_a_fault_that_stays_is_a_typed_error_with_what_was_read(
+def test_a_permanent_fault_is_a_typed_error_with_the_rows_read(
     script: Any, service: tk.Service, every_id: set[str], name: str
 ) -> None:
     """Never a frame that is short: the first page is in `partial`, the cause says what happened."""
@@ -264,14 +264,14 @@ def test_cursors_that_never_work_end_the_load_and_say_so(
     assert set(caught.value.partial["dlq_id"]) < every_id
 
 
-def test_a_longer_page_than_was_asked_for_is_kept_whole(script: Any, service: tk.Service) -> None:
-    """More rows than asked for are rows, too."""
+def test_a_page_longer_than_requested_is_read_completely(script: Any, service: tk.Service) -> None:
+    """All rows are read, also those beyond the requested number."""
     script(again(1, page={"extra": 5_000}))
     frame = tk.load_failures(service, kind="messages", progress=False)
     assert len(frame) == ENTRIES + 5_000
 
 
-def test_an_entry_that_changed_meanwhile_is_kept_as_it_was_last(script: Any, service: tk.Service) -> None:
+def test_the_last_version_of_an_entry_changed_meanwhile_is_kept(script: Any, service: tk.Service) -> None:
     """The same ids with another response in a repeated page: one row each, and the receipt counts them."""
     status = [{"text": '"responseStatus": 503', "by": '"responseStatus": 599'}]
     script(again(2, page={"insert": "previous"}), again(5, times=None, replace=status))
@@ -302,7 +302,7 @@ def test_vectors_survive_the_same_faults(script: Any, service: tk.Service, fault
     assert sorted(frame["id"]) == sorted(f"v{number}" for number in range(2500))
 
 
-def test_vectors_that_come_twice_are_kept_once(script: Any, service: tk.Service) -> None:
+def test_duplicate_vectors_are_kept_once(script: Any, service: tk.Service) -> None:
     """Every vector once: read again, the range shows that nothing is missing."""
     script({"route": RANGE, "first": 2, "page": {"insert": "previous"}})
     frame = tk.load_vectors(service, progress=False)

@@ -19,7 +19,7 @@ def identity(number: int) -> bytes:
 
 
 @given(st.lists(st.lists(st.integers(0, 60), max_size=8), max_size=30))
-def test_it_knows_what_a_set_knows(batches):
+def test_it_holds_the_same_ids_as_a_set(batches):
     """With tiny runs, after any batches: what is known, what is new, and the order, as a plain set has it."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(identities, "_MOST_RECENT", 3)
@@ -27,7 +27,7 @@ def test_it_knows_what_a_set_knows(batches):
         rows, plain, order = Identities(), set[bytes](), list[bytes]()
         for batch in batches:
             found = [identity(number) for number in batch]
-            fresh = [one not in plain and one not in found[:place] for place, one in enumerate(found)]
+            fresh = [one not in plain and one not in found[:index] for index, one in enumerate(found)]
             assert rows.known(found) == [one in plain for one in found]
             assert rows.are_new(found) == all(fresh)
             assert (rows.add(found) or [True] * len(found)) == fresh

@@ -43,11 +43,11 @@ V1 = {
     ],
 )
 def test_the_least_of_machine_and_container_counts(tmp_path, files, expected):
-    """What the machine has left, or the container where that is less; file caches can be given back."""
+    """What the machine has left, or the container where that is less; file caches count as free."""
     assert available_memory(written(tmp_path, files)) == expected
 
 
-def test_what_does_not_fit_says_what_it_takes_and_what_there_is():
+def test_a_load_too_large_for_memory_says_needed_and_available():
     """The error names both, and what to do; no known limit refuses nothing."""
     with pytest.raises(NotEnoughMemoryError, match=r"3\.0 GB.*1\.0 GB.*Do this") as caught:
         check_memory("loading", needed=3e9, limit=1e9, next_step="Do this.")
@@ -57,7 +57,7 @@ def test_what_does_not_fit_says_what_it_takes_and_what_there_is():
 
 
 def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
-    """Rows without a vector take its whole dimension: a page of them is counted before it is decoded."""
+    """Rows without a vector need the memory of one: a page of them is counted before it is decoded."""
     info = {"vectorCount": 1, "dimension": 1_000_000, "namespaces": {"": {"vectorCount": 1}}}
     rows = [{"id": str(row)} for row in range(1_000)]
 
@@ -68,6 +68,6 @@ def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
             return json.dumps({"result": rows}).encode()
         return json.dumps({"result": {"nextCursor": "", "vectors": rows}}).encode()
 
-    server.answering(respond)
+    server.responding(respond)
     with pytest.raises(NotEnoughMemoryError, match=r"4\.0 GB.*1\.0 GB.*memory_limit"):
         tk.load_vectors(server.service(), include_vectors=False, memory_limit=1e9, progress=False)

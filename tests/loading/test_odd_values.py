@@ -1,4 +1,4 @@
-"""One odd value never blocks a load, an export, a query or a snapshot: its row stays, the value as text."""
+"""An invalid value never blocks a load, export, query or snapshot: its row is kept, the value as text."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ WIRE = (
 
 
 def entry(number: int, **raw: str) -> str:
-    """A DLQ entry, some of its fields given as JSON text."""
+    """A DLQ entry, some of its fields as JSON text."""
     fields = {
         "dlqId": f'"dlq_{number}"',
         "workflowUrl": '"https://app.example/orders"',
@@ -73,7 +73,7 @@ def odd(request: Any) -> str:
     return ODD[request.param]
 
 
-def test_an_entry_with_an_odd_value_stays_whatever_field_has_it(server, odd):
+def test_an_entry_with_an_invalid_value_in_any_field_is_kept(server, odd):
     """Every field of an entry in turn: no row is lost, none of the others changes, and `extra` is JSON."""
     rows = [entry(number, **{name: odd}) for number, name in enumerate(WIRE)]
     server.always(listing(entry(99), *rows))
@@ -84,13 +84,13 @@ def test_an_entry_with_an_odd_value_stays_whatever_field_has_it(server, odd):
     assert pd.isna(found["dlq_99"])
     for number, name in enumerate(WIRE):
         value = json.loads(found[f"dlq_{number}"])[name]
-        while not isinstance(value, str):  # the text stands in place of what could not be read, and no more
+        while not isinstance(value, str):  # the text replaces only what could not be read
             value = value["n"] if isinstance(value, dict) else value[-1]
         assert value == (LONG if odd.startswith("[1") else odd)
 
 
-def test_an_odd_entry_goes_through_everything_that_reads_a_frame(server, odd, tmp_path):
-    """Filters, tables, summaries, plots, reports, panels, workbooks, snapshots and exports take its row."""
+def test_an_invalid_entry_passes_through_all_readers_of_a_frame(server, odd, tmp_path):
+    """Filters, tables, summaries, plots, reports, panels, workbooks, snapshots and exports accept its row."""
     rows = [entry(1, notInTheSchema=odd, responseStatus=odd, labels=odd), entry(2), entry(3, header=odd)]
     server.always(listing(*rows))
     service = server.service()
@@ -125,7 +125,7 @@ def test_an_odd_entry_goes_through_everything_that_reads_a_frame(server, odd, tm
     assert len(json.loads(frame.to_json(orient="records", date_format="iso"))) == 3
 
 
-def test_an_odd_entry_is_loaded_by_its_id(server, odd):
+def test_an_invalid_entry_is_loaded_by_its_id(server, odd):
     """The single entry as in a listing."""
     server.always(entry(1, notInTheSchema=odd).encode())
     found = tk.load_failure(server.service(), "dlq_1")
@@ -133,7 +133,7 @@ def test_an_odd_entry_is_loaded_by_its_id(server, odd):
     assert "notInTheSchema" in found["extra"][0]
 
 
-def test_an_odd_entry_is_retried_where_a_connection_ends_without_a_length(server):
+def test_an_invalid_entry_is_retried_where_a_connection_ends_without_a_length(server):
     """A response that ends with its connection is whole if its JSON is, however deep."""
     body = listing(entry(1, notInTheSchema=ODD["20,000 levels"]))
     head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n\r\n"
@@ -144,7 +144,7 @@ def test_an_odd_entry_is_retried_where_a_connection_ends_without_a_length(server
 
 
 def vector_service(server: Any, odd: str) -> tk.Service:
-    """An index of which each vector has an odd value in another place."""
+    """An index in which each vector has an invalid value in another field."""
     rows = [
         '{"id": "plain", "vector": [1, 2], "metadata": {"city": "Izmir", "year": 2024}, "score": 0.9}',
         f'{{"id": "metadata", "vector": [1, 2], "metadata": {{"city": "Oslo", "odd": {odd}}}, "score": 0.8}}',
@@ -156,21 +156,21 @@ def vector_service(server: Any, odd: str) -> tk.Service:
     ]
     listed = ", ".join(rows)
     info = {"dimension": 2, "similarityFunction": "COSINE", "namespaces": {"": {"vectorCount": len(rows)}}}
-    answers = {
+    bodies = {
         "/info": json.dumps({"result": info}),
         "/range": f'{{"result": {{"nextCursor": "", "vectors": [{listed}]}}}}',
         "/fetch": f'{{"result": [{listed}, null]}}',
         "/query-data": f'{{"result": [{listed}]}}',
         "/query": f'{{"result": [{listed}]}}',
     }
-    server.answering(lambda asked: answers[asked.path].encode())
+    server.responding(lambda asked: bodies[asked.path].encode())
     return server.service()
 
 
 IDS = ["plain", "metadata", "whole", "vector", "instead", "sparse", "data"]
 
 
-def test_a_vector_with_an_odd_value_stays(server, odd, tmp_path):
+def test_a_vector_with_an_invalid_value_is_kept(server, odd, tmp_path):
     """In metadata, numbers, sparse vectors and data: loaded, exported, fetched and queried, and each said."""
     service = vector_service(server, odd)
     frame = tk.load_vectors(service, progress=False)
@@ -190,8 +190,8 @@ def test_a_vector_with_an_odd_value_stays(server, odd, tmp_path):
     assert hits["score"].tolist() == [0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3]
 
 
-def test_odd_metadata_goes_through_everything_that_reads_a_frame(server, odd, tmp_path):
-    """Filters see the other fields of the row; the odd one is its text in tables of its own."""
+def test_invalid_metadata_passes_through_all_readers_of_a_frame(server, odd, tmp_path):
+    """Filters see the other fields of the row; the invalid one is text in tables of its own."""
     service = vector_service(server, odd)
     frame = tk.load_vectors(service, progress=False)
     assert frame[tk.match_metadata(frame, "city = 'Oslo'")]["id"].tolist() == ["metadata"]
@@ -225,7 +225,7 @@ def test_a_score_of_too_many_digits_is_infinite(server, score, read):
     assert tk.query(server.service(), vector=[1.0])["score"].tolist() == [read, 0.5]
 
 
-def test_callbacks_and_runs_with_odd_values_stay(server, odd, tmp_path):
+def test_callbacks_and_runs_with_invalid_values_are_kept(server, odd, tmp_path):
     """Bodies of callbacks, from bytes and from files, and rows of the run log."""
     body = f'{{"sourceMessageId": "m", "status": {odd}, "header": {odd}, "other": {odd}}}'
     (tmp_path / "many.json").write_text(f"[{body}, {body}]")
@@ -279,7 +279,7 @@ HALVED = {
 
 
 @pytest.mark.parametrize("name", HALVED)
-def test_a_page_with_rows_twice_is_asked_for_again(server, name, tmp_path):
+def test_a_page_with_duplicate_rows_is_read_again(server, name, tmp_path):
     """It is never half of a listing: a load has all rows, and a sync marks nothing gone."""
     service = server.service()
     server.always(WHOLE)
@@ -297,7 +297,7 @@ def test_a_page_with_rows_twice_is_asked_for_again(server, name, tmp_path):
 
 @pytest.mark.parametrize("name", HALVED)
 def test_a_page_that_always_has_rows_twice_is_an_error(server, name, tmp_path):
-    """Malformed, whatever is asked, and the snapshot stays as it was."""
+    """Malformed for every call, and the snapshot is unchanged."""
     service = server.service()
     server.always(WHOLE)
     tk.sync_failures(service, tmp_path, progress=False)
@@ -315,7 +315,7 @@ def test_a_page_that_always_has_rows_twice_is_an_error(server, name, tmp_path):
 
 
 def test_members_that_are_not_known_are_no_rows_twice(server):
-    """Other fields of an envelope are left alone, wherever they stand."""
+    """Other fields of an envelope are left alone, wherever they are."""
     for body in (
         b'{"messages":[' + entry(1).encode() + b'],"more":[],"cursor":""}',
         b'{"messages":[' + entry(1).encode() + b'],"n":{"messages":[]},"cursor":null}',

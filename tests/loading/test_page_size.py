@@ -1,4 +1,4 @@
-"""Pages aim at bytes: rows are asked for by what the rows seen were like."""
+"""Pages have a target size in bytes: the number of rows follows from the rows seen."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def test_rows_a_page_follow_the_size_of_the_rows():
     assert PageSize(2, most=7).rows == 7
 
 
-def test_a_first_page_that_grows_far_too_large_is_given_up():
-    """Until a row was seen, a page many times the aim is asked for again with fewer rows, down to one."""
+def test_an_oversized_first_page_is_abandoned():
+    """Until a row was seen, a page many times the target is requested again with fewer rows, down to one."""
     size = PageSize(0, page_bytes=1000)
     size.watch(50, 4000)
     asked = size.rows or 1

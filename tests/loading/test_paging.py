@@ -24,7 +24,7 @@ def pages_of(cursors: dict[str | None, str | None]):
 
 
 @given(st.lists(st.text(min_size=1), unique=True, max_size=20))
-def test_every_page_comes_once_and_in_order(cursors):
+def test_every_page_is_yielded_once_and_in_order(cursors):
     """However many pages and whatever their cursors look like, each is fetched once."""
     chain = dict(zip([None, *cursors], [*cursors, None], strict=True))
     rows = [page.rows for page in walk(pages_of(chain), what="things")]
@@ -35,8 +35,8 @@ def test_every_page_comes_once_and_in_order(cursors):
     "cursors",
     [{None: "a", "a": "a"}, {None: "a", "a": "b", "b": "a"}, {None: "a", "a": "b", "b": "c", "c": "a"}],
 )
-def test_a_cursor_that_comes_back_is_an_error(cursors):
-    """A repeats, A-B-A and longer cycles are found, after each page was given once."""
+def test_a_repeated_cursor_is_an_error(cursors):
+    """A repeats, A-B-A and longer cycles are detected, after each page was yielded once."""
     pages = walk(pages_of(cursors), what="things")
     assert len(list(islice(pages, len(cursors)))) == len(cursors)
     with pytest.raises(CursorLoopError, match="'a' again"):
@@ -44,13 +44,13 @@ def test_a_cursor_that_comes_back_is_an_error(cursors):
 
 
 def test_the_first_cursor_counts_as_seen():
-    """A range that starts at "0" and comes back to "0" is a loop."""
+    """A range that starts at "0" and returns to "0" is a loop."""
     with pytest.raises(CursorLoopError):
         list(walk(pages_of({"0": "5", "5": "0"}), what="things", first="0"))
 
 
 def test_cursors_are_remembered_by_digests():
-    """However long they are: 20,000 of 4,096 characters take less than 4 MB, and none is forgotten."""
+    """However long they are: 20,000 of 4,096 characters need less than 4 MB, and none is forgotten."""
     cursors = CursorHistory()
     tracemalloc.start()
     before = None
@@ -85,7 +85,7 @@ def test_no_load_that_can_end_is_taken_for_endless(passes, rereads, stretches, p
 
 
 @pytest.mark.parametrize("seen", [0, 1, 1000])
-def test_pages_with_nothing_new_are_bounded_by_what_was_seen(seen):
+def test_pages_without_new_rows_are_bounded_by_the_rows_seen(seen):
     """The bound grows with the rows, and one more page is an error that says both."""
     idleness = Idleness("things")
     for _ in range(MOST_IDLE + IDLE_EACH * seen):
@@ -116,7 +116,7 @@ LOADS = {
     "filtered failures": lambda service, _: tk.load_failures(
         service, filter=tk.FailureFilter(label="eu"), progress=False
     ),
-    "failures in pieces": lambda service, _: list(tk.iter_failures(service, progress=False)),
+    "failures in batches": lambda service, _: list(tk.iter_failures(service, progress=False)),
     "runs": lambda service, _: tk.load_runs(service, progress=False),
     "vectors": lambda service, _: tk.load_vectors(service, progress=False),
     "a sync": lambda service, folder: tk.sync_failures(service, folder, progress=False),
@@ -129,7 +129,7 @@ LOADS = {
 def test_endless_pages_with_nothing_new_end_every_load(server, monkeypatch, tmp_path, name, rows):
     """Empty pages, or the same row again and again, with fresh cursors; the bound is smaller here."""
     monkeypatch.setattr(paging, "MOST_IDLE", 300)
-    server.answering(endless(rows))
+    server.responding(endless(rows))
     with pytest.raises(ToolkitError) as caught:
         LOADS[name](server.service(), tmp_path / "out")
     error = caught.value.__cause__ if isinstance(caught.value, IncompleteLoadError) else caught.value
@@ -148,7 +148,7 @@ def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
         cursor = "" if number == 940 else str(number + 1)
         return f'{{"runs": [{rows}], "cursor": "{cursor}"}}'.encode()
 
-    server.answering(page)
+    server.responding(page)
     frame = tk.load_runs(server.service(), progress=False)
     assert sorted(frame["workflow_run_id"]) == ["r150", "r350", "r550", "r750"]
     assert tk.receipt(frame).complete
@@ -164,7 +164,7 @@ def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
         entry = f'{{"dlqId": "d{number}", "responseStatus": {404 if number == 399 else 500}}}'
         return f'{{"messages": [{entry}], "cursor": "{"" if number == 399 else number + 1}"}}'.encode()
 
-    server.answering(page)
+    server.responding(page)
     wanted = tk.FailureFilter(response_status=404)
     frame = tk.load_failures(server.service(), filter=wanted, progress=False, connections=1)
     assert frame["dlq_id"].tolist() == ["d399"]

@@ -50,7 +50,7 @@ def test_a_terminal_shows_a_bar_after_the_first_second():
     assert b"1,200 retries" in shown
 
 
-def test_a_callable_gets_what_is_done_and_the_total():
+def test_a_callable_receives_progress_and_total():
     """A callable is called after every page."""
     told = []
     with ProgressBar(lambda *done: told.append(done), title="x", unit="y", total=5) as progress:

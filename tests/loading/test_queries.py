@@ -40,8 +40,8 @@ def by_all(runbooks, **options):
     ],
     ids=str,
 )
-def test_every_way_of_asking_takes_the_same_options(sample_service, runbooks, options):
-    """A ready-made query, keywords, an id, and a ready-made query of an id give the same frame."""
+def test_every_query_function_accepts_the_same_options(sample_service, runbooks, options):
+    """A ready-made query, keywords, an id, and a ready-made query of an id make the same frame."""
     frames = [
         tk.query(sample_service, *args, namespace="runbooks", **kwargs)
         for args, kwargs in by_all(runbooks, **options)
@@ -53,8 +53,8 @@ def test_every_way_of_asking_takes_the_same_options(sample_service, runbooks, op
         assert {json.loads(text)["topic"] for text in frames[0]["metadata"]} == {"connections"}
 
 
-def test_options_beside_a_ready_made_query_override_it(sample_service, runbooks):
-    """What is given counts, also to take something back; what is not given is the query's own."""
+def test_options_override_a_ready_made_query(sample_service, runbooks):
+    """Arguments that are passed override the query, also to undo an option; others are the query's own."""
     ready = tk.VectorQuery(
         vector=tk.as_matrix(runbooks)[0], top_k=7, namespace="runbooks", include_metadata=True
     )
@@ -68,7 +68,7 @@ def test_options_beside_a_ready_made_query_override_it(sample_service, runbooks)
 
 
 def test_a_stored_vector_is_its_own_first_hit_unless_left_out(sample_service, runbooks):
-    """With exclude_self come the same others, ranked from 1, and as many as asked for."""
+    """With exclude_self the other hits are the same, ranked from 1, and as many as requested."""
     ids = runbooks["id"].tolist()[:3]
     with_self = tk.query(sample_service, id=ids, namespace="runbooks", top_k=6)
     assert with_self[with_self["rank"] == 1]["id"].tolist() == ids
@@ -115,7 +115,7 @@ def test_an_id_that_is_not_there_is_an_error(sample_service):
         ((), {"id": pd.DataFrame({"a": [1]})}, "id: got a frame without the column 'id'"),
     ],
 )
-def test_what_is_no_question_is_refused(server, args, options, says):
+def test_an_ambiguous_query_is_refused(server, args, options, says):
     """Nothing is sent; the error names the argument."""
     with pytest.raises(InputError, match=says):
         tk.query(server.service(), *args, **options)
@@ -123,7 +123,7 @@ def test_what_is_no_question_is_refused(server, args, options, says):
 
 
 def test_queries_by_id_of_sparse_and_hybrid_indexes(local_indexes):
-    """The stored halves are asked with: sparse alone, or dense and sparse together."""
+    """The stored vectors are the query: sparse alone, or dense and sparse together."""
     for kind, vector, sparse in (
         ("sparse", None, {"indices": [1, 5], "values": [0.5, 0.25]}),
         ("hybrid", [1.0, 0.0], {"indices": [1], "values": [1.0]}),

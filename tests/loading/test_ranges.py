@@ -48,7 +48,7 @@ class Index:
     before: Callable[[Index, str, str], Reply | None] = lambda *_: None
     ranges: list[dict[str, Any]] = field(default_factory=list)
 
-    def answer(self, asked: Asked) -> Reply:
+    def respond(self, asked: Asked) -> Reply:
         """What the service says."""
         if asked.path == "/info":
             return self._json({"result": self._info()})
@@ -86,7 +86,7 @@ class Index:
 def serving(server: ScriptedServer, rows: dict[str, list[str]], **options: Any) -> tuple[Index, tk.Service]:
     """An index on this server, and a connection to it."""
     index = Index(rows, **options)
-    server.answer = index.answer
+    server.respond = index.respond
     server.queue.clear()
     return index, server.service()
 
@@ -102,7 +102,7 @@ def found(frame: Any) -> list[tuple[str, str]]:
 
 
 def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
-    """Rows stand by namespace and prefix as asked for, however the pages came; each is read to its end."""
+    """Rows are in the order of namespaces and prefixes, not of the pages; each is read to its end."""
     ids = named(10, "a") + named(5, "b") + named(7, "c")
     _, service = serving(server, {"": ids, "x": ids, "y": []})
     frame = tk.load_vectors(service, namespace=["x", "", "y"], prefix=["c", "a"], progress=False)
@@ -117,7 +117,7 @@ def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
 
 
 def test_prefixes_that_overlap_read_nothing_twice(server):
-    """A prefix that another one covers is not asked for; none at all is an input error."""
+    """A prefix that another one covers is not requested; none at all is an input error."""
     index, service = serving(server, {"": named(4, "ab") + named(4, "ac")})
     frame = tk.load_vectors(service, prefix=["ab", "a", "ab"], progress=False)
     assert len(frame) == 8
@@ -127,7 +127,7 @@ def test_prefixes_that_overlap_read_nothing_twice(server):
         tk.load_vectors(service, prefix=[], progress=False)
 
 
-def test_nothing_is_asked_for_twice_when_nothing_moves(server):
+def test_nothing_is_requested_twice_when_nothing_changes(server):
     """One request a page, and what the index is once."""
     index, service = serving(server, {"": named(30)})
     frame = tk.load_vectors(service, progress=False)
@@ -152,7 +152,7 @@ def test_a_cursor_that_is_lost_reads_the_range_again(server):
     assert (receipt.complete, receipt.reread, receipt.duplicates) == (True, 1, 0)
 
 
-def test_a_cursor_that_is_lost_every_time_is_an_error_with_what_was_read(server):
+def test_a_cursor_that_always_expires_is_an_error_with_the_rows_read(server):
     """After three readings the error comes, and carries the rows."""
 
     def before(_: Index, name: str, cursor: str) -> Reply | None:
@@ -164,8 +164,8 @@ def test_a_cursor_that_is_lost_every_time_is_an_error_with_what_was_read(server)
     assert caught.value.partial["id"].tolist() == named(6)
 
 
-def test_an_id_that_comes_twice_reads_the_range_again(server):
-    """A row that moved behind the cursor while the range was read: a second reading finds it."""
+def test_a_repeated_id_makes_the_range_be_read_again(server):
+    """A second reading finds a row whose position changed to before the cursor while the range was read."""
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v006" and len(index.ranges) < 5:
@@ -180,8 +180,8 @@ def test_an_id_that_comes_twice_reads_the_range_again(server):
     assert (receipt.complete, receipt.reread) == (True, 1)
 
 
-def test_rows_that_come_twice_every_time_are_not_complete(server):
-    """Three readings with a row that comes twice: each row once, a warning, and the reason."""
+def test_rows_repeated_in_every_reading_are_not_complete(server):
+    """Three readings with a row that is repeated: each row once, a warning, and the reason."""
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v006":
@@ -190,7 +190,7 @@ def test_rows_that_come_twice_every_time_are_not_complete(server):
         return None
 
     _, service = serving(server, {"": named(12)}, before=before)
-    with pytest.warns(IncompleteLoadWarning, match="1 came twice in the vectors of the default namespace"):
+    with pytest.warns(IncompleteLoadWarning, match="1 were read twice in the vectors of the default"):
         frame = tk.load_vectors(service, progress=False)
     assert sorted(frame["id"]) == named(12)
     assert tk.receipt(frame).complete is False
@@ -206,7 +206,7 @@ def test_fewer_rows_than_the_index_counts_are_read_again_and_reported(server, pe
         assert len(tk.load_vectors(service, prefix=prefix, progress=False)) == 9
         assert len(index.ranges) == 3
         return
-    with pytest.warns(IncompleteLoadWarning, match="3 fewer came than the index counts"):
+    with pytest.warns(IncompleteLoadWarning, match="3 fewer were read than the index counts"):
         frame = tk.load_vectors(service, progress=False)
     assert (len(frame), len(index.ranges)) == (9, 6)
 
@@ -285,7 +285,7 @@ def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
 
 
 def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
-    """401 is neither retried nor taken for a lost cursor; what was yielded is not requested again."""
+    """401 is neither retried nor treated as an expired cursor; what was yielded is not requested again."""
     index, service = serving(server, {"": named(12)})
     index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
     load = open_vectors(service, LoadOptions(progress=False))
@@ -299,7 +299,7 @@ def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
 
 
 def test_no_thread_is_left_however_a_load_ends(server):
-    """Read to its end, left early, or failed: the threads that asked are gone."""
+    """Read to its end, left early, or failed: the threads that sent requests have ended."""
     _, service = serving(server, {"x": named(40), "y": named(40)})
     for ending in ("end", "early", "error"):
         pieces = iter(open_vectors(service, LoadOptions(progress=False), namespace="all"))
@@ -343,8 +343,8 @@ def test_a_transport_of_ones_own_is_used_for_everything(server):
     assert len(made) == 2
 
 
-def test_rows_far_larger_than_thought_are_asked_for_again_in_smaller_pages(server, monkeypatch):
-    """A first page that grows beyond all bounds is given up; the rows come one a page, and count once."""
+def test_rows_larger_than_estimated_are_requested_again_in_smaller_pages(server, monkeypatch):
+    """An oversized first page is abandoned; the rows are read one a page, and count once."""
     monkeypatch.setattr(ranges, "PAGE_BYTES", 20_000)
     index, service = serving(server, {"": named(6)}, text="x" * 30_000, most=1000)
     frame = tk.load_vectors(service, connections=1, progress=False)
@@ -358,7 +358,7 @@ def test_rows_far_larger_than_thought_are_asked_for_again_in_smaller_pages(serve
 
 
 def test_pages_side_by_side_are_smaller_so_that_memory_stays_bounded(server, monkeypatch):
-    """Four ranges at once share what one of them takes alone."""
+    """Four ranges at once share the memory of one."""
     monkeypatch.setattr(ranges, "PAGE_BYTES", 400_000)
     index, service = serving(server, {name: named(3) for name in "abcdef"})
     tk.load_vectors(service, namespace="a", progress=False)
@@ -397,7 +397,7 @@ def test_an_interrupt_stops_the_threads_and_leaves_what_was_read(server):
     most=st.integers(1, 5),
     connections=st.integers(1, 8),
 )
-def test_whatever_the_pages_are_everything_comes_once(server, rows, prefix, most, connections):
+def test_every_row_is_yielded_once_for_any_pages(server, rows, prefix, most, connections):
     """Any namespaces, prefixes and page sizes: every matching row, once, in the order of the ranges."""
     _, service = serving(server, rows, most=most)
     frame = tk.load_vectors(service, namespace="all", prefix=prefix, connections=connections, progress=False)

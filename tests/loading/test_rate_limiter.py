@@ -1,4 +1,4 @@
-"""The rate limiter by a clock that the test moves: it grows, it gives way, and it keeps to limits."""
+"""The rate limiter with a clock that the test advances: it speeds up, slows down, and respects limits."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Service:
         self.starts, self.widths, self.seconds = [], [], Counter()
         self.refused = 0
 
-    def answer(self, requests):
+    def respond(self, requests):
         """Make so many requests, and wait for the response to each; returns the seconds it took."""
         begun, number = self.now, itertools.count()
         waiting = [self.now] * requests  # when each may be tried
@@ -59,7 +59,7 @@ class Service:
 def test_it_begins_modestly_and_grows_while_latency_stays_flat():
     """Four at once at first, never more than allowed, and all of them after some seconds."""
     service = Service(AdaptiveRateLimiter(connections=16))
-    took = service.answer(900)
+    took = service.respond(900)
     assert service.widths[0] == 4
     assert max(service.widths) == 16
     assert took < 900 * service.latency / 8
@@ -68,7 +68,7 @@ def test_it_begins_modestly_and_grows_while_latency_stays_flat():
 def test_it_never_exceeds_the_connections():
     """One connection means one request at a time."""
     service = Service(AdaptiveRateLimiter(connections=1))
-    assert service.answer(20) == pytest.approx(20 * service.latency)
+    assert service.respond(20) == pytest.approx(20 * service.latency)
     assert set(service.widths) == {1}
 
 
@@ -81,18 +81,18 @@ def test_more_at_once_are_not_tried_where_latency_grows_with_them():
         while limiter.delay(now) <= 0:
             limiter.started(now)
             busy += 1
-        for place in range(busy):
-            limiter.ended(now + 0.05 * (place + 1), None, 0.05 * (place + 1))
+        for index in range(busy):
+            limiter.ended(now + 0.05 * (index + 1), None, 0.05 * (index + 1))
         now += 0.05 * busy
         width.append(busy)
     assert max(width[100:]) <= 10
 
 
 @pytest.mark.parametrize("named", [True, False])
-def test_a_limit_is_met_once_and_then_kept(named):
+def test_a_limit_is_learned_once_and_then_respected(named):
     """A hundred a second: few refusals, most of the rate used, whether the service names the limit or not."""
     service = Service(AdaptiveRateLimiter(connections=16), limit=100, named=named)
-    took = service.answer(570)
+    took = service.respond(570)
     assert service.refused < 0.02 * len(service.starts)
     assert took < 570 / 100 * 1.5
 
@@ -121,10 +121,10 @@ def test_one_early_refusal_does_not_make_it_crawl():
 def test_a_rate_that_was_not_named_grows_again():
     """After some calm seconds the next rate is tried."""
     service = Service(AdaptiveRateLimiter(connections=16), limit=40, named=False)
-    service.answer(200)
+    service.respond(200)
     before = service.limiter.rate
     service.limit = None
-    service.answer(600)
+    service.respond(600)
     assert service.limiter.rate > before
 
 
@@ -139,11 +139,11 @@ def test_other_errors_do_not_change_the_pace():
 
 @given(st.floats(0.5, 200), st.integers(1, 32), st.floats(0.001, 0.5))
 def test_a_cap_by_the_user_holds_in_every_second(cap, connections, latency):
-    """No span of a second sees more starts than asked for, and one at its edge."""
+    """No span of a second sees more starts than requested, and one at its edge."""
     service = Service(AdaptiveRateLimiter(connections=connections, requests_per_second=cap), latency=latency)
-    service.answer(60)
-    for place, start in enumerate(service.starts):
-        within = [other for other in service.starts[place:] if other < start + 0.999]
+    service.respond(60)
+    for index, start in enumerate(service.starts):
+        within = [other for other in service.starts[index:] if other < start + 0.999]
         assert len(within) <= cap + 1
 
 
@@ -155,7 +155,7 @@ def until_stopped(wait, ended):
         ended.append(wait)
 
 
-def test_threads_that_wait_are_let_go_when_a_load_ends():
+def test_waiting_threads_are_released_when_a_load_ends():
     """Those that wait for their turn, and those that wait before a retry, end with `LoadStopped`."""
     limiter = SharedRateLimiter(connections=1)
     limiter.start()
@@ -173,7 +173,7 @@ def test_threads_that_wait_are_let_go_when_a_load_ends():
 
 
 def test_the_next_may_start_when_one_has_ended():
-    """With one connection, a second request waits for the first; a sleeper does not take its signal."""
+    """With one connection, a second request waits for the first; a sleeper does not consume its signal."""
     limiter = SharedRateLimiter(connections=1)
     limiter.start()
     sleeper = threading.Thread(target=until_stopped, args=(lambda: limiter.sleep(600), []))

@@ -39,7 +39,7 @@ class Listing:
         self.failing: dict[str, Exception] = {}
 
     def ask(self, cursor: str, watch: Watch) -> Page:
-        """Answer like a service: the head first, then the whole."""
+        """Respond like a service: the head first, then the whole."""
         self.asked.append(cursor)
         if cursor in self.failing:
             raise self.failing.pop(cursor)
@@ -69,7 +69,7 @@ heads = st.sampled_from(
 
 
 @given(st.integers(1, 9), st.dictionaries(st.integers(0, 8), heads), st.integers(1, 4))
-def test_what_the_head_says_never_changes_what_is_read(length, wrong, depth):
+def test_a_cursor_read_ahead_never_changes_the_rows(length, wrong, depth):
     """Heads that are missing, truncated or wrong: the pages are those of the whole responses, in order."""
     listing = Listing(length, wrong)
     with ThreadPoolExecutor(3) as threads:
@@ -78,7 +78,7 @@ def test_what_the_head_says_never_changes_what_is_read(length, wrong, depth):
         ahead.stop()
 
 
-def test_each_page_is_asked_for_once(pool):
+def test_each_page_is_requested_once(pool):
     """Where the heads tell the truth, reading ahead costs no request more."""
     listing = Listing(20)
     assert len(names(ReadAhead(listing.ask, pool.submit))) == 20
@@ -86,7 +86,7 @@ def test_each_page_is_asked_for_once(pool):
 
 
 def test_the_next_request_starts_while_the_body_still_arrives(pool):
-    """Page 1 is asked for before page 0 has ended: page 0 ends only once that has happened."""
+    """Page 1 is requested before page 0 has ended: page 0 ends only once that has happened."""
     asked = threading.Event()
 
     def ask(cursor: str, watch: Watch) -> Page:
@@ -100,15 +100,15 @@ def test_the_next_request_starts_while_the_body_still_arrives(pool):
     assert names(ReadAhead(ask, pool.submit)) == ["page 0", "page 1"]
 
 
-def test_no_more_pages_wait_than_allowed():
-    """A reader that takes nothing makes no more requests than the depth; each page taken allows one more."""
+def test_no_more_pages_are_buffered_than_allowed():
+    """An idle reader makes no more requests than the depth; each page it reads allows one more."""
     listing = Listing(50)
     begun: list[Callable[[], object]] = []
 
     def submit(function: Callable[[Any], Page], asked: Any) -> Future[Page]:
-        answer: Future[Page] = Future()
-        begun.append(lambda: answer.cancelled() or answer.set_result(function(asked)))
-        return answer
+        response: Future[Page] = Future()
+        begun.append(lambda: response.cancelled() or response.set_result(function(asked)))
+        return response
 
     def everything_arrives() -> None:
         while begun:
@@ -125,8 +125,8 @@ def test_no_more_pages_wait_than_allowed():
     assert len(listing.asked) == 4 + 3
 
 
-def test_a_failure_comes_when_its_page_is_wanted_and_can_be_tried_again(pool):
-    """What was read before it is given first; asking for the page again asks the service again."""
+def test_a_failed_request_raises_at_its_page_and_can_be_retried(pool):
+    """Pages read before the error are returned first; requesting the page again sends a new request."""
     listing = Listing(4)
     listing.failing["2"] = ServerError("reading", status=500, message="no", request="GET /")
     ahead = ReadAhead(listing.ask, pool.submit)
@@ -136,7 +136,7 @@ def test_a_failure_comes_when_its_page_is_wanted_and_can_be_tried_again(pool):
     assert [ahead("2").rows, ahead("3").rows] == [b"page 2", b"page 3"]
 
 
-def test_a_cursor_that_comes_back_is_an_error_and_ends_the_requests(pool):
+def test_a_repeated_cursor_is_an_error_and_ends_the_requests(pool):
     """Reading ahead follows a loop no further than it may run ahead."""
     listing = Listing(10)
 
@@ -158,7 +158,7 @@ def test_in_turn_yields_every_page_in_a_fixed_order(lengths, most):
     ended: list[int] = []
 
     def pages(number: int) -> Iterator[tuple[int, int]]:
-        yield from ((number, place) for place in range(lengths[number]))
+        yield from ((number, index) for index in range(lengths[number]))
         ended.append(number)
 
     def opening(number: int) -> Iterator[tuple[int, int]]:
@@ -168,7 +168,7 @@ def test_in_turn_yields_every_page_in_a_fixed_order(lengths, most):
 
     found = list(in_turn(range(len(lengths)), opening, most=most))
     assert sorted(found) == [
-        (number, place) for number, length in enumerate(lengths) for place in range(length)
+        (number, index) for number, length in enumerate(lengths) for index in range(length)
     ]
     for number in range(len(lengths)):
-        assert [place for name, place in found if name == number] == list(range(lengths[number]))
+        assert [index for name, index in found if name == number] == list(range(lengths[number]))

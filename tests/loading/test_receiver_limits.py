@@ -69,7 +69,7 @@ def signed() -> Iterator[Receiving]:
 
 @pytest.fixture
 def unsigned() -> Iterator[Receiving]:
-    """A receiver that takes what comes."""
+    """A receiver that accepts everything."""
     found = Receiving()
     yield found
     found.close()
@@ -86,7 +86,7 @@ def connect(receiver: Receiving) -> socket.socket:
 
 
 def stalled(receiver: Receiving, body: bytes, length: int) -> socket.socket:
-    """A connection over which as much of a body was sent as was taken in half a second."""
+    """A connection over which as much of a body was sent as was accepted in half a second."""
     connection = connect(receiver)
     connection.settimeout(0.5)
     with contextlib.suppress(TimeoutError, ConnectionError):
@@ -101,7 +101,7 @@ def callback(receiver: Receiving, number: int = 1) -> int:
 
 
 def test_idle_sockets_cost_neither_threads_nor_files(unsigned: Receiving) -> None:
-    """With 4,000 of them at 1,024 files callbacks are taken, by one thread, and all is well after."""
+    """With 4,000 of them and 1,024 files, callbacks are accepted by one thread, then and afterwards."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (SOCKETS + 500, before[1]))
     idle: list[socket.socket] = []
@@ -125,16 +125,16 @@ def test_idle_sockets_cost_neither_threads_nor_files(unsigned: Receiving) -> Non
 
 
 def test_unsigned_bodies_are_refused_unread(signed: Receiving) -> None:
-    """120 bodies of 15 MB without a signature cost a few megabytes, and each is told why."""
+    """120 bodies of 15 MB without a signature cost a few megabytes, and each response says why."""
     before = signed.used()["peak"]
 
     def send(_: int) -> int:
         with connect(signed) as connection:
             connection.sendall(head(LARGE))
-            answer = connection.recv(100)
+            response = connection.recv(100)
             with contextlib.suppress(TimeoutError, ConnectionError):
                 connection.sendall(b"x" * LARGE)
-            return int(answer.split()[1])
+            return int(response.split()[1])
 
     with ThreadPoolExecutor(24) as senders:
         assert set(senders.map(send, range(120))) == {401}
@@ -179,8 +179,8 @@ def test_json_that_would_become_many_values_costs_its_bytes(
     assert unsigned.used()["peak"] - before < 80 * MB
 
 
-def test_what_is_kept_has_512_megabytes(unsigned: Receiving) -> None:
-    """Of 45 bodies of 15 MB those that fit are kept; the others are turned away; clear() makes room."""
+def test_kept_bodies_have_512_megabytes(unsigned: Receiving) -> None:
+    """Of 45 bodies of 15 MB those that fit are kept; the others are turned away; clear() makes space."""
     before = unsigned.used()["peak"]
     body = b'{"body":"' + b"x" * LARGE + b'"}'
     with requests.Session() as session:
@@ -202,14 +202,14 @@ def test_a_request_has_a_total_time(monkeypatch: pytest.MonkeyPatch) -> None:
                 begun = time.monotonic()
                 connection.sendall(sent)
                 connection.settimeout(0.1)
-                answer = b""
-                while not answer and time.monotonic() - begun < 5:
+                response = b""
+                while not response and time.monotonic() - begun < 5:
                     try:
                         connection.sendall(b"x")
-                        answer = connection.recv(1000)
+                        response = connection.recv(1000)
                     except TimeoutError:
                         continue
-                assert b" 408 " in answer
+                assert b" 408 " in response
                 assert time.monotonic() - begun < 3
         assert requests.post(receiver.url, json={"status": 200}, timeout=5).status_code == 200
 

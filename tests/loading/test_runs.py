@@ -45,8 +45,8 @@ def test_runs_become_rows(server):
     assert tk.receipt(runs).complete
 
 
-def test_odd_runs_keep_their_row(server):
-    """Values of the wrong kind stand in extra; a run without an id is an error."""
+def test_invalid_runs_keep_their_row(server):
+    """Values of the wrong kind are in extra; a run without an id is an error."""
     server.json(
         log({"workflowRunId": "a", "workflowState": 5, "workflowRunCreatedAt": "soon", "labels": "x"})
     )

@@ -35,7 +35,7 @@ def digests(rows: bytes, reader: EntryRecognizer = _READER) -> list[bytes]:
 
 
 @given(st.lists(_ENTRIES, max_size=4), st.sampled_from(["array", "listing"]), st.sampled_from([None, 1]))
-def test_entries_stand_in_the_order_of_the_decoder(entries: list, form: str, indent: int | None) -> None:
+def test_entries_keep_the_order_of_the_decoder(entries: list, form: str, indent: int | None) -> None:
     """As many, with the same ids, whichever form the page has; what is cut out decodes to the same rows."""
     whole = {"messages": entries, "cursor": None} if form == "listing" else entries
     rows = json.dumps(whole, indent=indent).encode()
@@ -51,7 +51,7 @@ def test_entries_stand_in_the_order_of_the_decoder(entries: list, form: str, ind
 
 @given(_ENTRIES, _ENTRIES)
 def test_digests_are_equal_for_equal_bytes_alone(one: dict, other: dict) -> None:
-    """Wherever an entry stands, and among whichever others."""
+    """Wherever an entry is, and among whichever others."""
     first, second = json.dumps(one).encode(), json.dumps(other).encode()
     (alone,) = digests(b"[" + first + b"]")
     beside = digests(b'{"messages":[' + second + b" , " + first + b'], "cursor": ""}')

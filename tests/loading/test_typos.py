@@ -46,7 +46,7 @@ def test_an_empty_result_of_values_that_are_there_is_no_mistake(sample_service):
 
 
 def test_an_unknown_namespace_names_the_nearest(sample_service):
-    """Loads, fetches and queries of a namespace that is not there."""
+    """Loads, fetches and queries of a namespace that does not exist."""
     says = "no namespace 'runbook'.*Did you mean 'runbooks'"
     with pytest.warns(UnexpectedResultWarning, match=says):
         assert tk.load_vectors(sample_service, namespace="runbook", progress=False).empty
@@ -142,7 +142,7 @@ def test_panels_of_frames_name_the_nearest_values():
 
 
 def test_an_unknown_column_names_the_nearest():
-    """Counting, plotting and exploding by a column that is not there."""
+    """Counting, plotting and exploding by a column that does not exist."""
     frame = pd.DataFrame({"workflow_url": ["u"], "failed_at": pd.NaT, "created_at": pd.NaT, "dlq_id": "a"})
     with pytest.raises(InputError, match=r"reading by: got 'workflow'.*Did you mean 'workflow_url'"):
         tk.plot_failure_trend(frame, by="workflow")

@@ -38,7 +38,7 @@ def index(server, ranges=None) -> tk.Service:
         rows, after = ranges[asked.path, json.loads(asked.body)["cursor"]]
         return result({"nextCursor": after, "vectors": rows})
 
-    server.answering(give)
+    server.responding(give)
     return server.service()
 
 
@@ -97,7 +97,7 @@ def test_batches_and_limits(server):
     assert json.loads(server.asked[-1].body)["limit"] == 1
 
 
-def test_fetch_has_a_row_for_each_id_in_the_order_asked_for(server):
+def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
     """Missing and repeated ids are seen in rows and receipt; a prefix that hits the limit is refused."""
     service = index(server)
     server.json(json.dumps(INFO).encode())
@@ -107,7 +107,7 @@ def test_fetch_has_a_row_for_each_id_in_the_order_asked_for(server):
     assert json.loads(server.asked[-1].body)["ids"] == ["z", "nope", "a"]
     assert frame["vector_problem"].dropna().to_dict() == {1: "no such id"}
     assert frame["vector"].isna().tolist() == [False, True, False, False]
-    assert tk.receipt(frame).notes == ("1 of 3 ids is not there", "1 id was asked for more than once")
+    assert tk.receipt(frame).notes == ("1 of 3 ids is not there", "1 id was requested more than once")
     usable = tk.as_matrix(frame[frame["vector_problem"].isna()])
     assert usable.tolist() == [[1, 2], [3, 4], [1, 2]]
     server.json(json.dumps(INFO).encode())
@@ -175,7 +175,7 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
 
 
 def test_ready_made_queries_of_both_kinds_keep_their_order(server):
-    """Queries by vector and by text, in two namespaces, are batched apart and put back in order."""
+    """Queries by vector and by text, in two namespaces, are batched separately and put back in order."""
     service = server.service()
 
     def give(asked):
@@ -186,7 +186,7 @@ def test_ready_made_queries_of_both_kinds_keep_their_order(server):
         ]
         return result(hits if len(hits) > 1 else hits[0])
 
-    server.answering(give)
+    server.responding(give)
     queries = [
         tk.VectorQuery(vector=[1.0]),
         tk.VectorQuery(data="x"),
@@ -277,7 +277,7 @@ def test_upserts_go_in_batches_by_kind(server):
             tk.upsert_vectors(server.service(), [bad])
 
 
-def test_an_upsert_that_fails_says_how_far_it_came(server):
+def test_a_failed_upsert_says_how_many_rows_were_stored(server):
     """The error carries a note with the rows stored before the failing batch."""
     server.json(b'{"result": "Success"}')
     server.always(b'{"error": "Invalid vector dimension: 1, expected: 2", "status": 422}', 422)

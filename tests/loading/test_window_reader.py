@@ -35,7 +35,7 @@ class Listing:
     """A DLQ with dates, of pages of ten, that a test can spoil or change while it is read."""
 
     def __init__(self, count=400, *, apart=1_700):
-        self.entries = {f"id-{place}": NOW - place * apart for place in range(count)}
+        self.entries = {f"id-{index}": NOW - index * apart for index in range(count)}
         self.content = dict.fromkeys(self.entries, 500)
         self.asked = []
         self.before = lambda asked: None
@@ -80,14 +80,14 @@ class Listing:
             return 200, {"messages": messages, "cursor": cursor}
 
     def windows(self):
-        """How many different dates were asked for."""
+        """How many different dates were requested."""
         return len({(query.get("fromDate"), query.get("toDate")) for _, query in self.asked})
 
 
-def answered(server, reply):
+def reply_with(server, reply):
     """A reply of the scripted server."""
     status, body = reply
-    kind = type(type(server)().answer(None))
+    kind = type(type(server)().respond(None))
     return kind(status, {"Content-Type": "application/json"}, json.dumps(body).encode())
 
 
@@ -95,7 +95,7 @@ def answered(server, reply):
 def listing(server):
     """A listing, served."""
     found = Listing()
-    server.answer = lambda asked: answered(server, found.page(asked))
+    server.respond = lambda asked: reply_with(server, found.page(asked))
     return found
 
 
@@ -116,7 +116,7 @@ def ids(load, resume=None):
     return [dlq_id for batch in load.batches(resume=resume) for dlq_id in batch.table["dlq_id"].to_pylist()]
 
 
-def test_a_long_listing_is_read_in_windows_and_stands_in_its_order(server, listing):
+def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
     """Every entry once, newest first as the service lists them, whichever thread was quicker."""
     frame = loaded(server)
     assert frame["dlq_id"].tolist() == list(listing.entries)
@@ -128,7 +128,7 @@ def test_a_long_listing_is_read_in_windows_and_stands_in_its_order(server, listi
 
 
 def test_a_filter_bounds_the_windows(server, listing):
-    """since= and until= stay the outermost ends, and nothing outside is asked for."""
+    """since= and until= stay the outermost ends, and nothing outside is requested."""
     wanted = tk.FailureFilter(since="2025-12-31T23:50:00Z", until="2025-12-31T23:59:00Z")
     frame = loaded(server, wanted=wanted)
     first, last = NOW - 600_000, NOW - 60_000
@@ -160,17 +160,17 @@ def test_a_service_that_refuses_dates_is_read_with_a_single_cursor(server, listi
 
 
 def test_a_service_that_leaves_out_the_ends_is_noticed(server, listing):
-    """Entries known to lie at the end of a window, and missing from it, give the service away."""
+    """Entries missing at the end of their window show that the service excludes its ends."""
     listing.exclusive = True
     frame = loaded(server)
     assert sorted(frame["dlq_id"]) == sorted(listing.entries)
     receipt = tk.receipt(frame)
     assert receipt.complete
-    assert "came from no window" in receipt.notes[0]
+    assert "in no window of time" in receipt.notes[0]
 
 
 def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
-    """Asked for by its id, it is gone: the windows are right."""
+    """A request by its id shows that it no longer exists: the windows are right."""
 
     def delete(query):
         if "fromDate" in query:
@@ -184,7 +184,7 @@ def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
     assert "/v2/workflows/dlq/id-3" in [path for path, _ in listing.asked]
 
 
-def test_an_entry_that_changes_is_kept_as_it_was_last(server, listing):
+def test_the_last_version_of_a_changed_entry_is_kept(server, listing):
     """Read before a split and again in a part of it: the later version, and the receipt counts it."""
 
     def change(query):
@@ -224,8 +224,8 @@ def test_cursors_that_never_work_are_an_error(server, listing):
     assert not tk.receipt(raised.value.partial).complete
 
 
-def test_a_second_pass_finds_what_moved_ahead_of_the_cursor(server):
-    """Cursors by place skip entries when others are deleted; passes=2 reads again until nothing new comes."""
+def test_a_second_pass_finds_entries_that_changed_position(server):
+    """Cursors that count skip entries when others are deleted; passes=2 reads again until nothing is new."""
     for passes, complete in ((1, False), (2, True)):
         found = Listing(55)
         found.by_place = True
@@ -235,7 +235,7 @@ def test_a_second_pass_finds_what_moved_ahead_of_the_cursor(server):
                 found.entries.pop("id-1", None)
 
         found.before = delete
-        server.answer = lambda asked, found=found: answered(server, found.page(asked))
+        server.respond = lambda asked, found=found: reply_with(server, found.page(asked))
         frame = loaded(server, passes=passes)
         assert (set(frame["dlq_id"]) >= set(found.entries)) == complete
         receipt = tk.receipt(frame)
@@ -253,9 +253,9 @@ def test_a_listing_that_keeps_changing_is_not_called_complete(server, listing):
         listing.content[f"new-{number}"] = 500
 
     listing.before = add
-    with pytest.warns(IncompleteLoadWarning, match="more came when it was read again"):
+    with pytest.warns(IncompleteLoadWarning, match="more were found when it was read again"):
         frame = loaded(server, passes=2)
-    assert {f"id-{place}" for place in range(400)} <= set(frame["dlq_id"])
+    assert {f"id-{index}" for index in range(400)} <= set(frame["dlq_id"])
 
 
 FATAL = {
@@ -271,8 +271,8 @@ FATAL = {
 def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
     """A token that ran out, a used-up day: typed, not retried, and another load resumes from there."""
     kind, headers = FATAL[status]
-    whole = server.answer
-    server.answer = lambda asked: (
+    whole = server.respond
+    server.respond = lambda asked: (
         type(whole(asked))(status, headers, b'{"error": "no more"}')
         if len(listing.asked) > 25
         else whole(asked)
@@ -284,7 +284,7 @@ def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
         rows.extend(dlq_id for table in load for dlq_id in table["dlq_id"].to_pylist())
     assert threads() == []
     assert not load.receipt.complete
-    server.answer = whole
+    server.respond = whole
     rest = open_failures(service, transport=transport_to(service), options=LoadOptions(progress=False))
     rows += ids(rest, resume=through_json(load.checkpoint()))
     assert sorted(rows) == sorted(listing.entries)
@@ -293,7 +293,7 @@ def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
 
 
 def through_json(checkpoint):
-    """The checkpoint as it comes back from a file."""
+    """The checkpoint as it is returned from a file."""
     return Checkpoint(
         position=json.loads(json.dumps(checkpoint.position)),
         identities=checkpoint.identities,
@@ -303,7 +303,7 @@ def through_json(checkpoint):
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, passes):
-    """Stopped again and again: every entry once, and nothing is asked for behind the end."""
+    """Stopped again and again: every entry once, and nothing is requested beyond the end."""
     service = server.service()
     rows, checkpoint = [], None
     for stop_after in (1, 2, 5, 9, 14, 3, None):
@@ -330,10 +330,10 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
 
 
 @pytest.mark.parametrize("stop_at", range(1, 6))
-def test_what_was_read_and_not_yielded_counts_once(server, stop_at):
+def test_rows_read_but_not_yielded_count_once(server, stop_at):
     """Stopped between reading and yielding a page: the page comes again, and so do its counts."""
     listing = Listing(45)
-    server.answer = lambda asked: answered(server, listing.page(asked))
+    server.respond = lambda asked: reply_with(server, listing.page(asked))
     service = server.service()
     calls = []
 
@@ -379,13 +379,13 @@ def test_a_listing_that_changed_between_a_load_and_its_resumption_is_read_again(
     """Where the cursor of a stop leads back to what was read before it, more may have been missed."""
     listing = Listing(40)
     listing.by_place = True
-    server.answer = lambda asked: answered(server, listing.page(asked))
+    server.respond = lambda asked: reply_with(server, listing.page(asked))
     service = server.service()
     load = open_failures(
         service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
     )
     rows = next(iter(load))["dlq_id"].to_pylist()
-    listing.entries |= {f"new-{place}": NOW + 1 + place for place in range(3)}
+    listing.entries |= {f"new-{index}": NOW + 1 + index for index in range(3)}
     listing.content |= dict.fromkeys(listing.entries, 500)
     rest = open_failures(
         service, transport=transport_to(service), options=LoadOptions(progress=False, connections=1)
@@ -409,7 +409,7 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
     begun_anew = set()
 
     def expired(query):
-        """An old cursor is refused until its window was asked for from the start, a late request's too."""
+        """An old cursor is refused until its window was requested from the start, a late request's too."""
         span = (query.get("fromDate"), query.get("toDate"))
         if "cursor" not in query:
             begun_anew.add(span)
@@ -454,7 +454,7 @@ def test_an_iterator_that_is_left_stops_every_thread(server, listing):
     assert threads() == []
 
 
-def test_leaving_does_not_wait_for_responses_that_do_not_come(server, listing):
+def test_leaving_does_not_wait_for_missing_responses(server, listing):
     """Open connections are closed: the threads end although the service stays silent."""
     silence = threading.Event()
 
@@ -477,8 +477,8 @@ def test_leaving_does_not_wait_for_responses_that_do_not_come(server, listing):
         silence.set()
 
 
-def test_pages_that_wait_are_bounded():
-    """Threads stop requesting when enough pages wait, and continue when they were taken."""
+def test_buffered_pages_are_bounded():
+    """Threads stop requesting when enough pages are buffered, and continue when those were consumed."""
     fetched = []
 
     def fetch(window):
@@ -520,7 +520,7 @@ def test_a_first_look_asks_for_no_more_than_it_needs(server, listing):
     ],
 )
 def test_caps_that_mean_nothing_are_refused(server, options):
-    """Before anything is asked."""
+    """Before any request."""
     with pytest.raises(InputError):
         tk.load_failures(server.service(), **options)
     assert server.asked == []
@@ -538,7 +538,7 @@ def test_requests_a_second_are_capped(server, listing):
 def test_a_frame_that_is_not_complete_warns_once(server, listing):
     """The warning is the receipt's verdict."""
     entry = {"dlqId": "a", "createdAt": NOW}
-    server.answering(lambda _: json.dumps({"messages": [entry, entry]}).encode())
+    server.responding(lambda _: json.dumps({"messages": [entry, entry]}).encode())
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         frame = loaded(server)

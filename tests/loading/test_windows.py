@@ -112,7 +112,7 @@ def test_every_entry_comes_from_exactly_one_window(found, order, shown, apart, c
 
 
 @given(times, ends, ends)
-def test_a_bounded_whole_is_never_left(found, before, after):
+def test_paging_never_leaves_a_bounded_range(found, before, after):
     """With since= and until=, windows lie between them."""
     first, last = NOW - before * DAY, NOW - before * DAY + after * DAY
     ended, _ = read(Service(found), windows=[Window(first, last, whole=True)])
@@ -130,7 +130,7 @@ def uniform(count, days=7, seed=1):
 def bursts(count, bursts=6, seed=1):
     """Times in some minutes of a week."""
     chance = random.Random(seed)
-    starts = [NOW - int((place + chance.random()) * 7 * DAY / bursts) for place in range(bursts)]
+    starts = [NOW - int((index + chance.random()) * 7 * DAY / bursts) for index in range(bursts)]
     return [chance.choice(starts) - int(chance.random() * 60_000) for _ in range(count)]
 
 
@@ -159,7 +159,7 @@ def normal_bursts(count, bursts=6, seed=1):
 
 
 def steps(service, connections=16):
-    """How many times the latency of a request a load takes when all requests take equally long."""
+    """The duration of a load as a multiple of the latency, when all requests take equally long."""
     plan = WindowPlanner([Window(None, None, whole=True)], connections=connections, now=NOW)
     taken = 0
     while plan.available:
@@ -212,7 +212,7 @@ def test_a_service_whose_pages_never_end_is_not_split_for_ever():
     assert plan.available < 400
 
 
-def test_a_cursor_that_comes_back_is_an_error():
+def test_a_repeated_cursor_is_an_error():
     """In each window by itself: A, B, A."""
     plan = WindowPlanner([Window(None, None, whole=True, splits=False)], connections=8, now=NOW)
     for cursor in ("a", "b"):
@@ -221,7 +221,7 @@ def test_a_cursor_that_comes_back_is_an_error():
         plan.arrived(plan.next(), Page(rows=b"[]", cursor="a", size=1, tries=1))
 
 
-def test_dropped_windows_are_not_asked_for_again():
+def test_dropped_windows_are_not_requested_again():
     """After `drop_all` only what is added comes."""
     plan = WindowPlanner([Window(0, 5), Window(6, 9)], connections=8, now=NOW)
     busy = plan.next()
@@ -247,8 +247,8 @@ def points(some):
 
 
 @given(spans, st.lists(spans, max_size=6))
-def test_what_is_left_and_what_is_covered_make_up_the_whole(whole, covered):
-    """No millisecond is forgotten, none comes twice, and neighbours are put together."""
+def test_uncovered_and_covered_spans_make_up_the_whole(whole, covered):
+    """No millisecond is forgotten, none is repeated, and neighbours are put together."""
     left = uncovered(whole, covered)
     assert points(left) == points([whole]) - points(covered)
     assert sum(len(points([span])) for span in left) == len(points(left))
@@ -347,7 +347,7 @@ def test_a_load_stopped_anywhere_is_resumed_to_the_same_end(found, order, apart,
     assert joined((first, last) for first, last in work.position["done"]) == [(None, None)]
 
 
-def test_rows_from_where_nothing_can_be_show_that_dates_are_not_kept():
+def test_rows_from_an_empty_window_show_that_dates_are_ignored():
     """The window in the year 2100 must be empty; any other may hold rows."""
     partition = Partition((None, None), Work())
     page = Page(rows=b"[]", cursor=None, size=1, tries=1)

@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-collect_ignore = ["check.py", "known_bugs.py"]
+collect_ignore = ["check.py", "mutants.py"]

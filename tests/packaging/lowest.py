@@ -32,4 +32,4 @@ def constraints() -> list[str]:
 
 
 if __name__ == "__main__":
-    print("\n".join(constraints()))  # noqa: T201 - what was asked for
+    print("\n".join(constraints()))  # noqa: T201 - what was requested

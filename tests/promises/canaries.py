@@ -51,8 +51,8 @@ _ESCAPES: dict[str, Callable[[str], str]] = {
 _WHICH: dict[str, Callable[[int, str], bool]] = {
     "each": lambda _, __: True,
     "signs": lambda _, letter: not letter.isalnum(),
-    "every other": lambda place, _: place % 2 == 0,
-    "the last but one": lambda place, _: place == 2,
+    "every other": lambda index, _: index % 2 == 0,
+    "the last but one": lambda index, _: index == 2,
 }
 
 
@@ -60,7 +60,7 @@ def _escaped(secret: str, *, escape: Callable[[str], str], which: Callable[[int,
     # places are counted from the end, so that "the last but one" is one
     last = len(secret) - 1
     return "".join(
-        escape(letter) if which(last - place, letter) else letter for place, letter in enumerate(secret)
+        escape(letter) if which(last - index, letter) else letter for index, letter in enumerate(secret)
     )
 
 
@@ -135,7 +135,7 @@ def _wire(value: Any, escape: Callable[[str], str]) -> str:
 
 @dataclass(frozen=True)
 class Field:
-    """A place in a row.
+    """A field of a row.
 
     Attributes
     ----------
@@ -160,7 +160,7 @@ def _b64(text: str, rest: bytes = b"") -> str:
 
 
 def _anywhere(known: Iterable[str]) -> Iterator[Field]:
-    """Places that any object of JSON has."""
+    """Fields that any JSON object has."""
     for name in known:
         yield Field(f"{name}, a list", lambda text, name=name: {name: [text, {"k": text}]}, "odd")
         yield Field(f"{name}, an object", lambda text, name=name: {name: {"k": {f"n {text}": [text]}}}, "odd")
@@ -246,7 +246,7 @@ class Kind:
     secret : callable
         The secret of the so-manieth canary of its kind; our own tokens are one.
     form : str
-        How it stands in a field: with what it is known by, in the place of ``{}`` the secret.
+        The text of a field, with what identifies a secret; ``{}`` is replaced by the secret.
     spellings : tuple of str
         Names of `SPELLINGS` in which the promise holds.
     kept : callable
@@ -285,9 +285,9 @@ def _drawn(kind: str, number: int) -> str:
 
 
 def _exact(what: str, field: str, sink: str) -> bool:
-    """Ids and names are told apart by what they are; what applications sent is exact where it is data.
+    """Ids and names are distinguished by what they are; what applications sent is exact where it is data.
 
-    A row taken out of a frame, and what pandas makes of values (``describe``), is data, too.
+    A row selected from a frame, and what pandas makes of values (``describe``), is data, too.
     """
     if field in {"dlqId", "workflowRunId", "sourceMessageId", "id", "namespace"} or " name" in field:
         return True
@@ -427,13 +427,13 @@ def shown(text: str, secrets: Iterable[str]) -> dict[str, str]:
             lower = part.lower()
             for secret, windows in wanted.items():
                 for window in windows:
-                    if secret not in found and (place := lower.find(window)) >= 0:
-                        found[secret] = part[max(0, place - 100) : place + 100]
+                    if secret not in found and (index := lower.find(window)) >= 0:
+                        found[secret] = part[max(0, index - 100) : index + 100]
     return found
 
 
 def _windows(secret: str) -> list[str]:
     lower = secret.lower()
-    return [lower[place : place + _WINDOW] for place in range(0, len(lower) - _WINDOW + 1, 4)] + [
+    return [lower[index : index + _WINDOW] for index in range(0, len(lower) - _WINDOW + 1, 4)] + [
         lower[-_WINDOW:]
     ]

@@ -79,7 +79,7 @@ class Planted:
 
 @pytest.fixture(scope="session")
 def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
-    """A service that answers with canaries wherever it can."""
+    """A service whose responses contain canaries wherever possible."""
     folder = tmp_path_factory.mktemp("promises")
     listed = {what: pages(what) for what in ("failures", "runs", "vectors")}
     hits = json.dumps(
@@ -87,14 +87,14 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
     ).encode()
     names = ["", *(canary.members["namespace"] for canary in planted("namespaces"))]
 
-    def answer(asked: Asked) -> bytes:
-        place = dict(asked.query).get("cursor") or "0"
+    def respond(asked: Asked) -> bytes:
+        index = dict(asked.query).get("cursor") or "0"
         body = json.loads(asked.body) if asked.body else {}
         match asked.path.removeprefix("/").split("/"):
             case ["v2", "workflows", "dlq"]:
-                return _page(listed["failures"], place, "messages", "cursor")
+                return _page(listed["failures"], index, "messages", "cursor")
             case ["v2", "workflows", "logs"]:
-                return _page(listed["runs"], place, "runs", "cursor")
+                return _page(listed["runs"], index, "runs", "cursor")
             case ["info"]:
                 counts = {name: {"vectorCount": 1} for name in names[1:]}
                 return json.dumps(
@@ -112,7 +112,7 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
 
     with listening() as server, pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CONFIG_HOME", str(folder / "config"))
-        server.answering(answer)
+        server.responding(respond)
         service = tk.connect(
             queue_url=server.url,
             queue_token=QUEUE_TOKEN,
@@ -123,8 +123,8 @@ def planted_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plante
         yield Planted(server, service, folder)
 
 
-def _page(found: list[bytes], place: str, name: str, cursor: str) -> bytes:
-    number = int(place)
+def _page(found: list[bytes], index: str, name: str, cursor: str) -> bytes:
+    number = int(index)
     after = str(number + 1) if number + 1 < len(found) else ""
     return b'{"%b": %b, "%b": "%b"}' % (name.encode(), found[number], cursor.encode(), after.encode())
 

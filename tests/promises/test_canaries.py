@@ -32,7 +32,7 @@ pytestmark = pytest.mark.slow
 
 FRAMES = ("failures", "runs", "callbacks", "vectors", "namespaces", "hits")
 SINKS: dict[str, tuple[tuple[str, ...], Callable[[Planted, pd.DataFrame], str]]] = {}
-"""From the name of a sink to what is given to it, and to the text that it makes of a frame."""
+"""From the name of a sink to what is passed to it, and to the text that it makes of a frame."""
 
 
 def sink(*given_to: str) -> Callable[[Callable[[Planted, pd.DataFrame], str]], Any]:
@@ -299,7 +299,7 @@ def test_every_canary_is_there_to_be_found(planted_service: Planted):
     assert {"dlq_id", "headers", "body", "response_body_base64", "labels", "extra", "method"} <= set(changed)
 
 
-def test_what_is_masked_is_still_what_it_was(planted_service: Planted):
+def test_a_masked_value_keeps_its_type_and_value(planted_service: Planted):
     """Columns of JSON hold JSON, those of base64 hold base64: masks break nothing."""
     for name in ("headers", "response_headers", "labels", "extra"):
         planted_service.failures[name].dropna().map(json.loads)

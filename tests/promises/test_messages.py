@@ -109,7 +109,7 @@ def test_no_message_shows_a_token(
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
 ):
-    """Whatever comes back, and however often it is asked for, what is raised and warned is without it."""
+    """For any response and any number of requests, errors and warnings do not contain it."""
     monkeypatch.setattr(RetryPolicy, "delay_before", lambda *_: 0.0)
     service = tk.connect(
         queue_url=server.url, queue_token=QUEUE_TOKEN, vector_url=server.url, vector_token=VECTOR_TOKEN,
@@ -117,11 +117,11 @@ def test_no_message_shows_a_token(
     )  # fmt: skip
     spelt = [name for name in SPELLINGS if name.endswith(("each", "padded")) or "," not in name]
     tried = raised = 0
-    for turn, (place, reply) in enumerate(PLACES.items()):
+    for turn, (index, reply) in enumerate(PLACES.items()):
         for number, spelling in enumerate(["plain", *spelt[turn % _APART :: _APART]]):
             text = _BEFORE[number % 2] + SPELLINGS[spelling](TOKENS[number % 3])
-            answer = reply(text)
-            server.answer = lambda _, answer=answer: answer
+            response = reply(text)
+            server.respond = lambda _, response=response: response
             tried += 1
             with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
@@ -132,13 +132,13 @@ def test_no_message_shows_a_token(
                     said = [*_said(error), *(str(one.message) for one in warned)]
                 else:
                     said = [str(one.message) for one in warned]
-            assert shown("\n".join(said), TOKENS) == {}, f"{place}, {spelling}"
+            assert shown("\n".join(said), TOKENS) == {}, f"{index}, {spelling}"
     record_property("tried", tried)
     assert raised > tried / 2
 
 
 def test_a_request_is_as_it_was(server: ScriptedServer):
-    """Only messages are masked: what is asked for still has the token, where it belongs."""
+    """Only messages are masked: requests still have the token where it belongs."""
     server.always(b'{"messages": [], "cursor": ""}')
     tk.load_failures(server.service(), progress=False)
     asked: list[Asked] = server.asked

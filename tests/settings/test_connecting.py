@@ -81,7 +81,7 @@ def test_the_process_environment_is_read_when_nothing_else_is_given(monkeypatch)
 
 
 def test_arguments_win_over_variables_half_by_half():
-    """A given queue replaces the configured one whole; the vector endpoint still comes from the variables."""
+    """A queue in the arguments replaces the configured one; the vector endpoint is from the variables."""
     service = tk.connect(**ARGUMENTS, environ=QUEUE | VECTOR)
     assert endpoint(service.queue) == ("https://given.example", "given-queue-token", "service", "arguments")
     assert endpoint(service.vector)[0] == "https://vector.example"
@@ -171,7 +171,7 @@ def test_the_region_fills_the_address_template():
             tk.connect(**({"environ": {}} | options | wrong))
 
 
-def test_the_dialect_is_the_sources_unless_given():
+def test_the_dialect_is_the_sources_by_default():
     """TOOLKIT_DIALECT speaks for our own variables and arguments, the argument for everything."""
     environ = QUEUE | PUBLIC_VECTOR
     service = tk.connect(environ=environ | {"TOOLKIT_DIALECT": "upstash"})
@@ -187,8 +187,8 @@ def test_the_dialect_is_the_sources_unless_given():
             tk.connect(**(ARGUMENTS | {"environ": {}} | wrong))
 
 
-def test_signing_keys_come_with_the_queue_of_their_source():
-    """From arguments with given addresses, from each family's variables, and never across."""
+def test_signing_keys_are_from_the_source_of_the_queue():
+    """From arguments with explicit addresses, from each family's variables, and never across."""
     given_keys = {"current_signing_key": KEYS[0], "next_signing_key": KEYS[1]}
     assert tk.connect(**ARGUMENTS, **given_keys, environ={}).queue.signing_keys == tuple(map(Secret, KEYS))
     own = {"TOOLKIT_QUEUE_CURRENT_SIGNING_KEY": KEYS[0], "TOOLKIT_QUEUE_NEXT_SIGNING_KEY": KEYS[1]}
@@ -264,7 +264,7 @@ def test_http_to_another_machine_warns_where_connect_was_called():
             tk.connect(queue_url=f"http://{host}", queue_token="given-queue-token", environ={})
 
 
-def test_only_local_is_a_place():
+def test_only_local_is_a_name_of_a_service():
     """Anything else as the positional argument is refused."""
     with pytest.raises(SettingsError, match="local"):
         tk.connect("production")
@@ -313,7 +313,7 @@ def test_a_services_redactor_knows_all_its_own_secrets():
         assert secret not in service.redactor.text(f"x {secret} y")
 
 
-def test_a_missing_half_says_what_to_set():
+def test_a_missing_endpoint_says_what_to_set():
     """Asking for the endpoint that is not configured is a typed error."""
     service = tk.connect(**ARGUMENTS, environ={})
     assert service.need("queue") is service.queue
@@ -321,7 +321,7 @@ def test_a_missing_half_says_what_to_set():
         service.need("vector")
 
 
-def test_closing_ends_what_was_started_and_nothing_else():
+def test_closing_ends_the_processes_it_started_and_no_others():
     """close() and the end of a with statement end the one thing that was started, if there is one."""
     ended = []
     with make_service(None, None, lambda: ended.append(1)) as service:

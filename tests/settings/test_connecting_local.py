@@ -22,7 +22,7 @@ sys.stdin.read()
 """
 
 
-def answers(url: str) -> bool:
+def responds(url: str) -> bool:
     """Whether something listens at the address."""
     service = tk.connect(queue_url=url, queue_token="a-wrong-token")
     try:
@@ -46,11 +46,11 @@ def gone(url: str) -> bool:
     return False
 
 
-def test_a_service_answers_and_ends_with_its_block(sample_service):
-    """Inside the block it answers; after it, nothing listens there, and closing twice is fine."""
+def test_a_service_responds_and_ends_with_its_block(sample_service):
+    """Inside the block it responds; after it, nothing listens there, and closing twice is fine."""
     with tk.connect("local") as service:
         url = service.need("queue").url
-        assert answers(url)
+        assert responds(url)
         assert "token" not in repr(service).lower()
         assert len(service.need("queue").signing_keys) == 2
     assert gone(url)
@@ -69,13 +69,13 @@ def test_the_child_ends_however_its_parent_dies(end):
     with parent:
         assert parent.stdout
         url = parent.stdout.readline().decode().strip().strip('"')
-        assert answers(url)
+        assert responds(url)
         parent.send_signal(end)
         parent.wait(20)
     assert gone(url)
 
 
-def test_a_child_that_does_not_come_up_says_why(monkeypatch):
+def test_a_child_that_does_not_start_says_why(monkeypatch):
     """A failing start is an error with the child's own last words."""
     monkeypatch.setattr(sys, "executable", "/bin/false")
     with pytest.raises(LocalServiceError, match="starting the embedded service"):
@@ -83,7 +83,7 @@ def test_a_child_that_does_not_come_up_says_why(monkeypatch):
 
 
 def test_the_token_is_not_on_the_command_line(sample_service):
-    """Whoever lists processes sees neither the token nor the signing keys."""
+    """A list of processes shows neither the token nor the signing keys."""
     queue = sample_service.need("queue")
     mine = subprocess.run(
         ["ps", "-o", "args", "--ppid", str(os.getpid())], capture_output=True, text=True, check=True

@@ -74,7 +74,7 @@ def keys(region: str) -> dict[str, str]:
     ],
 )
 def test_a_region_chooses_address_and_token(options, environ, address, token):
-    """The argument, TOOLKIT_REGION or QSTASH_REGION; nobody keeps another region's address."""
+    """The argument, TOOLKIT_REGION or QSTASH_REGION; the address of another region is not kept."""
     queue = tk.connect(**options, environ=environ).queue
     assert (queue.url, queue.token.reveal(), queue.dialect.name) == (address, token, "upstash")
 
@@ -109,7 +109,7 @@ def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(options, 
     assert not re.search("token-(of|given)", str(caught.value))
 
 
-def test_what_is_given_or_ours_is_not_changed_by_the_public_region():
+def test_explicit_and_own_settings_override_the_public_region():
     """QSTASH_REGION is about the public service's own variables."""
     own = {"TOOLKIT_QUEUE_URL": PLAIN, "TOOLKIT_QUEUE_TOKEN": "token-of-ours", "QSTASH_REGION": "US_EAST_1"}
     assert tk.connect(environ=own | US | keys("US_EAST_1")).queue.url == PLAIN

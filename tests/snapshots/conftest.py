@@ -92,7 +92,7 @@ def stop_at(number: int, stop: Callable[[], None]) -> Callable[[str], None]:
 
 
 class Clock:
-    """Gives a time that only a test moves."""
+    """Returns a time that only a test advances."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

@@ -139,7 +139,7 @@ def test_a_short_load_writes_no_checkpoint(store: SnapshotStore, made: SimpleNam
 
 
 def test_a_long_load_writes_one_now_and_then(store: SnapshotStore, clock: Any, made: SimpleNamespace) -> None:
-    """By the clock, a checkpoint holds everything read until then: what a kill at that moment leaves."""
+    """By the clock, a checkpoint holds everything read until then: what a kill at that time leaves."""
     left: list[dict[str, Any]] = []
     pages = [made.entries(str(number)) for number in range(8)]
 
@@ -234,7 +234,7 @@ def test_a_checkpoint_cannot_lead_elsewhere(
 def test_another_call_leaves_the_checkpoint_of_a_bound_snapshot(
     store: SnapshotStore, made: SimpleNamespace, sync: Callable[..., Any]
 ) -> None:
-    """A call that is refused takes nothing from the one that will be made again."""
+    """A refused call leaves the checkpoint for the one that will be repeated."""
     sync(made.entries("a"))
     with pytest.raises(TransportError):
         sync(made.entries("a"), made.entries("b"), error=_ERROR)
@@ -389,7 +389,7 @@ def test_batches_are_written_before_they_take_much_memory(
     assert max(size for _, size in added) < 700_000
 
 
-def test_what_comes_again_does_not_accumulate_in_memory(
+def test_repeated_rows_do_not_accumulate_in_memory(
     store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is added by the batch, like what is new, however often everything is read again."""

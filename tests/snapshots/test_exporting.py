@@ -33,7 +33,7 @@ def _load(made: SimpleNamespace, *pages: list[dict[str, Any]], **options: Any) -
 
 
 def test_an_export_holds_every_vector_in_order(store: SnapshotStore, made: SimpleNamespace) -> None:
-    """Rows of all pages come back with the dimension in the type, from us and from plain pyarrow."""
+    """Rows of all pages are returned with the dimension in the type, from us and from plain pyarrow."""
     pages = [_rows(100, start=start) for start in (0, 100, 200)]
     receipt = export_load(_load(made, *pages), store)
     expected = pa.Table.from_pylist([row for page in pages for row in page], schema=vectors(8))
@@ -63,7 +63,7 @@ def test_an_export_streams_row_groups(store: SnapshotStore, made: SimpleNamespac
 
 
 def test_a_later_export_replaces_the_rows(store: SnapshotStore, made: SimpleNamespace) -> None:
-    """There is no history: the index as it is now takes the place of what it was."""
+    """There is no history: the index as it is now replaces the earlier one."""
     export_load(_load(made, _rows(5)), store)
     export_load(_load(made, _rows(3, start=4)), store)
     assert read_snapshot(store.path)["id"].tolist() == ["v4", "v5", "v6"]

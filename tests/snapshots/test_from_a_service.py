@@ -35,7 +35,7 @@ def _entry(name: str, **values: Any) -> dict[str, Any]:
     }
 
 
-def test_syncs_of_a_service_tell_what_happened(server: Any, tmp_path: Path) -> None:
+def test_syncs_of_a_service_report_what_happened(server: Any, tmp_path: Path) -> None:
     """Over several pages and two syncs, entries are added, changed and gone."""
     service = server.service()
     server.json(_page(_entry("a"), _entry("b"), cursor="next"))
@@ -76,12 +76,12 @@ def test_no_secret_reaches_a_file(server: Any, tmp_path: Path) -> None:
 
 
 def test_an_incomplete_sync_warns(server: Any, tmp_path: Path) -> None:
-    """Where entries come twice however often it is read, nothing is marked gone, and a warning says so."""
+    """Where entries are repeated however often it is read, nothing is marked gone, and a warning says so."""
     service = server.service()
     server.json(_page(_entry("a"), _entry("b")))
     tk.sync_failures(service, tmp_path, progress=False)
     first, second = _page(_entry("b"), cursor="next"), _page(_entry("b"), _entry("c"))
-    server.answering(lambda asked: second if dict(asked.query).get("cursor") else first)
+    server.responding(lambda asked: second if dict(asked.query).get("cursor") else first)
     with pytest.warns(IncompleteLoadWarning, match="nothing was marked gone"):
         changes = tk.sync_failures(service, tmp_path, progress=False)
     assert changes.counts == {"added": 1, "changed": 0, "gone": 0}
@@ -114,15 +114,15 @@ def test_an_error_of_the_service_keeps_the_snapshot(server: Any, tmp_path: Path)
 
 
 def _expiring(server: Any, respond: Callable[[Any], bytes], *, after: int) -> None:
-    """Answer, but nothing more to the first token after so many answers."""
+    """Respond, but refuse the first token after so many responses."""
     given = itertools.count()
 
-    def answer(asked: Any) -> bytes:
+    def respond(asked: Any) -> bytes:
         if "second-token" in asked.headers["Authorization"] or next(given) < after:
             return respond(asked)
-        return b"no answer"
+        return b"no response"
 
-    server.answering(answer)
+    server.responding(respond)
 
 
 def test_a_sync_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def copy(whole: Path, tmp_path: Path) -> Path:
 
 
 def _rewrite(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Change the manifest and give it the hash of its new text."""
+    """Change the manifest and set the hash of its new text."""
     manifest = json.loads((path / MANIFEST).read_text())["manifest"]
     change(manifest)
     body = json.dumps(manifest)
@@ -178,7 +178,7 @@ def test_values_nested_deep_within_a_manifest_are_refused(copy: Path, made: Simp
 
 @pytest.mark.parametrize("value", [CODE, ["5", CODE], {"limit": CODE}])
 def test_a_snapshot_cannot_put_code_into_a_report(copy: Path, value: Any) -> None:
-    """A limit that is Python is refused where it is read, and a filter that is odd before it is printed."""
+    """A limit that is Python code is refused where it is read, and an invalid filter before it is printed."""
     _rewrite(copy, lambda manifest: manifest["receipts"][-1].update({"limit": value}))
     with pytest.raises(SnapshotDamagedError):
         tk.failure_report(tk.read_snapshot(copy))

@@ -44,7 +44,7 @@ else:
 print("peak", next(line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM:")))
 """
 _BEFORE = 600_000
-"""Kilobytes that Python takes at most with the toolkit, pandas and pyarrow, and a batch of rows."""
+"""Kilobytes that Python needs at most with the toolkit, pandas and pyarrow, and a batch of rows."""
 
 
 def _limited(*arguments: str) -> tuple[str, int]:
@@ -135,7 +135,7 @@ def test_a_memory_limit_is_the_users(tmp_path: Path) -> None:
 
 
 def test_vectors_of_a_huge_dimension_that_are_not_there(tmp_path: Path) -> None:
-    """A column of missing vectors takes its whole dimension in memory, and nothing in a file."""
+    """A column of missing vectors needs its whole dimension in memory, and nothing in a file."""
     kind = pa.list_(pa.float32(), 500_000_000)
     path = tmp_path / "vectors"
     path.mkdir()
@@ -166,7 +166,7 @@ def _encoded(schema: pa.Schema) -> bytes:
 
 @pytest.mark.parametrize("name", ["read_snapshot", "scan_snapshot", "verify_snapshot"])
 def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
-    """It takes no room on the disk and would take all of the memory: its size is looked at first."""
+    """It needs no space on the disk and would need all of the memory: its size is checked first."""
     with (tmp_path / MANIFEST).open("wb") as file:
         file.truncate(20_000_000_000)
     said, peak = _limited(name, str(tmp_path))

@@ -52,7 +52,7 @@ def test_a_day_under_way_has_few_files_and_ends_as_one(
 def test_merged_files_keep_what_is_known_of_their_rows(
     sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
-    """After a merge, a sync still tells what changed, is gone and came back, and when it was seen."""
+    """After a merge, a sync still reports what changed, disappeared and reappeared, and when it was seen."""
     for hour in range(MOST_FILES + 2):
         sync(made.entries(*"abcdefghij"[: hour + 1]))
         clock.forward(minutes=1)

@@ -1,4 +1,4 @@
-"""A disk without room, for real: see `tests/soak/no_space.py`, which tries every 4 KB."""
+"""A disk without free space, for real: see `tests/soak/no_space.py`, which tries every 4 KB."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _PROGRAM = Path(__file__).parents[1] / "soak" / "no_space.py"
 _LEFT_OUT = 77
 
 
-def test_a_disk_that_runs_out_of_room_keeps_the_previous_snapshot() -> None:
-    """Wherever in a write the disk is full, the error is typed and nothing changed; with room, it is done."""
+def test_a_full_disk_keeps_the_previous_snapshot() -> None:
+    """At any step of a write a full disk is a typed error and changes nothing; with space it succeeds."""
     command = [sys.executable, str(_PROGRAM), "--every", "150"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
     if ended.returncode == _LEFT_OUT:

@@ -211,7 +211,9 @@ def test_damage_in_an_older_snapshot_is_found(version: Path, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize("version", _OLDER[-1:], ids=lambda path: path.name)
-def test_an_upgrade_killed_at_any_step_leaves_old_or_new_whole(version: Path, tmp_path: Path) -> None:
+def test_an_upgrade_killed_at_any_step_leaves_the_old_or_the_new_version(
+    version: Path, tmp_path: Path
+) -> None:
     """Wherever the sync that upgrades is killed, the snapshot is whole, as before it or as after it."""
     base = _copy(version / "failures", tmp_path / "base")
     # the program syncs entries b, c and d, and none of those that are there

@@ -50,7 +50,7 @@ def _file(path: Path, kind: str) -> Path:
 
 
 def _rewrite_manifest(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
-    """Edit the manifest and give it the hash of its new text, as an edit by hand would not."""
+    """Edit the manifest and set the hash of its new text, as an edit by hand would not."""
     manifest = json.loads((path / MANIFEST).read_text())["manifest"]
     change(manifest)
     body = json.dumps(manifest)
@@ -70,16 +70,16 @@ def test_a_whole_snapshot_is_counted(whole: Path) -> None:
 
 
 @settings(max_examples=60, deadline=None)
-@given(kind=st.sampled_from(["data", "index", "manifest"]), place=st.integers(0, 10**6), cut=st.booleans())
+@given(kind=st.sampled_from(["data", "index", "manifest"]), index=st.integers(0, 10**6), cut=st.booleans())
 def test_any_edit_or_cut_is_found(
-    whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, place: int, *, cut: bool
+    whole: Path, tmp_path_factory: pytest.TempPathFactory, kind: str, index: int, *, cut: bool
 ) -> None:
     """One bit turned, or the end cut off, anywhere in any file, is refused and says which file."""
     path = Path(shutil.copytree(whole, tmp_path_factory.mktemp("damaged") / "snapshot"))
     file = _file(path, kind)
     content = file.read_bytes()
-    place %= len(content) - 1  # the manifest's line end means nothing
-    changed = content[:place] + (b"" if cut else bytes([content[place] ^ 1]) + content[place + 1 :])
+    index %= len(content) - 1  # the manifest's line end means nothing
+    changed = content[:index] + (b"" if cut else bytes([content[index] ^ 1]) + content[index + 1 :])
     file.write_bytes(changed)
     with pytest.raises(SnapshotDamagedError) as caught:
         verify_snapshot(path)
@@ -106,8 +106,8 @@ def test_scanning_sees_cuts_at_once_and_edits_when_the_page_is_read(copy: Path) 
     with pytest.raises(SnapshotDamagedError, match=file.name):
         scan_snapshot(copy)
     column = pq.ParquetFile(pa.BufferReader(content)).metadata.row_group(0).column(0)
-    place = column.data_page_offset + column.total_compressed_size - 3
-    file.write_bytes(content[:place] + bytes([content[place] ^ 1]) + content[place + 1 :])
+    index = column.data_page_offset + column.total_compressed_size - 3
+    file.write_bytes(content[:index] + bytes([content[index] ^ 1]) + content[index + 1 :])
     dataset = scan_snapshot(copy)
     with pytest.raises(OSError, match=r"(?i)crc|checksum"):
         dataset.to_table()
@@ -125,7 +125,7 @@ def test_strangers_are_ignored_and_reported(copy: Path) -> None:
     assert "2 files do not belong" in str(found)
 
 
-def test_the_next_writer_clears_leftovers_but_not_what_is_not_ours(copy: Path, made: SimpleNamespace) -> None:
+def test_the_next_writer_removes_leftovers_but_no_other_files(copy: Path, made: SimpleNamespace) -> None:
     """Drafts and unlisted parts of a stopped writer go; other files stay."""
     day = _file(copy, "data").parent
     left = [
@@ -142,7 +142,7 @@ def test_the_next_writer_clears_leftovers_but_not_what_is_not_ours(copy: Path, m
     assert [path.read_bytes() for path in mine] == [b"x", b"x"]
 
 
-def test_without_its_manifest_nothing_is_read_or_removed(copy: Path, made: SimpleNamespace) -> None:
+def test_without_a_manifest_nothing_is_read_or_removed(copy: Path, made: SimpleNamespace) -> None:
     """A lost manifest is damage to a writer, and no snapshot to a reader; the data stays where it is."""
     (copy / MANIFEST).unlink()
     files = sorted(copy.rglob("*.parquet"))
@@ -172,12 +172,12 @@ def test_a_damaged_snapshot_is_not_written_to(copy: Path, made: SimpleNamespace)
 @pytest.mark.parametrize("kind", ["data", "index", "manifest", "day", ".lock"])
 def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: Path, kind: str) -> None:
     """A file or folder replaced by a link to the same content is refused, by readers and writers."""
-    place = (
+    index = (
         copy / kind if kind == ".lock" else _file(copy, "data").parent if kind == "day" else _file(copy, kind)
     )
     target = tmp_path / "elsewhere"
-    place.rename(target)
-    place.symlink_to(target)
+    index.rename(target)
+    index.symlink_to(target)
     with pytest.raises(SnapshotDamagedError, match="link"):
         sync_load(made.load([made.entry("b", body="new")]), SnapshotStore(copy))
     if kind != ".lock":
@@ -189,7 +189,7 @@ def test_links_inside_are_refused(copy: Path, made: SimpleNamespace, tmp_path: P
                 read(copy)
 
 
-def test_a_pipe_in_the_place_of_a_file_does_not_hang(copy: Path) -> None:
+def test_a_pipe_instead_of_a_file_does_not_hang(copy: Path) -> None:
     """What is no regular file is refused at once."""
     file = _file(copy, "data")
     file.unlink()
@@ -255,7 +255,7 @@ def test_other_columns_in_one_file_are_refused(copy: Path) -> None:
             read(copy)
 
 
-def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
+def test_other_folders_are_not_snapshots(tmp_path: Path) -> None:
     """A missing folder, an empty one and a file are not reported as damage."""
     (tmp_path / "file").write_text("x")
     for path in (tmp_path / "missing", tmp_path, tmp_path / "file"):
@@ -273,7 +273,7 @@ def test_what_is_no_snapshot_says_so(tmp_path: Path) -> None:
     ],
 )
 def test_a_data_file_with_other_columns_that_is_listed_again(tmp_path, table):
-    """Whoever edits a file and its hash gets the rows there are, or an error that says what is damaged."""
+    """An edited file with a matching hash yields its rows, or an error that says what is damaged."""
     snapshot = tmp_path / "snapshot"
     tk.write_snapshot(pd.DataFrame({"labels": ["[]"], "body_base64": ["/w=="]}), snapshot)
     (path,) = snapshot.glob("part-*")

@@ -51,7 +51,7 @@ def dlq(server: Any) -> SimpleNamespace:
         cursor = b'"%d"' % (number + 1) if more else b"null"
         return b'{"messages": [' + b", ".join(rows) + b'], "cursor": ' + cursor + b"}"
 
-    server.answering(page)
+    server.responding(page)
     return listed
 
 
@@ -89,7 +89,7 @@ def counts(added: int = 0, changed: int = 0, gone: int = 0) -> dict[str, int]:
     return {"added": added, "changed": changed, "gone": gone}
 
 
-def test_only_what_is_new_or_came_otherwise_is_decoded(dlq: SimpleNamespace, sync: Any) -> None:
+def test_only_new_and_changed_rows_are_decoded(dlq: SimpleNamespace, sync: Any) -> None:
     """Nothing of a DLQ that is as it was; of another one, the entries that differ and no others."""
     dlq.entries = entries(*"abcdefgh")
     assert sync() == (counts(added=8), list("abcdefgh"))
@@ -99,7 +99,9 @@ def test_only_what_is_new_or_came_otherwise_is_decoded(dlq: SimpleNamespace, syn
     assert sync() == (counts(), [])
 
 
-def test_what_comes_back_is_decoded_and_unmarked(dlq: SimpleNamespace, sync: Any, tmp_path: Path) -> None:
+def test_reappearing_entries_are_decoded_and_unmarked(
+    dlq: SimpleNamespace, sync: Any, tmp_path: Path
+) -> None:
     """Though its bytes are those stored."""
     dlq.entries = entries("a", "b")
     sync()
@@ -120,7 +122,7 @@ def test_other_bytes_of_the_same_row_are_no_change_and_are_learnt(dlq: SimpleNam
     assert sync() == (counts(), [])
 
 
-def test_what_is_masked_otherwise_is_decoded(
+def test_entries_masked_with_another_key_are_decoded(
     dlq: SimpleNamespace, sync: Any, server: Any, clean_environment: Path
 ) -> None:
     """A token that has become ours changes the rows that hold it; so does another user's key."""
@@ -140,17 +142,17 @@ def test_what_is_masked_otherwise_is_decoded(
     assert sync(renewed) == (counts(changed=2), ["a", "b", "c"])
 
 
-@pytest.mark.parametrize("place", [2, 11])
+@pytest.mark.parametrize("position", [2, 11])
 @pytest.mark.parametrize(("first", "second", "changed"), [("text", "new", 1), ("new", "text", 0)])
 def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
-    dlq: SimpleNamespace, sync: Any, tmp_path: Path, *, place: int, first: str, second: str, changed: int
+    dlq: SimpleNamespace, sync: Any, tmp_path: Path, *, position: int, first: str, second: str, changed: int
 ) -> None:
     """On two pages of one load, decoded together or not, once as stored and once not: the last one."""
     names = "abcdefghijklmnopqrst"
     dlq.entries = entries(*names)
     sync()
     dlq.entries = entries(*names.replace("a", ""))
-    dlq.entries[place:place] = [entry("a", body=first), entry("a", body=second)]
+    dlq.entries[position:position] = [entry("a", body=first), entry("a", body=second)]
     with pytest.warns(IncompleteLoadWarning, match="not complete"):
         found, decoded = sync()
     assert found == counts(changed=changed)
@@ -163,7 +165,7 @@ def test_an_entry_that_changes_while_it_is_read_keeps_its_later_version(
 def test_a_page_that_is_not_as_specified_is_decoded_and_the_others_are_not(
     dlq: SimpleNamespace, sync: Any
 ) -> None:
-    """A lone surrogate in an id, which no strict reader takes."""
+    """A lone surrogate in an id, which no strict reader accepts."""
     odd = b'{"dlqId": "x\\ud800", "body": "text"}'
     dlq.entries = [*entries("a", "b", "c"), odd, *entries("e", "f")]
     assert sync()[0] == counts(added=6)

@@ -117,7 +117,7 @@ def test_a_sync_over_a_lost_file_raises_each_time(history: History, damage: Dama
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: Damage) -> None:
-    """Rows come back with the time they were first seen; what is gone from the queue is recorded as lost."""
+    """Rows keep the time they were first seen; what the queue no longer has is recorded as lost."""
     before = history.rows()
     damage(history.file(2))
     repaired = history.sync("c", "d", "f", repair=True)
@@ -140,7 +140,7 @@ def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: 
     assert history.sync("c", "d", "f").counts == {"added": 0, "changed": 0, "gone": 0}
 
 
-def test_a_repair_of_what_is_whole_is_a_sync(history: History) -> None:
+def test_a_repair_of_an_intact_snapshot_is_a_sync(history: History) -> None:
     """It compares every byte and changes nothing, and no receipt speaks of a repair."""
     changes = history.sync("c", "d", "e", "f", repair=True)
     assert changes.counts == {"added": 0, "changed": 0, "gone": 0}
@@ -148,7 +148,7 @@ def test_a_repair_of_what_is_whole_is_a_sync(history: History) -> None:
     assert len(history.rows()) == 6
 
 
-def test_a_lost_file_stays_beside_the_snapshot(history: History) -> None:
+def test_a_lost_file_stays_next_to_the_snapshot(history: History) -> None:
     """What no reader can use now, somebody may be able to use later: a repair removes no bytes of it."""
     content = history.file(2).read_bytes()
     cut = content[:-9]
@@ -197,8 +197,8 @@ def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespa
     (body,) = (
         metadata.column(i) for i in range(metadata.num_columns) if metadata.column(i).path_in_schema == "body"
     )
-    place = body.data_page_offset + body.total_compressed_size * 3 // 4
-    file.write_bytes(content[:place] + b"damaged!" + content[place + 8 :])
+    position = body.data_page_offset + body.total_compressed_size * 3 // 4
+    file.write_bytes(content[:position] + b"damaged!" + content[position + 8 :])
     sync_load(made.load(rows[-10:]), store, clock=made.clock(made.start), repair=True)
     kept = read_snapshot(store.path)
     assert 1_000 < len(kept) < 6_000
@@ -207,7 +207,7 @@ def test_rows_before_a_damaged_page_are_kept(tmp_path: Path, made: SimpleNamespa
 
 
 def test_rows_that_were_put_there_instead_are_not_recovered(history: History) -> None:
-    """A Parquet file with other rows, or the same ids and other content, in a lost one's place adds none."""
+    """A Parquet file with other rows, or the same ids and other content, instead of a lost one adds none."""
     file = history.file(2)
     table = pq.read_table(file, partitioning=None)
     forged = table.set_column(
@@ -220,7 +220,7 @@ def test_rows_that_were_put_there_instead_are_not_recovered(history: History) ->
     assert "forged" not in set(frame["body"])
 
 
-def test_what_a_stopped_sync_had_read_is_kept(history: History) -> None:
+def test_rows_read_by_a_stopped_sync_are_kept(history: History) -> None:
     """Rows of its checkpoint that have left the queue since are added, though nothing else has them."""
     with pytest.raises(TransportError):
         history.sync("c", "d", "g", error=TransportError("reading"))
@@ -274,7 +274,7 @@ def test_a_repair_killed_at_any_step_can_be_made_again(history: History, tmp_pat
     assert last > 20
 
 
-def test_an_export_over_a_lost_file_makes_the_snapshot_whole(tmp_path: Path, made: SimpleNamespace) -> None:
+def test_an_export_over_a_lost_file_restores_the_snapshot(tmp_path: Path, made: SimpleNamespace) -> None:
     """What replaces all rows, as an export and a written frame do, needs none of those before."""
     store = SnapshotStore(tmp_path / "vectors")
     for _ in range(2):
@@ -319,7 +319,7 @@ def test_an_older_snapshot_is_repaired(tmp_path: Path, made: SimpleNamespace) ->
     assert verify_snapshot(store.path).unlisted == ()
 
 
-def test_what_was_lost_stays_on_record(history: History) -> None:
+def test_lost_rows_stay_on_record(history: History) -> None:
     """The receipt of a repair is kept when those of its time are long gone."""
     history.file(2).unlink()
     history.sync("c", "d", repair=True)

@@ -47,9 +47,9 @@ def test_fingerprints_are_equal_exactly_when_rows_are(
     rows: list[tuple[Any, ...]], data: st.DataObject
 ) -> None:
     """Rows that differ in a value, however little, have different fingerprints; equal rows do not."""
-    place = data.draw(st.integers(0, len(_SCHEMA) - 1))
+    position = data.draw(st.integers(0, len(_SCHEMA) - 1))
     changed = list(data.draw(st.sampled_from(rows)))
-    changed[place] = data.draw(_ROW)[place]
+    changed[position] = data.draw(_ROW)[position]
     rows = [*rows, tuple(changed)]
     table = _table(rows)
     found = fingerprints(table).tolist()

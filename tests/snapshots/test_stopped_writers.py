@@ -86,7 +86,7 @@ def test_a_writer_killed_at_any_step_leaves_the_old_snapshot_or_the_new_one(
     assert states == [_OLD] * first_new + [_NEW] * (last - first_new)
 
 
-def test_a_first_writer_killed_at_any_step_leaves_nothing_or_a_whole_snapshot(
+def test_a_first_writer_killed_at_any_step_leaves_no_snapshot_or_a_complete_one(
     tmp_path: Path, made: SimpleNamespace
 ) -> None:
     """A first write that was killed is no snapshot, and is in nobody's way."""
@@ -139,7 +139,7 @@ def test_a_sync_killed_at_any_step_resumes_from_its_checkpoint(
         with pytest.raises(KeyboardInterrupt):
             sync(made.pages[0], error=KeyboardInterrupt())
     last = int(_run("kept-sync", store.path, tmp_path / "out")[0])
-    # c came twice: nothing is marked gone, before a stop or after it
+    # c was read twice: nothing is marked gone, before a stop or after it
     new = {
         "a": ("body of a", True),
         "b": ("new", True),
@@ -192,7 +192,7 @@ def test_an_export_killed_at_any_step_resumes_from_its_checkpoint(
 def test_a_file_that_may_not_grow_keeps_the_previous_snapshot(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
-    """With too little room a writer fails with a typed error and changes nothing."""
+    """With too little space a writer fails with a typed error and changes nothing."""
     sync(made.entries("a", "b", "c"))
     statuses = _run("limit", store.path, tmp_path / "out")
     assert statuses == ["3"] * 6 + ["0"]
@@ -265,7 +265,7 @@ def test_everything_is_on_the_disk_before_the_manifest_says_so(
 
 
 @pytest.mark.parametrize("pattern", ["first_seen/*/_part*.tmp", "_index*.tmp"])
-def test_a_disk_that_gives_back_other_bytes_is_found_before_the_commit(
+def test_a_disk_that_returns_other_bytes_is_detected_before_the_commit(
     tmp_path: Path, made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore, pattern: str
 ) -> None:
     """What was written is read again: a byte that turned on the way is an error, and nothing is committed."""
@@ -299,7 +299,7 @@ def test_a_second_writer_is_refused_until_the_first_is_dead(
     assert sync(made.entries("a", "b")).counts["added"] == 1
 
 
-def test_two_processes_that_sync_at_once_leave_one_whole_history(store: SnapshotStore) -> None:
+def test_two_processes_that_sync_at_once_leave_one_complete_history(store: SnapshotStore) -> None:
     """Each of many colliding syncs commits or is refused: generations count the commits exactly."""
     with _start("race", store.path, 20) as first, _start("race", store.path, 20) as second:
         refused = [int(process.communicate(timeout=100)[0]) for process in (first, second)]
@@ -326,7 +326,7 @@ def test_a_reader_whose_files_are_replaced_reads_the_next_generation(
     assert commits
 
 
-def test_a_reader_beside_a_writer_sees_whole_generations(
+def test_a_reader_concurrent_with_a_writer_sees_complete_generations(
     made: SimpleNamespace, sync: Callable[..., Any], store: SnapshotStore
 ) -> None:
     """While every sync replaces the file, each read returns all rows of one sync."""

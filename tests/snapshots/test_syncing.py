@@ -45,7 +45,7 @@ def _row(store: SnapshotStore, name: str) -> Any:
 
 
 def test_a_first_sync_adds_everything(sync: Sync, store: SnapshotStore, made: SimpleNamespace) -> None:
-    """All rows come back as they were, with the time first seen and nothing gone."""
+    """All rows are returned as they were, with the time first seen and nothing gone."""
     rows = made.entries("a", "b", "c")
     changes = sync(rows[:2], rows[2:])
     assert _found(changes) == (["a", "b", "c"], [], [])
@@ -58,7 +58,7 @@ def test_a_first_sync_adds_everything(sync: Sync, store: SnapshotStore, made: Si
     pd.testing.assert_frame_equal(changes.added, frame)
 
 
-def test_a_sync_tells_added_changed_and_gone(
+def test_a_sync_reports_added_changed_and_gone(
     sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """New rows, rows with new content and rows that are missing are found; the others are left alone."""
@@ -77,7 +77,7 @@ def test_a_sync_tells_added_changed_and_gone(
     assert changes.gone["gone_before"].notna().all()
 
 
-def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNamespace) -> None:
+def test_gone_rows_say_between_which_loads_they_disappeared(sync: Sync, made: SimpleNamespace) -> None:
     """The span begins with the last complete load that saw the entry, and ends with the first without it."""
     first = sync(made.entries("a", "b"))
     second = sync(made.entries("a", "b"))
@@ -90,7 +90,7 @@ def test_gone_rows_say_between_which_loads_they_went(sync: Sync, made: SimpleNam
     assert pd.Timestamp(first.receipt.started_at) <= gone["gone_after"] <= gone["gone_before"]
 
 
-def test_an_entry_that_comes_back_is_unmarked(
+def test_a_reappearing_entry_is_unmarked(
     sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """A row marked gone loses the mark when the entry is seen again, and keeps when it was first seen."""
@@ -161,7 +161,7 @@ def test_an_unchanged_sync_writes_no_rows(sync: Sync, store: SnapshotStore, made
     assert verify_snapshot(store.path).generation == 2
 
 
-def test_any_reader_gives_the_rows_of_the_frame(
+def test_any_reader_returns_the_rows_of_the_frame(
     sync: Sync, store: SnapshotStore, clock: Any, made: SimpleNamespace
 ) -> None:
     """Plain pyarrow, DuckDB and the dataset see exactly the frame's rows and columns, after rewrites too."""
@@ -222,15 +222,17 @@ def test_changes_show_themselves_escaped(sync: Sync, tmp_path: Path, made: Simpl
     assert "<b>" not in html
 
 
-def test_changes_of_an_earlier_sync_say_when_they_are_gone(sync: Sync, made: SimpleNamespace) -> None:
-    """Frames not asked for before a later sync replaced their file are refused, not wrong."""
+def test_changes_of_an_earlier_sync_say_when_they_are_no_longer_available(
+    sync: Sync, made: SimpleNamespace
+) -> None:
+    """Frames not requested before a later sync replaced their file are refused, not wrong."""
     first = sync(made.entries("a"))
     sync([made.entry("a", body="new")])
     with pytest.raises(SnapshotError, match="before the next sync"):
         _ = first.added
 
 
-def test_a_load_that_gives_an_entry_twice_is_refused(
+def test_a_load_with_duplicate_entries_is_refused(
     sync: Sync, store: SnapshotStore, made: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Stored ids are unique even if a loader should fail to make them so."""

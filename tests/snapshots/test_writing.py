@@ -70,7 +70,7 @@ def _receipt(**values: Any) -> Receipt:
 
 @settings(max_examples=40, deadline=None)
 @given(rows=_ROWS)
-def test_any_rows_come_back_exactly(
+def test_any_rows_are_read_back_exactly(
     rows: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     """Nested, binary, missing and unusual values survive: in our frame, in plain pyarrow and in DuckDB."""
@@ -132,7 +132,7 @@ def test_of_the_attrs_only_the_receipt_is_kept(tmp_path: Path, made: SimpleNames
 
 
 def test_another_frame_of_the_same_load_replaces_the_first(tmp_path: Path, made: SimpleNamespace) -> None:
-    """A later load of the same service and scope takes the place of the earlier, and its file is gone."""
+    """A later load of the same service and scope replaces the earlier, and its file is removed."""
     for names in ("ab", "bcd"):
         write_snapshot(to_frame(made.failures(made.entries(*names)), _receipt(rows=len(names))), tmp_path)
     assert read_snapshot(tmp_path)["dlq_id"].tolist() == ["b", "c", "d"]
@@ -141,7 +141,7 @@ def test_another_frame_of_the_same_load_replaces_the_first(tmp_path: Path, made:
 
 
 def test_another_source_scope_or_table_is_refused(tmp_path: Path, made: SimpleNamespace) -> None:
-    """Rows of elsewhere do not take the place of what is kept."""
+    """Rows of another source do not replace those stored."""
     frame = to_frame(made.failures(made.entries("a")), _receipt())
     write_snapshot(frame, tmp_path)
     labels = frame_from_rows([{"dlq_id": "a", "label": "x"}], LABELS_EXPLODED)
@@ -156,7 +156,7 @@ def test_another_source_scope_or_table_is_refused(tmp_path: Path, made: SimpleNa
     pd.testing.assert_frame_equal(read_snapshot(tmp_path), frame)
 
 
-def test_what_cannot_be_kept_is_named(tmp_path: Path) -> None:
+def test_unsupported_values_are_named(tmp_path: Path) -> None:
     """Objects are not guessed at; with a schema they can be kept."""
     frame = pd.DataFrame({"minutes": pd.array([1, None], dtype="Int64"), "parts": [[b"a"], [b"b"]]})
     with pytest.raises(InputError, match=r"'parts' with objects of the type list.*schema="):
@@ -191,7 +191,7 @@ def test_an_address_is_not_a_path(made: SimpleNamespace) -> None:
 
 
 def test_a_file_that_cannot_be_begun_is_closed(tmp_path: Path) -> None:
-    """Though whoever handles the error holds on to its traceback."""
+    """Although the caller keeps the error's traceback."""
 
     def full(step: str) -> None:
         if step == "write":
@@ -220,7 +220,7 @@ def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:
 
 
 def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> None:
-    """Subsets, other orders and added columns come back as they were; `error` is derived where it can be."""
+    """Subsets, other orders and added columns are read back unchanged; `error` is derived where possible."""
     rows = [{"dlq_id": name, "response_body": '{"error": "no user"}', "failed_at": 0} for name in "ab"]
     whole = frame_from_rows(rows, FAILURES)
     vectors_of = frame_from_rows([{"namespace": "", "id": "a", "vector": [1, 2]}], vectors(2))

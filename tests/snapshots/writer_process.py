@@ -4,7 +4,7 @@
 ``kept-sync BASE OUT``, ``kept-export BASE OUT``: the same with a checkpoint after each page.
 ``repair BASE OUT``: the same for a sync that repairs a snapshot which has lost files.
 ``limit BASE OUT``: the same for files that may not grow beyond ever more bytes; prints how the writers ended.
-``hold FOLDER``: takes the lock, says so, and keeps it until killed.
+``hold FOLDER``: acquires the lock, says so, and keeps it until killed.
 ``race FOLDER COUNT``: syncs so many times, and prints how often it was refused.
 
 The attempts are forks made before Arrow starts a thread, so that the imports are paid once.
@@ -106,7 +106,7 @@ def limit(base: Path, out: Path) -> None:
 
 
 def hold(store: Path) -> None:
-    """Take the lock and keep it."""
+    """Acquire the lock and keep it."""
     with SnapshotStore(store).locked():
         sys.stdout.write("locked\n")
         sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""Where a soak's messages arrive: answers as their bodies tell, and keeps a record of every arrival."""
+"""The destination of a soak's messages: responds as their bodies say, and records every arrival."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Arrival:
-    """One request as it arrived, and the status of its answer: 0 when the connection was cut instead."""
+    """One request as it arrived, and the status of its response: 0 when the connection was cut instead."""
 
     path: str
     message_id: str
@@ -32,20 +32,20 @@ class Destination:
     url: str = ""
     arrivals: list[Arrival] = field(default_factory=list)
 
-    def take(self, path: str, headers: dict[str, str], body: bytes) -> tuple[Arrival, float]:
-        """Record a request; also gives after how many seconds it is answered."""
-        told = json.loads(body.partition(b"\n")[0])
+    def handle(self, path: str, headers: dict[str, str], body: bytes) -> tuple[Arrival, float]:
+        """Record a request; returns also the seconds to wait before the response."""
+        settings = json.loads(body.partition(b"\n")[0])
         message_id, retried = headers["service-message-id"], int(headers["retried"])
-        takes = 0.0
+        delay = 0.0
         if path == "/work":
-            fails, takes = told["fails"], told["takes"]
-            status = 200 if fails is not None and retried >= fails else 0 if told["drops"] else 500
+            fails, delay = settings["fails"], settings["takes"]
+            status = 200 if fails is not None and retried >= fails else 0 if settings["drops"] else 500
         else:  # callbacks: the first attempt of some fails
             status = 500 if retried == 0 and zlib.crc32(message_id.encode()) % 8 == 0 else 200
         digest = hashlib.sha256(body).hexdigest()
-        arrival = Arrival(path, message_id, retried, digest, status, told)
+        arrival = Arrival(path, message_id, retried, digest, status, settings)
         self.arrivals.append(arrival)
-        return arrival, takes
+        return arrival, delay
 
 
 @contextmanager
@@ -88,10 +88,10 @@ class _Speaking(asyncio.Protocol):
         if len(rest) < length:
             return
         self._held = rest[length:]
-        arrival, takes = self._destination.take(first.split()[1], headers, rest[:length])
-        asyncio.get_running_loop().call_later(takes, self._answer, arrival.status)
+        arrival, delay = self._destination.handle(first.split()[1], headers, rest[:length])
+        asyncio.get_running_loop().call_later(delay, self._respond, arrival.status)
 
-    def _answer(self, status: int) -> None:
+    def _respond(self, status: int) -> None:
         if status:
             self._transport.write(b"HTTP/1.1 %d So\r\nContent-Length: 2\r\n\r\nso" % status)
         else:

@@ -89,7 +89,7 @@ def attempt(path: Path, size: int, seed: int) -> int:
     verify_snapshot(path)
     if len(read_snapshot(path)) != (len(small()) if refused else len(small()) + ROWS):
         return BROKEN
-    # with room again, the same call ends whole, and nothing is left beside it
+    # with space again, the same call succeeds, and no other file is left
     sync_load(load_of([*small(), *large]), SnapshotStore(path))
     whole = len(read_snapshot(path)) == len(small()) + ROWS and not verify_snapshot(path).unlisted
     return BROKEN if not whole else HELD if refused else CAME_THROUGH

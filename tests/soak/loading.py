@@ -1,12 +1,12 @@
-"""Show at length that loading and keeping lose nothing: faults, crashes, full disks, races, known bugs.
+"""Test at length that loading and storing lose nothing: faults, crashes, full disks, races, mutants.
 
     .venv/bin/python tests/soak/loading.py [--seed N] [--only PART ...] [--skip PART ...] [--out FILE]
                                            [--runs 10000] [--points 1500] [--every 1] [--races 200]
 
 Each part is a program of its own, and has a time limit. What it prints is shown and, with `--out`, added to a
 file as it comes; its last line ends up in the table at the end. A part that fails does not keep the others
-from running. What was cut off can go on: the part's own command line and the last number it reached stand in
-the output. The exit status is 0 when all parts that were made held.
+from running. An interrupted part can be resumed: its own command line and the last number it reached are in
+the output. The exit status is 0 when all parts that were run passed.
 """
 
 from __future__ import annotations
@@ -64,12 +64,12 @@ def parts_of(options: argparse.Namespace) -> list[Part]:
         part("disk", 8, "soak/full_disk.py", *every, *seed),
         part("space", 8, "soak/no_space.py", *every, *seed),
         part("writers", 2, "soak/two_writers.py", "--races", options.races),
-        part("bugs", 40, "mutations/check.py", "--processes", 2),
+        part("mutants", 40, "mutations/check.py", "--processes", 2),
     ]
 
 
 def soak(parts: Sequence[Part], say: Callable[[str], None], stopped: Callable[[], bool]) -> int:
-    """Make the parts one after another until it is stopped, and say what they gave, in a table at the end."""
+    """Run the parts one after another until stopped, and print their results as a table at the end."""
     rows, status = {part.name: f"{part.name:<9}not made" for part in parts}, 0
     for part in parts:
         if stopped():
@@ -138,7 +138,7 @@ def main() -> int:
     parser.add_argument("--races", type=int, default=200, help="of two writers (200)")
     parser.add_argument("--seed", type=int, default=SystemRandom().randrange(10**6))
     parser.add_argument(
-        "--only", nargs="*", help="these parts, of: faults hostile crashes disk space writers bugs"
+        "--only", nargs="*", help="these parts, of: faults hostile crashes disk space writers mutants"
     )
     parser.add_argument("--skip", nargs="*", default=[], help="all parts but these")
     parser.add_argument("--patience", type=float, default=1, help="times the time limits (1)")

@@ -1,4 +1,4 @@
-"""What a soak publishes: seeded messages whose bodies tell the destination how to answer them."""
+"""What a soak publishes: seeded messages whose bodies tell the destination how to respond."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Planned:
 
 @dataclass
 class Planner:
-    """Makes messages. The same seed gives the same ones; numbers are given once.
+    """Makes messages. The same seed makes the same ones; numbers are used once.
 
     Parameters
     ----------

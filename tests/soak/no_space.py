@@ -2,8 +2,8 @@
 
     .venv/bin/python tests/soak/no_space.py [--every 1] [--first 0] [--seed N]
 
-Beside `full_disk.py`, where single files may not grow, here nothing may: neither the folders, the index, the
-checkpoint nor the manifest have room. The disk is a small one in memory, mounted where only this program sees
+In `full_disk.py` single files may not grow; here nothing may: neither the folders, the index, the
+checkpoint nor the manifest. The disk is a small one in memory, mounted where only this program sees
 it; a system that does not allow that is said to be left out, and the exit status is 77.
 """
 
@@ -56,7 +56,7 @@ def attempt(disk: Path, room: int, large: list[dict[str, object]]) -> str:
     if len(read_snapshot(path)) != rows or verify_snapshot(path).rows != rows:
         ended = "neither old nor new"
     (disk / "ballast").unlink()
-    # with room again, the same call ends whole, and nothing is left beside it
+    # with space again, the same call succeeds, and no other file is left
     sync_load(load_of([*small(), *large]), SnapshotStore(path))
     if len(read_snapshot(path)) != len(small()) + ROWS or verify_snapshot(path).unlisted:
         ended = "not whole with room again"

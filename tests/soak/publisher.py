@@ -1,4 +1,4 @@
-"""Those who publish under a soak: they go on until they are answered, and write down what was accepted."""
+"""Clients that publish during a soak: they retry until there is a response, and record what was accepted."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class Ledger:
 class Publishers:
     """Threads that publish whatever they are allowed to.
 
-    A call whose answer was lost is made again with the same deduplication ids until it is answered: whether
-    it had been accepted is not known, and it must not be accepted twice.
+    A call whose response was lost is repeated with the same deduplication ids until there is a response:
+    whether it had been accepted is not known, and it must not be accepted twice.
 
     Parameters
     ----------
     service : str
-        Base address; it may be gone at any moment, and comes back at the same one.
+        Base address; the server may stop at any time, and restarts at the same one.
     token : str
     destination : str
         Base address.
@@ -59,13 +59,13 @@ class Publishers:
             self._allowed = messages
 
     def finish(self, seconds: float) -> None:
-        """Have the calls under way answered, and end."""
+        """Complete the calls in progress, and end."""
         self._ending.set()
         deadline = time.monotonic() + seconds
         for thread in self._threads:
             thread.join(max(0, deadline - time.monotonic()))
             if thread.is_alive():
-                self.ledger.problems.append("a publish got no answer although the service was running")
+                self.ledger.problems.append("a publish got no response although the service was running")
 
     def _publish_on(self) -> None:
         connection = http.client.HTTPConnection(self._service, timeout=30)
@@ -86,8 +86,8 @@ class Publishers:
         while True:
             try:
                 connection.request("POST", path, body, headers)
-                answer = connection.getresponse()
-                text = answer.read()
+                response = connection.getresponse()
+                text = response.read()
                 break
             except (OSError, http.client.HTTPException):
                 connection.close()
@@ -95,8 +95,8 @@ class Publishers:
                 time.sleep(0.01)
         with self._lock:
             self.ledger.repeated += lost
-            if answer.status != http.client.OK:
-                self.ledger.problems.append(f"a publish was answered {answer.status}: {text[:200]!r}")
+            if response.status != http.client.OK:
+                self.ledger.problems.append(f"a publish got the status {response.status}: {text[:200]!r}")
                 return
             said = json.loads(text)
             for message, taken in zip(call, said if isinstance(said, list) else [said], strict=True):

@@ -2,9 +2,9 @@
 
     .venv/bin/python tests/soak/soak.py [--cycles 500] [--messages 20000] [--minutes 30] [--seed N]
 
-A cycle starts the service on the same data, lets it work for a random moment under load, and kills it with
-SIGKILL; some cycles kill it while it is starting. Then it is left in peace until nothing is under way, and
-started twice more, after which nothing may arrive any more. Every message whose publish was answered with
+A cycle starts the service on the same data, lets it work for a random time under load, and kills it with
+SIGKILL; some cycles kill it while it is starting. Then it runs undisturbed until nothing is in progress, and
+started twice more, after which nothing may arrive any more. Every message whose publish was acknowledged with
 success must have arrived under its id and with its body, or be in the DLQ; `verdict.py` says what else holds.
 The exit status is 0 when all of it does. A run ends by itself, after `--minutes` at the latest.
 """
@@ -81,7 +81,7 @@ class Soak:
         For the service's data.
     destination : Destination
     seed : int
-        Of the messages and of the moments of the kills.
+        Of the messages and of the times of the kills.
     minutes : float
         How long it may take.
     """
@@ -100,7 +100,7 @@ class Soak:
         self._counts = Counter[str]()
 
     def run(self, cycles: int, messages: int) -> list[str]:
-        """Kill it so often, and go on until there were so many messages; gives what is wrong."""
+        """Kill it so often, and continue until there were so many messages; returns what is wrong."""
         self.service.start()
         self._publishers = Publishers(
             self.service.url, self.service.token, self._destination.url, self._planner
@@ -143,7 +143,7 @@ class Soak:
             f"seed {self._planner.seed}: {self._counts['kills']} kills "
             f"({self._counts['while starting']} of them while starting), "
             f"{len(ledger.accepted):,} messages accepted, "
-            f"{ledger.repeated:,} calls made again after their answer was lost, "
+            f"{ledger.repeated:,} calls made again after their response was lost, "
             f"{len(arrivals):,} arrivals ({len(arrivals) - len(attempts):,} of them an attempt made again), "
             f"{sum(arrival.path != '/work' for arrival in arrivals):,} of callbacks, "
             f"{self._counts['in the DLQ']:,} messages in the DLQ; {time.monotonic() - self._begun:.0f} s"

@@ -1,4 +1,4 @@
-"""Let two writers go for one snapshot at the same moment, again and again: one whole history comes of it.
+"""Let two writers write one snapshot at the same time, repeatedly: the result is one complete history.
 
     .venv/bin/python tests/soak/two_writers.py [--races 200]
 

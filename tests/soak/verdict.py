@@ -24,7 +24,7 @@ def problems(
     planned : dict of int to Planned
         All messages that were published, by number.
     accepted : dict of int to str
-        The message ids of those that were answered with success.
+        The message ids of those with a successful response.
     arrivals : sequence of Arrival
         What the destination got, in order.
     dlq : sequence of dict
@@ -48,8 +48,8 @@ def problems(
     yield from (f"{found} arrived, and was never accepted" for found in work.keys() - known)
     yield from (f"{found} is {times} times in the DLQ" for found, times in dead.items() if times > 1)
     yield from _callbacks(planned, accepted, arrivals, dlq)
-    for place, arrival in enumerate(arrivals):
-        if place >= recorded.get(arrival.message_id, len(arrivals)):
+    for index, arrival in enumerate(arrivals):
+        if index >= recorded.get(arrival.message_id, len(arrivals)):
             yield f"{arrival.message_id} was sent again after it had been recorded as done"
 
 

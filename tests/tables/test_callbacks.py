@@ -93,7 +93,7 @@ def test_bytes_text_and_objects_give_the_same_row():
     ("status", "delivered"), [(200, True), (299, True), (300, False), (199, False), (None, None)]
 )
 def test_delivered_is_a_2xx_status(status, delivered):
-    """Redirects and errors are no delivery; without a status nobody knows."""
+    """Redirects and errors are no delivery; without a status it is unknown."""
     assert row({"status": status})["delivered"] is delivered
 
 
@@ -268,7 +268,7 @@ def test_a_mapping_that_json_cannot_hold_is_refused():
         callback_fields({"createdAt": datetime(2026, 1, 1, tzinfo=UTC)})
 
 
-def test_what_the_receiver_knows_is_in_the_row():
+def test_facts_known_to_the_receiver_are_in_the_row():
     """Time of arrival and verification come from the receiver alone."""
     arrived = datetime(2026, 1, 1, 12, 0, 0, 5000, tzinfo=UTC)
     found = row(ReceivedCallback(body=b"{}", received_at=arrived, verified=True))

@@ -149,15 +149,15 @@ def test_such_text_elsewhere_is_escaped_and_kept_in_extra():
         ("body", {"a": 1}, "body"),
     ],
 )
-def test_what_does_not_fit_its_column_is_kept_in_extra(wire, value, column):
-    """A known field of the wrong kind leaves null in its column, its JSON in extra, and the row in place."""
+def test_values_that_do_not_fit_their_column_are_in_extra(wire, value, column):
+    """A known field of the wrong kind is null in its column, its JSON in extra, and the row is kept."""
     (row,) = rows_of({"dlqId": "a", wire: value})
     assert row[column] is None
     assert json.loads(row["extra"])[wire] == value
 
 
 def test_unknown_fields_survive_with_all_their_digits():
-    """Fields nobody has heard of stand in extra; integers keep every digit."""
+    """Fields that are unknown are in extra; integers keep every digit."""
     (row,) = rows_of({"dlqId": "a", "newThing": {"n": 12345678901234567890123}, "empty": {}})
     assert row["extra"] == '{"empty":{},"newThing":{"n":12345678901234567890123}}'
 
@@ -184,7 +184,7 @@ def test_the_deprecated_label_counts_where_it_is_alone():
 @pytest.mark.parametrize(
     "bad", [b"[1]", b"[null]", b'[{"dlqId": ""}]', b"[{}]", b'[{"dlqId": 5}]', b"{}", b"[{]"]
 )
-def test_rows_that_cannot_be_told_apart_are_a_protocol_error(bad):
+def test_rows_without_an_identity_are_a_protocol_error(bad):
     """Entries without an id, and what is no object, are errors and never dropped."""
     with pytest.raises(ProtocolError):
         decode_failures(bad, redactor=None)
@@ -234,7 +234,7 @@ json_values = st.recursive(
 )
 def test_any_json_in_any_field_keeps_every_row(entries):
     """However wrong the values, every entry with an id has its row, of the one schema."""
-    entries = [entry | {"dlqId": f"id-{place}"} for place, entry in enumerate(entries)]
+    entries = [entry | {"dlqId": f"id-{index}"} for index, entry in enumerate(entries)]
     table = decode_failures(json.dumps(entries).encode(), redactor=REDACTOR)
     assert table.schema == FAILURES
     assert table["dlq_id"].to_pylist() == [entry["dlqId"] for entry in entries]
@@ -306,8 +306,8 @@ def test_values_that_are_nested_too_deeply_become_their_text(levels, more):
             assert second is None
 
 
-def test_what_is_nested_too_deeply_is_masked_as_text():
-    """Texts that look like secrets where they stand; all of it where a name in it says so."""
+def test_deeply_nested_values_are_masked_as_text():
+    """Only the parts that look like secrets, or the whole text where a name in it says so."""
     bearer = "Bearer abcdefghijkl"
     for inside, kept in (
         (f'{{"note": "{bearer}", "n": 1.10}}', '"n": 1.10}'),
@@ -345,7 +345,7 @@ def test_a_page_that_is_no_page_fails_among_others():
 @given(st.lists(st.fixed_dictionaries({}, optional={"n": json_values, "api_key": json_values}), max_size=5))
 def test_unknown_fields_are_written_alike_by_both_decoders(extras):
     """Whatever unknown fields hold: the same text, masked the same, on one page or on two."""
-    entries = [{"dlqId": f"id-{place}", **extra} for place, extra in enumerate(extras)]
+    entries = [{"dlqId": f"id-{index}", **extra} for index, extra in enumerate(extras)]
     page = json.dumps(entries, ensure_ascii=False).encode("utf-8", "surrogatepass")
     other = json.dumps([{"dlqId": "z", "n": "own-live-token-42", "m": "Bearer canary-1"}]).encode()
     expected = [decode_leniently(raw, redactor=REDACTOR) for raw in (page, other)]

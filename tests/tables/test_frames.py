@@ -85,7 +85,7 @@ def test_cells_look_as_pandas_writes_them_otherwise():
 
 
 def test_revealed_frames_show_bodies_as_they_are():
-    """Whoever asked for secrets sees them."""
+    """Frames that reveal secrets show them."""
     table = to_table(frame_from_rows([{"dlq_id": "a", "body": BODY}], FAILURES), FAILURES)
     receipt = Receipt(
         what="failures", source="x", scope={"revealed": True}, started_at="", ended_at="", rows=1

@@ -99,7 +99,7 @@ def test_other_values_are_written_in_place_of_their_own(rows, data):
     ],
 )  # fmt: skip
 def test_anything_else_is_left_to_the_lenient_decoder(odd):
-    """A value of another kind, or a name that comes twice, among others that are as they should be."""
+    """A value of another kind, or a name that is repeated, among others that are as they should be."""
     good = raw('{"A": ["x"], "B": []}')
     for rows in ([raw(odd)], [good, raw(odd)], [raw(odd), good], [good, raw(odd), raw("null"), good]):
         assert header_maps(rows) is None
@@ -121,7 +121,7 @@ def fits(value):
 
 @settings(deadline=None, max_examples=300)
 @given(st.lists(json_values, min_size=1, max_size=4), writers)
-def test_a_column_comes_of_maps_alone(values, write):
+def test_a_column_is_made_of_maps_alone(values, write):
     """Of any JSON values, there is a column exactly when all of them are maps of lists of text, or null."""
     found = header_maps([raw(write(value)) for value in values])
     assert (found is not None) is all(map(fits, values))
@@ -136,7 +136,7 @@ def test_bytes_that_are_no_text_are_refused():
 
 
 def test_many_names_are_compared_as_few_are():
-    """A name that comes twice is noticed among thousands of names, too."""
+    """A name that is repeated is noticed among thousands of names, too."""
     rows = [{f"n{number}": ["v"]} for number in range(3000)]
     assert header_maps([raw(json.dumps(row)) for row in rows]).texts().equals(column_of(rows))
     twice = raw('{"n7": ["v"], "n8": [], "n7": []}')

@@ -24,8 +24,8 @@ documents = st.recursive(
 )
 
 
-def test_a_filter_gives_one_mask_as_text_and_as_tree():
-    """Text and tree give the same mask, on the frame's own index; rows without metadata have no field."""
+def test_a_filter_makes_the_same_mask_as_text_and_as_tree():
+    """Text and tree make the same mask, on the frame's own index; rows without metadata have no field."""
     texts = ['{"city": "Izmir", "n": 3}', '{"city": "Oslo"}', None, '{"n": 5}']
     frame = pd.DataFrame({"id": list("abcd"), "metadata": texts}, index=[7, 5, 3, 1])
     mask = tk.match_metadata(frame, "n >= 3")
@@ -35,7 +35,7 @@ def test_a_filter_gives_one_mask_as_text_and_as_tree():
     assert tk.match_metadata(frame.iloc[:0], "n = 1").dtype == bool
 
 
-def test_what_cannot_be_matched_is_refused():
+def test_unmatchable_frames_are_refused():
     """A filter that does not parse says where; a frame without metadata says how to load it."""
     with pytest.raises(FilterSyntaxError, match="position 4"):
         tk.match_metadata(pd.DataFrame({"metadata": []}), "n = ")
@@ -77,7 +77,7 @@ def test_kinds_and_values_are_counted_by_type():
 
 
 def test_there_are_bounds():
-    """Only so many rows are read and so many fields given, those of the most rows."""
+    """Only so many rows are read and so many fields returned, those of the most rows."""
     rows = [json.dumps({"often": 1, f"f{number}": 1}) for number in range(10)]
     frame = pd.DataFrame({"metadata": rows})
     assert [field.name for field in metadata_fields(frame, most=1)] == ["often"]

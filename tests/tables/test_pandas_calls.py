@@ -330,7 +330,7 @@ CALLS: dict[str, Callable[[pd.DataFrame], Any]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 def test_an_ordinary_call_works(frame, call, tmp_path):
-    """Every call, on every frame: it gives what pandas says it gives, and leaves the frame as it was."""
+    """Every call, on every frame: it returns what pandas documents, and leaves the frame unchanged."""
     _excel.folder = tmp_path  # type: ignore[attr-defined]
     before = frame.copy()
     CALLS[call](frame)

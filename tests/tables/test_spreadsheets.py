@@ -21,7 +21,7 @@ def cells(path, sheet="data"):
     return list(openpyxl.load_workbook(path)[sheet].iter_rows(min_row=2))
 
 
-def test_what_looks_like_a_formula_stays_text(tmp_path):
+def test_text_like_a_formula_stays_text(tmp_path):
     """Every such text is a text in the workbook, as it was, and is marked to stay one when it is edited."""
     texts = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "=cmd|' /C calc'!A0", "#N/A", "＝1", "plain"]  # noqa: RUF001
     frame = pd.DataFrame({"=head": texts})
@@ -33,7 +33,7 @@ def test_what_looks_like_a_formula_stays_text(tmp_path):
     assert openpyxl.load_workbook(tmp_path / "a.xlsx")["data"]["A1"].data_type == "s"
 
 
-def test_what_excel_cannot_hold_is_written_so_that_it_can_be_seen(tmp_path):
+def test_values_that_excel_cannot_hold_are_written_visibly(tmp_path):
     """Large numbers, early times, infinity and control characters are text; times are UTC without a zone."""
     frame = pd.DataFrame(
         {
@@ -66,7 +66,7 @@ def test_truncated_texts_are_named(tmp_path):
 
 
 def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
-    """Whether a warning is an error or the folder is missing: nothing waits for the collector to close it."""
+    """Neither a warning as an error nor a missing folder leaves a file for the garbage collector to close."""
     frame = pd.DataFrame({"a": ["x" * 40_000]})
     with pytest.raises(UnexpectedResultWarning), warnings.catch_warnings(action="error"):
         tk.to_excel(frame, tmp_path / "a.xlsx")
@@ -77,7 +77,7 @@ def test_a_workbook_that_is_not_written_leaves_nothing_open(tmp_path):
 
 
 def test_without_openpyxl_the_error_names_the_command(tmp_path, monkeypatch):
-    """The extra is not there: what to install is said, and no file is left."""
+    """Without the extra the error says what to install, and no file is left."""
     monkeypatch.setitem(sys.modules, "openpyxl", None)
     with pytest.raises(SettingsError, match="pip install"):
         tk.to_excel(pd.DataFrame({"a": [1]}), tmp_path / "a.xlsx")
@@ -128,7 +128,7 @@ PLAIN = [
 
 
 def test_no_text_of_a_csv_file_is_a_formula(tmp_path):
-    """Read back, each text that a spreadsheet would take for one has a sign in front, and no other."""
+    """Read back, each text that a spreadsheet would read as a formula has a sign in front, and no other."""
     frame = pd.DataFrame({"=name": FORMULAS, "n": range(len(FORMULAS)), "x": [-1.5] * len(FORMULAS)})
     before = frame.copy(deep=True)
     tk.to_csv(frame, tmp_path / "a.csv")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 from pandas.tests.extension import base
-from pandas.tests.extension.conftest import (  # noqa: F401 - what pandas' tests take
+from pandas.tests.extension.conftest import (  # noqa: F401 - fixtures of pandas' tests
     all_arithmetic_operators,
     all_boolean_reductions,
     all_data,
@@ -96,7 +96,7 @@ class TestExtension(
 ):
     """pandas' own tests of extension types: all but those of assigning, arithmetic, reductions and plotting.
 
-    pandas takes a tuple for several values when it assigns or fills, so that a vector cannot be the new value
+    pandas reads a tuple as several values when it assigns or fills, so that a vector cannot be the new value
     of a single cell there; pandas' tests of its own JSON type leave them out for the same reason.
     """
 

@@ -33,8 +33,8 @@ def reader(request):
 
 @given(st.lists(st.lists(floats, min_size=3, max_size=3), max_size=5))
 def test_vectors_survive_as_float32(vectors):
-    """Numbers come back as the float32 they were, in a column of fixed size and as a matrix."""
-    rows = [{"id": str(place), "vector": vector} for place, vector in enumerate(vectors)]
+    """Numbers are returned as the float32 they were, in a column of fixed size and as a matrix."""
+    rows = [{"id": str(position), "vector": vector} for position, vector in enumerate(vectors)]
     table = decode_vectors(json.dumps(rows).encode(), namespace="n", dimension=3)
     assert table.schema == schemas.vectors(3)
     matrix = as_matrix(to_frame(table))
@@ -68,8 +68,8 @@ def test_a_vector_that_cannot_be_used_says_why(vector, problem):
     assert (rows[1]["vector"], rows[1]["vector_problem"]) == ([1, 2, 3], None)
 
 
-def test_sparse_only_is_no_problem_and_unasked_vectors_are_none():
-    """A row with a sparse vector alone is fine, and so is one without vectors when none were asked for."""
+def test_sparse_only_is_no_problem_and_unrequested_vectors_are_none():
+    """A row with a sparse vector alone is fine, and so is one without vectors when none were requested."""
     page = b'[{"id": "a", "sparseVector": {"indices": [1, 5], "values": [0.5, 2]}}, {"id": "b"}]'
     first, second = decode_vectors(page, namespace="", dimension=None).to_pylist()
     assert (first["sparse_indices"], first["sparse_values"], first["vector_problem"]) == (
@@ -94,7 +94,7 @@ def test_a_sparse_vector_that_cannot_be_used_says_so(sparse):
     assert row["vector_problem"] == "sparse vector not usable"
 
 
-def test_metadata_is_the_json_that_came():
+def test_metadata_is_the_raw_json():
     """Metadata keeps its digits and its spelling; null metadata and data are null."""
     page = (
         b'[{"id": "a", "metadata": {"n": 12345678901234567890123, "f": 1.10}}, {"id": "b", "metadata": null}]'
@@ -105,15 +105,15 @@ def test_metadata_is_the_json_that_came():
 
 
 def test_ids_that_are_not_there_have_no_row():
-    """Null in a fetch's answer is an id that is not there."""
+    """Null in a fetch's response is an id that does not exist."""
     table = decode_vectors(b'[null, {"id": "b", "vector": [1]}, null]', namespace="", dimension=1)
     assert table["id"].to_pylist() == ["b"]
 
 
 def test_hits_have_query_and_rank():
-    """Hits count queries from 0 and ranks from 1, in the service's order; empty answers leave no rows."""
-    answers = [b'[{"id": "a", "score": 0.9}, {"id": "b", "score": 1}]', b"[]", b'[{"id": "a", "score": 0.5}]']
-    table = decode_hits(answers)
+    """Hits count queries from 0 and ranks from 1, in the service's order; empty responses leave no rows."""
+    hits = [b'[{"id": "a", "score": 0.9}, {"id": "b", "score": 1}]', b"[]", b'[{"id": "a", "score": 0.5}]']
+    table = decode_hits(hits)
     assert table.select(["query", "rank", "id", "score"]).to_pylist() == [
         {"query": 0, "rank": 1, "id": "a", "score": 0.9},
         {"query": 0, "rank": 2, "id": "b", "score": 1.0},
@@ -184,7 +184,7 @@ vector_texts = st.one_of(
 
 @pytest.mark.usefixtures("reader")
 @given(st.lists(vector_texts, max_size=6), st.sampled_from([3, None]))
-def test_every_reader_of_numbers_gives_the_same(found, dimension):
+def test_every_reader_of_numbers_returns_the_same(found, dimension):
     """pysimdjson, msgspec and the lenient reader agree bit by bit, and on what is wrong with the others."""
     encoded = [text.encode() for text in found]
     one_by_one = [as_singles(as_value(text), dimension) for text in encoded]
@@ -199,7 +199,7 @@ def test_every_reader_of_numbers_gives_the_same(found, dimension):
 @pytest.mark.usefixtures("reader")
 @given(st.lists(vector_texts, max_size=6))
 def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
-    """However odd the vectors are, every row stays, and is what it is without cutting."""
+    """For any vectors, every row is kept, and equals the one read without cutting."""
     page = "[" + ",".join(f'{{"id":"{n}","vector":{text},"data":"]"}}' for n, text in enumerate(found)) + "]"
     tables = [
         decode_vectors(rows, cut, namespace="", dimension=3)
@@ -236,12 +236,12 @@ def test_no_reader_accepts_what_is_not_json(text):
 
 
 def test_a_bad_vector_leaves_its_block_as_it_is():
-    """Among many vectors, one that no quick reader takes says why, and its neighbours are exact."""
+    """Among many vectors, one that no fast decoder accepts says why, and its neighbours are exact."""
     block = [[float(n), n / 3, -n / 7] for n in range(100)]
     encoded = [json.dumps(numbers).encode() for numbers in block]
     encoded[50] = b"[1, NaN, 2]"
     column, problems = dense_column(encoded, 3)
-    assert [place for place, problem in enumerate(problems) if problem] == [50]
+    assert [position for position, problem in enumerate(problems) if problem] == [50]
     kept = np.array([item.as_py() for n, item in enumerate(column) if n != 50], dtype=np.float32)
     assert np.array_equal(kept, np.array(block[:50] + block[51:], dtype=np.float32))
 
@@ -285,8 +285,8 @@ def test_an_interpreter_without_pysimdjson_reads_with_msgspec():
         ),
     ],
 )
-def test_metadata_keeps_its_spelling_where_other_bytes_are_odd(page, metadata):
-    """An odd byte elsewhere in a page does not change a digit of its metadata."""
+def test_metadata_keeps_its_spelling_where_other_bytes_are_invalid(page, metadata):
+    """An invalid byte elsewhere in a page does not change a digit of its metadata."""
     (row,) = decode_vectors(page, namespace="", dimension=None, want_vectors=False).to_pylist()
     assert row["metadata"] == metadata
 

@@ -156,12 +156,12 @@ def test_a_result_goes_with_the_filter_it_was_asked_by(server):
     """When the choice changes while failures are loaded, the result says that it is of an earlier one."""
     begun, go = threading.Event(), threading.Event()
 
-    def answer(_):
+    def respond(_):
         begun.set()
         assert go.wait(30)
         return b'{"messages": [{"dlqId": "d1", "labels": ["a"]}]}'
 
-    server.answering(answer)
+    server.responding(respond)
     panel = widget(server.service(), value=FailureFilter(label="a"))
 
     async def main():

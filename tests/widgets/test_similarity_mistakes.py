@@ -223,7 +223,7 @@ def test_cancel_drops_a_slow_response(server):
         go_on.wait(30)
         return hits("late")
 
-    server.answering(slowly)
+    server.responding(slowly)
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
 
     async def main():

@@ -80,7 +80,7 @@ class Connections:
 
 def _shut_down(sock: socket.socket) -> None:
     try:
-        # not the TLS socket's own method, which takes its state from the thread that reads
+        # not the TLS socket's own method, which changes state that the reading thread uses
         socket.socket.shutdown(sock, socket.SHUT_RDWR)
     except OSError:
         return  # closed, or never connected

@@ -71,7 +71,7 @@ def list_runs_page(transport: Transport, *, cursor: str | None, count: int = PAG
 
 
 def get_entry(transport: Transport, dlq_id: str, *, kind: Kind = "workflows") -> bytes:
-    """One DLQ entry as raw JSON; `NotFoundError` when it is gone."""
+    """One DLQ entry as raw JSON; `NotFoundError` when it no longer exists."""
     request = Request(
         doing=f"getting the DLQ entry {dlq_id!r}", method="GET", path=_path(kind, checked_id(dlq_id))
     )

@@ -1,4 +1,4 @@
-"""JSON that strict readers refuse: its members as the text they came as, and values that Python can hold.
+"""JSON that strict readers refuse: its members as raw text, and values that Python can hold.
 
 Python's own reader accepts NaN, lone surrogates and bytes that are not UTF-8, but neither deep nesting nor
 integers of thousands of digits, and reading and writing again would lose the spelling of numbers (1.10,
@@ -22,7 +22,7 @@ stack, of which a notebook has about 900 left, whenever somebody walks through i
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)
 _TEXT: Final = r'"[^"\\]*+(?:\\.[^"\\]*+)*+"'
-# a lone quote is a text without its end: going on behind it would take quadratic time
+# a lone quote starts an unterminated string: searching on after it would take quadratic time
 _MARK: Final = re.compile(rf'{_TEXT}|"|[\[{{]+|[\]}}]+', re.DOTALL)
 
 
@@ -51,7 +51,7 @@ def read(raw: bytes | str) -> Any:
     text = raw if isinstance(raw, str) else raw.decode("utf-8", "surrogateescape")
     if is_deep(text):
         if text[end_of(text, skipped(text, 0)) :].strip():
-            raise ValueError("more behind the value")
+            raise ValueError("more after the value")
         return Unread(text.strip())
     try:
         return msgspec.json.decode(raw)
@@ -120,7 +120,7 @@ def elements(text: str) -> list[str]:
         found.append(text[start:at])
         at = skipped(text, at)
     if text[at + 1 :].strip():
-        raise ValueError(f"more behind the array, at {at}")
+        raise ValueError(f"more after the array, at {at}")
     return found
 
 
@@ -157,7 +157,7 @@ def _opened(text: str, at: int, bracket: str) -> int:
 
 
 def skipped(text: str, at: int) -> int:
-    """The index of the next value, behind spaces, commas and colons."""
+    """The index of the next value, after spaces, commas and colons."""
     while at < len(text) and text[at] in _BETWEEN:
         at += 1
     return at
@@ -170,7 +170,7 @@ def is_truncated(body: bytes) -> bool:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
     except (msgspec.DecodeError, RecursionError):
-        # an application's odd text, which the strict reader refuses, or truncated
+        # text of an application that the strict reader refuses, or truncated JSON
         text = body.decode("utf-8", "surrogateescape").strip()
         try:
             return end_of(text, 0) < len(text)

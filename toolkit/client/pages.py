@@ -74,7 +74,7 @@ _EMPTY: Final = re.compile(rb'\s*(?:\{\s*"messages"\s*:\s*)?\[\s*\]')
 _LONGEST_END: Final = 2000  # bytes that are searched for it
 
 CUT: Final = '"\u2702 dense vector"'.encode()
-"""The JSON in place of a dense vector's numbers."""
+"""The JSON that replaces a dense vector's numbers."""
 _NAME: Final = re.compile(rb'"vector"\s*:\s*\[')
 _HEAD: Final = re.compile(rb'\s*\{\s*"result"\s*:\s*\{\s*"nextCursor"\s*:\s*("(?:[^"\\]|\\.)*")')
 _LONGEST_HEAD: Final = 1 << 16
@@ -121,7 +121,7 @@ def range_page(request: Request, response: Response) -> Page:
         try:
             page = _range(request, response, body)
         except MalformedResponseError:
-            pass  # cut in the wrong place, or malformed: the complete body shows which
+            pass  # cut at the wrong index, or malformed: the complete body shows which
         else:
             if page.rows.count(CUT) == len(cut):
                 return replace(page, cut=cut)

@@ -84,7 +84,7 @@ def _url_problem(url: Any, *, in_path: bool) -> str | None:
         (not _URL.fullmatch(url), "with characters that no URL contains"),
         # an HTTP library resolves them, and the request would go to another path of the service itself
         (
-            any(unquote(piece) in {".", ".."} for piece in parts.path.split("/")),
+            any(unquote(segment) in {".", ".."} for segment in parts.path.split("/")),
             "with the path segments '.' or '..'",
         ),
     )
@@ -165,10 +165,10 @@ def not_before_seconds(value: Any) -> str | None:
     if value is None:
         return None
     if not isinstance(value, int):
-        moment = parse_time(value, exact=True, name="the header Not-Before, from not_before")
+        timestamp = parse_time(value, exact=True, name="the header Not-Before, from not_before")
         # rounded up, as it must not come before; the time read is truncated to milliseconds
         truncated = isinstance(value, datetime) and value.microsecond % 1000 > 0
-        value = -int(-(moment.timestamp() + 0.001 * truncated) // 1)
+        value = -int(-(timestamp.timestamp() + 0.001 * truncated) // 1)
     if value >= _MILLISECONDS_LOOK_LIKE:
         raise invalid_header(
             "Not-Before", f"{value}, which looks like milliseconds", "Unix seconds, or a datetime"

@@ -87,7 +87,7 @@ def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
     try:
         found, end = pairs(text)
         if text[end:].strip():
-            raise ValueError("more behind the object")  # noqa: TRY301 - as `pairs` does
+            raise ValueError("more after the object")  # noqa: TRY301 - as `pairs` does
     except ValueError:
         not_json(request, raw, expected="a JSON object")
     _check_unique(request, [name for name, _ in found])
@@ -106,7 +106,7 @@ def not_json(request: Request, raw: bytes, *, expected: str) -> NoReturn:
 
 def _check_unique(request: Request, names: list[str]) -> None:
     if len(set(names)) < len(names):
-        repeated = next(name for place, name in enumerate(names) if name in names[:place])
+        repeated = next(name for index, name in enumerate(names) if name in names[:index])
         not_as_specified(request, got=f"{repeated[:_SHOWN]!r} twice in one object", expected="each name once")
 
 
@@ -137,10 +137,10 @@ def an_object(request: Request, name: str, value: Any, *, required: bool = False
 
 
 def a_count(
-    request: Request, name: str, *places: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
+    request: Request, name: str, *sources: dict[str, Any], most: int = (1 << 63) - 1, required: bool = False
 ) -> int:
     """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
-    there = [place[name] for place in places if place.get(name) is not None]
+    there = [source[name] for source in sources if source.get(name) is not None]
     found = next(
         (value for value in there if value is False or value != 0), None if required and not there else 0
     )
@@ -155,12 +155,12 @@ def a_count(
 def a_text(
     request: Request,
     name: str,
-    *places: dict[str, Any],
+    *sources: dict[str, Any],
     required: bool = False,
     next_step: str | None = None,
 ) -> str:
     """The first of these texts that is not absent, null or empty; a token of ours in it is masked."""
-    found = next((place[name] for place in places if place.get(name) not in (None, "")), "")
+    found = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
     if not isinstance(found, str) or (required and not found):
         got = f"{name!r} of {shown(found)}" if found else f"no {name!r}"
         not_as_specified(request, got=got, expected="text", next_step=next_step)

@@ -157,8 +157,8 @@ def verify_signature(
     if seen is not None:
         instance("seen", seen, ReplayGuard, "a ReplayGuard")
     keys = signing_keys(keys, region)  # replaced, so that a traceback with variables does not show plain ones
-    moment = _unix_seconds(now)
-    claims = verify_claims(signature, url=url, keys=keys, now=moment, leeway=leeway, issuer=issuer)
+    timestamp = _unix_seconds(now)
+    claims = verify_claims(signature, url=url, keys=keys, now=timestamp, leeway=leeway, issuer=issuer)
     if not _same_hash(claims["body"], bytes(body)):
         raise _invalid(
             "another body than the one signed",
@@ -170,7 +170,7 @@ def verify_signature(
         if not isinstance(token_id, str) or not token_id:
             raise _invalid("no id (jti)", "one, to know it when it comes again")
         # within the leeway an expired signature is still accepted, so it is remembered that much longer
-        if not seen.is_new(token_id, until=claims["exp"] + leeway, now=moment):
+        if not seen.is_new(token_id, until=claims["exp"] + leeway, now=timestamp):
             raise _invalid("a signature that was used before", "a new one")
     return claims
 
@@ -187,7 +187,7 @@ def verify_claims(
 ) -> dict[str, Any]:
     """Verify everything but the body, and return the claims; see `verify_signature`."""
     keys = signing_keys(keys, region)
-    moment = _unix_seconds(now)
+    timestamp = _unix_seconds(now)
     if not isinstance(url, str) or not url:
         raise InputError(_DOING, got=f"url={url!r}", expected="the published address")
     if isinstance(leeway, bool) or not isinstance(leeway, int | float) or not 0 <= leeway <= _MOST_LEEWAY:
@@ -195,7 +195,7 @@ def verify_claims(
     text("issuer", issuer)
     _check_header(signature)
     claims = _signed_claims(signature, keys)
-    _check_claims(claims, issuer=issuer, now=moment, leeway=leeway)
+    _check_claims(claims, issuer=issuer, now=timestamp, leeway=leeway)
     if not hmac.compare_digest(
         claims["sub"].encode("utf-8", "surrogatepass"), url.encode("utf-8", "surrogatepass")
     ):
@@ -300,8 +300,8 @@ def _check_claims(claims: Mapping[str, Any], *, issuer: str, now: float, leeway:
         raise _invalid("claims of the wrong type", "iss, sub and body as text")
     times = [claims[name] for name in ("exp", "nbf", "iat") if name in claims]
     if not all(
-        isinstance(moment, int | float) and not isinstance(moment, bool) and 0 <= moment <= _LATEST
-        for moment in times
+        isinstance(timestamp, int | float) and not isinstance(timestamp, bool) and 0 <= timestamp <= _LATEST
+        for timestamp in times
     ):
         raise _invalid("times that are no numbers", "exp, nbf and iat in Unix seconds")
     if not hmac.compare_digest(

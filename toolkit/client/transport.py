@@ -1,7 +1,7 @@
 """Sends requests: returns what a response says, or raises a typed error.
 
-`Transport.fetch` retries, `_paced` waits for its turn, `_exchange` is one try: it sends (`_open`), reads the
-body (`_read`) and checks it. The retry policy covers the complete exchange, including reading the body.
+`Transport.fetch` retries, `_paced` waits for the rate limiter, `_exchange` is one try: it sends
+(`_open`), reads the body (`_read`) and checks it. The retry policy covers the complete exchange.
 Redirects are refused, cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and
 CA bundles of the environment, and the pool sends. The token is put on the wire here and nowhere else: errors
 are raised without the frames in which it was a local value, and not from the library's own errors.
@@ -278,7 +278,7 @@ class Transport:
             received.release_conn()
         status, headers = received.status, received.headers
         if not framed and status != _NO_CONTENT and (self._closed.is_set() or is_truncated(body)):
-            # the HTTP library takes the end of the connection for the end of the response
+            # the HTTP library treats the end of the connection as the end of the response
             return self._incomplete(request, f"status {status} and a truncated response"), True
         if 200 <= status < 300:  # noqa: PLR2004 - the success statuses
             return Response(status=status, headers=headers, body=body, tries=number)
@@ -301,7 +301,7 @@ class Transport:
         for name, value in request.headers:
             headers[name] = value
         if self._endpoint is not None:
-            if self._endpoint.token_in == "query":  # noqa: S105 - a place, not a password
+            if self._endpoint.token_in == "query":  # noqa: S105 - a location, not a password
                 query = (*query, (self._endpoint.dialect.query_token, self._endpoint.token.reveal()))
             else:
                 headers["Authorization"] = f"Bearer {self._endpoint.token.reveal()}"
@@ -341,7 +341,7 @@ class Transport:
         except UnknownEncodingError as error:
             got = f"a response encoded as {str(error)[:40]!r}"
             raise self._error(ProtocolError, request, got, ACCEPTED) from None
-        # what nobody watches is read at once: the bytes are not copied chunk by chunk
+        # without a callback, the body is read at once: the bytes are not copied chunk by chunk
         return bytes(body) + b"".join(self._chunks(request, received, None))
 
     def _chunks(

@@ -159,9 +159,9 @@ def list_namespaces(service: Service) -> list[str]:
 
 def _names(request: Request, response: Response) -> list[str]:
     value = small(request, response).get("result")
-    odd = [value] if not isinstance(value, list) else [name for name in value if not isinstance(name, str)]
-    if odd:
-        got = f"{kind_of(odd[0])} {'under' if odd[0] is value else 'among the names under'} 'result'"
+    invalid = [value] if not isinstance(value, list) else [one for one in value if not isinstance(one, str)]
+    if invalid:
+        got = f"{kind_of(invalid[0])} {'under' if invalid[0] is value else 'among the names under'} 'result'"
         not_as_specified(request, got=got, expected="an array of names under 'result'")
     return value  # type: ignore[return-value]
 
@@ -222,14 +222,14 @@ def query_bytes(transport: Transport, queries: Sequence[VectorQuery]) -> list[by
     for index, query in enumerate(queries):
         operation = "query" if query.data is None else "query-data"
         groups.setdefault((operation, query.namespace), []).append(index)
-    for (operation, namespace), places in groups.items():
-        bodies = [wire_query(queries[place]) for place in places]
+    for (operation, namespace), indices in groups.items():
+        bodies = [wire_query(queries[index]) for index in indices]
         body = bodies[0] if len(bodies) == 1 else bodies
         request = _post(f"querying {_title(namespace)}", operation, namespace, body)
-        count = None if len(places) == 1 else len(places)
+        count = None if len(indices) == 1 else len(indices)
         lists = transport.fetch(request, partial(result_arrays, count=count))
-        for place, hits in zip(places, lists, strict=True):
-            responses[place] = hits
+        for index, hits in zip(indices, lists, strict=True):
+            responses[index] = hits
     return responses
 
 
@@ -340,8 +340,8 @@ def _batches(
     """Batches of at most 1,000 rows of one namespace and one operation, in the order given."""
     batch: list[dict[str, Any]] = []
     last = ("", "")
-    for place, row in enumerate(rows):
-        space, wire = _wire_row(f"row {place:,} of rows", row)
+    for index, row in enumerate(rows):
+        space, wire = _wire_row(f"row {index:,} of rows", row)
         operation = "upsert" if {"vector", "sparseVector"} & wire.keys() else "upsert-data"
         there = (space if namespace is None else namespace, operation)
         if batch and (len(batch) == UPSERT_BATCH or there != last):

@@ -231,7 +231,7 @@ class FailureFilter:
         row : mapping, pandas.Series or named tuple
             A row of a frame of failures, as of ``frame.iloc[0]``, ``frame.itertuples()`` or
             ``frame.to_dict("records")``; or an entry with the service's own names (``workflowUrl``,
-            ``labels``, ``callerIP``, …). The deprecated ``label`` counts beside ``labels``.
+            ``labels``, ``callerIP``, …). The deprecated ``label`` counts in addition to ``labels``.
 
         Returns
         -------

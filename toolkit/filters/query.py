@@ -45,11 +45,11 @@ class VectorQuery:
     id : str, optional
         Id of a vector in the index: what is similar to it. The vector is fetched first.
     exclude_self : bool, default False
-        Whether the vector asked for by `id` is left out of its own results.
+        Whether the vector with this `id` is left out of its own results.
     top_k : int, default 10
         At most this many results, at least 1.
     include_metadata, include_vectors, include_data : bool, default False
-        What is returned of each result beside id and score.
+        What is returned of each result in addition to id and score.
     filter : str or MetadataFilter, default ""
         Metadata filter, kept as its text. Text is not parsed here: the service decides what it understands.
     namespace : str, default ""
@@ -227,19 +227,19 @@ def sparse_vector(name: str, given: object) -> SparseVector:
     expected = "{'indices': …, 'values': …}, or a pair of them"
     if isinstance(given, Mapping):
         if set(given) != {"indices", "values"}:
-            odd = next((key for key in given if key not in ("indices", "values")), None)
+            unknown = next((key for key in given if key not in ("indices", "values")), None)
             raise InputError(
                 f"reading {name}",
                 got=f"the names {', '.join(map(repr, given)) or 'none'}"[:120],
                 expected=expected,
-                next_step=nearest(odd, ("indices", "values")) if odd is not None else None,
+                next_step=nearest(unknown, ("indices", "values")) if unknown is not None else None,
             )
         given = (given["indices"], given["values"])
     if not isinstance(given, tuple | list) or len(given) != 2:  # noqa: PLR2004 - a pair
         raise wrong(name, given, expected)
     indices, values = numbers(f"{name} indices", given[0]), numbers(f"{name} values", given[1])
-    whole_ones = tuple(map(int, indices))
-    if list(whole_ones) != indices or min(whole_ones) < 0:
+    integers = tuple(map(int, indices))
+    if list(integers) != indices or min(integers) < 0:
         raise InputError(
             f"reading {name}", got="indices that are negative or fractional", expected="whole numbers from 0"
         )
@@ -249,7 +249,7 @@ def sparse_vector(name: str, given: object) -> SparseVector:
             got=f"{len(indices)} indices and {len(values)} values",
             expected="as many of each",
         )
-    return SparseVector(whole_ones, tuple(values))
+    return SparseVector(integers, tuple(values))
 
 
 def _wrong_query(got: str, expected: str) -> InputError:

@@ -1,1 +1,1 @@
-"""Whole collections and query results: what is read when, what came twice, whether it is complete."""
+"""Whole collections and query results: reading, duplicates, and checks for completeness."""

@@ -47,7 +47,7 @@ def load_callbacks(
         Masks header values and URLs; ``service.redactor`` also knows the service's own tokens. Default: that
         of the receiver's service, else one that knows none.
     reveal : bool
-        Leave header values and URLs as they came instead of masking secrets.
+        Leave header values and URLs as received instead of masking secrets.
     limit : int, optional
         At most this many, the first ones.
 
@@ -91,7 +91,7 @@ def load_callbacks(
     more = limit is not None and len(bodies) > limit
     bodies = bodies[:limit]
     table = decode_callbacks(bodies, redactor=None if reveal else known)
-    reasons = [f"only the first {limit:,} were asked for"] if more else []
+    reasons = [f"only the first {limit:,} were requested"] if more else []
     if receiver and receiver.turned_away:
         reasons.append(f"{receiver.turned_away:,} found no room in the receiver")
     receipt = Receipt(
@@ -191,7 +191,7 @@ def _source_name(source: Source, redactor: Redactor) -> str:
 
 
 def _size(body: Body) -> int:
-    """Bytes of a body as it came; 0 for an object that was read already."""
+    """Bytes of a raw body; 0 for an object that was parsed already."""
     raw = body.body if isinstance(body, ReceivedCallback) else body
     if isinstance(raw, str):
         return len(raw.encode("utf-8", "surrogatepass"))

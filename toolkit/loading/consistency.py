@@ -46,14 +46,14 @@ class _WindowReading:
 
 
 class Partition:
-    """Which windows of the span `asked` have been read, which are left, and which have to be read again.
+    """Which windows of the span `requested` have been read, which are left, and which have to be read again.
 
     The work's position may be that of an earlier load. `splits` says whether the whole may be split.
     """
 
-    def __init__(self, asked: Span, work: Work, *, passes: int = 1, splits: bool = True) -> None:
+    def __init__(self, requested: Span, work: Work, *, passes: int = 1, splits: bool = True) -> None:
         before = work.position
-        self._asked = asked
+        self._requested = requested
         self._work = work
         self._passes = passes
         self._pass = int(before.get("pass", 1))
@@ -68,13 +68,13 @@ class Partition:
         self.windows = [*self._resumed(before.get("open", ())), *self._unread()]
 
     def _resumed(self, position: Sequence[Sequence[Any]]) -> list[Window]:
-        """The windows that an earlier load had begun to read."""
+        """The windows that an earlier load had started to read."""
         left = []
         for first, last, cursor, pages, reading, again, compares, repeated in position:
             window = Window(
                 first,
                 last,
-                whole=(first, last) == self._asked,
+                whole=(first, last) == self._requested,
                 splits=not self._alone,
                 again=again,
                 compares=compares,
@@ -90,13 +90,14 @@ class Partition:
         return left
 
     def _unread(self) -> list[Window]:
-        """Windows for everything that was neither read nor begun."""
+        """Windows for everything that was neither read nor started."""
         again = self._pass > 1
         covered = [*self._leaves, *(window.span for window in self._open)]
-        return [self._window(span, again=again, compares=again) for span in uncovered(self._asked, covered)]
+        spans = uncovered(self._requested, covered)
+        return [self._window(span, again=again, compares=again) for span in spans]
 
     def _window(self, span: Span, *, again: bool, compares: bool, reading: int = 1) -> Window:
-        whole = span == self._asked
+        whole = span == self._requested
         splits = not self._alone
         return Window(*span, whole=whole, splits=splits, again=again, compares=compares, reading=reading)
 
@@ -112,7 +113,7 @@ class Partition:
 
     @property
     def awaited(self) -> dict[bytes, str]:
-        """Rows that came before a window was split, and not since: their identities and ids."""
+        """Identities and ids of rows that were read before a window was split, and not since."""
         return self._awaited
 
     def take(
@@ -154,7 +155,7 @@ class Partition:
             elif identity in self._awaited:
                 del self._awaited[identity]
             elif not window.again and (self._resumes(window) or identity not in self._earlier):
-                # with a single window, every known row came from it, be it before a stop
+                # with a single window, every known row was read from it, if only before a stop
                 consistent = self._alone or self._resumes(window)
                 reading.repeated += consistent
             here.add(identity)
@@ -179,9 +180,9 @@ class Partition:
             return self._again(window, compares=True)
         if changed:
             reason = (
-                f"{reading.repeated:,} came twice, so entries changed while they were read"
+                f"{reading.repeated:,} were read twice, so entries changed while they were read"
                 if reading.repeated
-                else f"{reading.new:,} more came when it was read again"
+                else f"{reading.new:,} more were found when it was read again"
             )
             self._work.unsettled.append(f"{reason} ({_named(window.span)}, {window.reading} readings)")
         self._forget(window)
@@ -212,7 +213,7 @@ class Partition:
         self._readings.clear()
         self._awaited.clear()
         self._work.windows = 0
-        whole = self._window(self._asked, again=True, compares=False)
+        whole = self._window(self._requested, again=True, compares=False)
         self._note(whole, None, 0)
         return whole
 

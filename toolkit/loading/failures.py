@@ -64,14 +64,14 @@ def load_failures(
         Which entries. Default: all that are retained. A time or an age instead, as in
         ``load_failures(service, "7d")``, means `since`.
     since, until : datetime, date, timedelta, str or int, optional
-        Shorthand for a filter of these times alone, as `FailureFilter` takes them: ``"7d"``, ``"24 hours"``,
+        Shorthand for a filter of these times, as `FailureFilter` accepts them: ``"7d"``, ``"24 hours"``,
         ``"2026-01-31"``, a Timestamp. Both ends are included. Not together with `filter`.
     kind : {"workflows", "messages"}
         Failed workflow runs, or failed plain messages, which have a DLQ of their own.
     limit : int, optional
         At most this many, for a first look. The receipt then says that it is not complete.
     reveal : bool
-        Leave header values and URLs as they came instead of masking secrets. Keep such frames to yourself.
+        Leave header values and URLs as received instead of masking secrets. Keep such frames to yourself.
     progress : bool or callable, optional
         None shows a bar in a notebook or terminal, False never, True always; a callable gets (done, total).
     connections : int
@@ -101,7 +101,7 @@ def load_failures(
     ServiceError
         When a request fails before anything was read.
     InputError
-        For `since` or `until` beside a filter, or an argument that cannot be used; it names the argument.
+        For `since` or `until` together with a filter, or an invalid argument; it names the argument.
 
     Warns
     -----
@@ -205,7 +205,7 @@ def load_failure(
     Raises
     ------
     NotFoundError
-        When the entry is gone: expired, deleted, or never there.
+        When there is no such entry: expired, deleted, or never there.
     InputError
         When `dlq_id` cannot be an id.
 
@@ -234,7 +234,7 @@ def wanted_failures(
     if since is not None or (until is not None and not as_time):
         raise InputError(
             "reading filter",
-            got="a filter, and since= or until= beside it",
+            got="a filter together with since= or until=",
             expected="one of them",
             next_step="Put the times into the filter: FailureFilter(since=…, until=…).",
         )
@@ -301,7 +301,7 @@ def open_failures(
 
     def exists(sender: Transport, dlq_id: str) -> bool:
         if MASK.search(dlq_id):
-            return True  # a masked id cannot be requested: as if missed, so that everything is read again
+            return True  # a masked id cannot be requested: treated as missed, so everything is read again
         try:
             get_entry(sender, dlq_id, kind=kind)
         except NotFoundError:
@@ -315,7 +315,7 @@ def open_failures(
             return kept
 
         listing = Listing(
-            asked=(since, until),
+            span=(since, until),
             page=page,
             tables=FailureDecoder(redactor, keep=counted if keep else None).tables,
             exists=exists,
@@ -377,7 +377,7 @@ def _within(wanted: FailureFilter, window: Window) -> FailureFilter:
 
 
 def _masked_scope(wanted: FailureFilter, service: Service) -> dict[str, Any]:
-    """The filter's scope, its texts masked: a receipt goes where frames and Parquet files go."""
+    """The filter's scope, its texts masked: a receipt is stored with frames and Parquet files."""
     mask = service.redactor.text
     return {
         name: [item if isinstance(item, int) else mask(item) for item in value]

@@ -1,4 +1,4 @@
-"""What identifies a row: 16 bytes for its id, and for a DLQ entry a digest of the bytes it came in, too.
+"""What identifies a row: 16 bytes for its id, and for a DLQ entry a digest of its raw bytes, too.
 
 By ids a load knows which rows it has yielded; by digests it recognises entries that a snapshot has stored in
 the same bytes, and that need not be decoded again.
@@ -34,7 +34,7 @@ _MOST_RECENT: Final = 1 << 16
 """Identities in the Python set, which is quicker to search, before they become a sorted run."""
 
 _LONGEST_MERGE: Final = 1 << 18
-"""Runs of this length are not merged any more: a merge takes the memory of both twice."""
+"""Runs of this length are not merged any more: a merge needs the memory of both twice."""
 
 _DTYPE: Final = "S16"  # ignores zeros at the end, which is exact where all have the same length
 

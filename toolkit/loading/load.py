@@ -61,9 +61,9 @@ class Batch:
     table: pa.Table
     order: tuple[Any, ...] = ()  # sort key in a frame of the whole; of equal keys, the earlier batch is first
     identities: list[bytes] = field(default_factory=list)
-    digests: list[bytes] = field(default_factory=list)  # of the bytes its rows came in; empty where unknown
+    digests: list[bytes] = field(default_factory=list)  # of the rows' raw bytes; empty where unknown
     stored: list[bytes] = field(default_factory=list)  # further new rows, stored in a snapshot in these bytes
-    later: pa.Table | None = None  # rows that came before: their later version
+    later: pa.Table | None = None  # later versions of rows that were yielded before
     reread: bool = False  # known rows are no sign of a concurrent modification, as they were requested again
 
     @property
@@ -158,7 +158,7 @@ class Work:
         )
 
 
-class _Stand(NamedTuple):
+class _Progress(NamedTuple):
     """Where a load is after a batch: its number, position, rows and counts."""
 
     batches: int
@@ -180,7 +180,7 @@ class Load:
     progress: Callable[[], ProgressBar]
     work: Work = field(default_factory=Work, init=False)
     _resumed_from: dict[str, Any] | None = field(default=None, init=False)
-    _stand: _Stand = field(default=_Stand(0, {}, 0, {}), init=False, repr=False)
+    _progress: _Progress = field(default=_Progress(0, {}, 0, {}), init=False, repr=False)
     _rows: int = field(default=0, init=False)
     _started: str = field(default="", init=False)
     _ended: str = field(default="", init=False)
@@ -196,7 +196,7 @@ class Load:
     def batches(
         self, *, resume: Checkpoint | None = None, is_stored: IsStored | None = None
     ) -> Generator[Batch]:
-        """Read, and yield what is known of the rows beside them, and later versions of rows.
+        """Read, and yield rows with what is known about them, and later versions of rows.
 
         `resume` is the checkpoint of an earlier load of the same service and scope: its rows are known and do
         not come again. `is_stored` says which entries a snapshot has stored in the same bytes.
@@ -209,7 +209,7 @@ class Load:
             self.work.resume(resume)
             self._resumed_from = resume.receipt
             self._rows = len(self.work.rows)
-            self._stand = _Stand(0, self.work.position, self._rows, self.work.counts())
+            self._progress = _Progress(0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
         idleness, filtered_before = Idleness(self.plan.what), self.work.filtered_here
         with self.progress() as progress, _closing(self.read(self.work)) as tables:
@@ -225,9 +225,9 @@ class Load:
                 filtered_before = filtered
                 progress.add(batch.rows, retries=max(0, self.work.requests - self.work.pages))
                 number += 1
-                stand = _Stand(number, position, self._rows, self.work.counts())
+                current = _Progress(number, position, self._rows, self.work.counts())
                 # no call in between: an interrupt finds both done, or neither
-                self._stand = stand
+                self._progress = current
                 yield batch
                 if self._reached_limit:
                     break
@@ -236,11 +236,11 @@ class Load:
     @property
     def yielded(self) -> int:
         """How many batches were yielded: those that `checkpoint` covers."""
-        return self._stand.batches
+        return self._progress.batches
 
     def checkpoint(self) -> Checkpoint:
-        """Where the load is: valid whenever it waits for its consumer, has raised, or has ended."""
-        _, position, rows, counts = self._stand
+        """The progress of the load: valid whenever it waits for its consumer, has raised, or has ended."""
+        _, position, rows, counts = self._progress
         receipt = counts | {"started_at": self._first_started, "resumed": self._resumed}
         return Checkpoint(position=position, identities=self.work.rows.first(rows), receipt=receipt)
 
@@ -252,9 +252,9 @@ class Load:
         if not self._ended:
             reasons.append("the load did not end")
         if self._reached_limit:
-            reasons.append(f"only the first {self.plan.limit:,} were asked for")
+            reasons.append(f"only the first {self.plan.limit:,} were requested")
         if self.work.duplicates and not self.plan.rereads:
-            reasons.append(f"{self.work.duplicates:,} came twice, so entries changed while they were read")
+            reasons.append(f"{self.work.duplicates:,} were read twice, so entries changed while being read")
         reasons += counts.pop("unsettled")
         return Receipt(
             what=self.plan.what,

@@ -52,7 +52,8 @@ def check_memory(what: str, *, needed: float, limit: float | None, next_step: st
 def check_page(page: Any, dimension: int | None, limit: float | None) -> None:
     """Raise NotEnoughMemoryError when a page of vectors, as JSON with an id in each row, would not fit.
 
-    Each row takes its dimension, with a vector or without. Without a limit, there is as much as is available.
+    Each row needs the memory of its dimension, with a vector or without. Without a limit,
+    as much memory may be used as is available.
     """
     if dimension is None or (len(page) <= _PLAIN_PAGE and dimension <= _PLAIN_DIMENSION):
         return

@@ -1,4 +1,4 @@
-"""Following cursors. Pure, so that it can be tried on hand-made pages.
+"""Following cursors. Free of I/O, so that it can be tested with hand-made pages.
 
 The end is a cursor that is absent, null or empty. An empty page with a cursor is not the end. Two things
 would make a walk endless, and are errors: a cursor that was used before, and ever new cursors whose pages
@@ -74,7 +74,7 @@ class Idleness:
     pages: int = field(default=0, init=False)
 
     def page(self, *, new: bool, seen: int) -> None:
-        """A page came, with or without anything new, after so many rows.
+        """Record a page, with or without new rows, after so many rows.
 
         Raises
         ------

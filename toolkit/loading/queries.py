@@ -89,7 +89,7 @@ def query(
     Raises
     ------
     InputError
-        When it is not clear what is asked, an option cannot be used, or the index has no such id.
+        When the query is ambiguous, an option cannot be used, or the index has no such id.
     UnprocessableError
         When the index does not support it: another dimension, another kind.
     ServiceError
@@ -210,41 +210,41 @@ def _given(**options: Any) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
-def _hits(service: Service, asked: list[VectorQuery]) -> pd.DataFrame:
-    frame, mistakes = ask(service, asked)
+def _hits(service: Service, queries: list[VectorQuery]) -> pd.DataFrame:
+    frame, mistakes = run_queries(service, queries)
     for message in mistakes:
         warnings.warn(message, UnexpectedResultWarning, stacklevel=3)
     return frame
 
 
-def ask(service: Service, asked: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
+def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFrame, list[str]]:
     """The hits of some queries; where there are none, which namespace or metadata field is not there."""
     with Transport.to(service, "vector") as transport:
-        responses = query_bytes(transport, _with_vectors(transport, asked))
+        responses = query_bytes(transport, _with_vectors(transport, queries))
         empty = not any(response.strip(b" []\n") for response in responses)
-        mistakes = _mistakes(transport, asked) if empty else []
+        mistakes = _mistakes(transport, queries) if empty else []
     table = decode_hits(
         responses,
-        vectors=any(one.include_vectors for one in asked),
-        metadata=any(one.include_metadata for one in asked),
-        data=any(one.include_data for one in asked),
+        vectors=any(one.include_vectors for one in queries),
+        metadata=any(one.include_metadata for one in queries),
+        data=any(one.include_data for one in queries),
     )
-    if any(one.exclude_self for one in asked):
-        table = _without_selves(table, asked)
+    if any(one.exclude_self for one in queries):
+        table = _without_selves(table, queries)
     frame = to_frame(ColumnMasker(service.redactor).table(table))
-    frame.attrs["queries"] = masked_value([one.scope() for one in asked])
+    frame.attrs["queries"] = masked_value([one.scope() for one in queries])
     return frame, mistakes
 
 
-def _mistakes(transport: Transport, asked: list[VectorQuery]) -> list[str]:
+def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     """Say which namespaces the index does not have, else which fields; two requests, only without hits."""
-    namespaces = dict.fromkeys(one.namespace for one in asked if one.namespace)
+    namespaces = dict.fromkeys(one.namespace for one in queries if one.namespace)
     try:
         info = read_info(transport) if namespaces else None
-        said = [message for name in namespaces if info for message in unknown_namespace(name, info)]
-        filtered = next((one for one in asked if one.filter), None)
-        if said or filtered is None:
-            return said
+        messages = [message for name in namespaces if info for message in unknown_namespace(name, info)]
+        filtered = next((one for one in queries if one.filter), None)
+        if messages or filtered is None:
+            return messages
         page = list_page(
             transport,
             namespace=filtered.namespace,
@@ -261,10 +261,10 @@ def _mistakes(transport: Transport, asked: list[VectorQuery]) -> list[str]:
     return [f"No vector matches: of the first {len(metadata):,}, {one}" for one in unknown]
 
 
-def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[VectorQuery]:
+def _with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
     """The queries, those by id with the vectors of these ids instead."""
     wanted: dict[str, dict[str, None]] = {}
-    for one in asked:
+    for one in queries:
         if one.id is not None:
             wanted.setdefault(one.namespace, {})[one.id] = None
     stored: dict[tuple[str, str], dict[str, Any]] = {}
@@ -275,7 +275,9 @@ def _with_vectors(transport: Transport, asked: list[VectorQuery]) -> list[Vector
             )
             for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
                 stored[namespace, row["id"]] = row
-    return [one if one.id is None else _by_vector(one, stored.get((one.namespace, one.id))) for one in asked]
+    return [
+        one if one.id is None else _by_vector(one, stored.get((one.namespace, one.id))) for one in queries
+    ]
 
 
 def _by_vector(one: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
@@ -299,17 +301,17 @@ def _by_vector(one: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
         exclude_self=False,
         vector=row["vector"],
         sparse=sparse,
-        # one more, as the vector itself is taken out
+        # one more, as the vector itself is removed
         top_k=one.top_k + one.exclude_self,
     )
 
 
-def _without_selves(table: pa.Table, asked: list[VectorQuery]) -> pa.Table:
+def _without_selves(table: pa.Table, queries: list[VectorQuery]) -> pa.Table:
     """The hits without those that a query by id has of itself, ranks counted anew, at most `top_k` each."""
     counts = Counter[int]()
     ranks, keep = [], []
     for number, found in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
-        one = asked[number]
+        one = queries[number]
         keep.append(not (one.exclude_self and found == one.id) and counts[number] < one.top_k)
         counts[number] += keep[-1]
         ranks.append(counts[number])

@@ -2,7 +2,7 @@
 
 A range is all vectors of a namespace whose ids begin with a prefix. The next cursor is at the head of a page,
 so that the next request starts while the body still arrives. A range is read again where vectors changed
-while it was read: an id came twice, a cursor was lost, or fewer came than the index says there are.
+while it was read: an id was repeated, a cursor expired, or there were fewer vectors than the index counts.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FIRST: Final = "0"
 
 MOST_READINGS: Final = 3
 PAGE_BYTES: Final = 8 << 20
-"""Size of a page to aim at: much beside the latency of a request, little beside memory."""
+"""Target size of a page: large compared to the latency of a request, small compared to memory."""
 
 DEPTH: Final = 3
 """Pages of one range that are being requested or wait for their reader, at most."""
@@ -98,7 +98,7 @@ class _RangeReading:
     number: int = 1  # which reading of the range it is
     cursor: str | None = FIRST  # of the next page; None at the end
     rows: int = 0  # each id once
-    repeated: int = 0  # rows whose id came before in this reading
+    repeated: int = 0  # rows whose id was read before in this reading
     more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
@@ -135,7 +135,7 @@ class _RangeReading:
 
 
 class RangeReader:
-    """Reads ranges into tables of vectors; `info` is what the index said before.
+    """Reads ranges into tables of vectors; `info` is the index's own count and dimension.
 
     `memory_limit` is how many bytes the rows of a page may take. Default: what there is.
     """
@@ -173,7 +173,7 @@ class RangeReader:
             for index, one in enumerate(ranges)
         ]
         unread = [reading for reading in readings if reading.cursor is not None]
-        # the more are read at once, the smaller their pages: what waits takes as much memory as with one
+        # the more ranges are read at once, the smaller their pages: all buffers need the memory of one
         self._page_bytes = PAGE_BYTES // max(1, min(_AT_ONCE, len(unread)))
         yield from in_turn(unread, self._opened, most=_AT_ONCE)
 
@@ -249,11 +249,12 @@ class RangeReader:
     def _sign_of_change(self, reading: _RangeReading) -> tuple[str | None, int]:
         """What shows that vectors changed while they were read, and how many readings to try."""
         if reading.repeated:
-            return f"{reading.repeated:,} came twice", MOST_READINGS
+            return f"{reading.repeated:,} were read twice", MOST_READINGS
         if reading.more and self._passes > 1:
-            return f"{reading.more:,} more came with the last reading", MOST_READINGS
+            return f"{reading.more:,} more were found by the last reading", MOST_READINGS
         missing = self._missing(reading)
-        return (f"{missing:,} fewer came than the index counts" if missing else None), _READINGS_FOR_COUNTS
+        reason = f"{missing:,} fewer were read than the index counts" if missing else None
+        return reason, _READINGS_FOR_COUNTS
 
     def _missing(self, reading: _RangeReading) -> int:
         """Vectors that the index counted before and counts now, and that were not read."""
@@ -325,7 +326,7 @@ class PageSize:
     def watch(self, requested: int, arrived: int) -> bool:
         """Look at a page of `requested` rows of which so many bytes have arrived.
 
-        True when the rest need not be watched, because rows of this listing have been seen before. Raises
+        True when the rest need not be checked, because rows of this listing have been seen before. Raises
         `TooLargeError` when the page is far larger than was aimed at, and fewer rows can be requested.
         """
         if self._learnt:
@@ -346,12 +347,12 @@ class _Requested:
 
 
 class ReadAhead:
-    """Gives the page at a cursor, as `walk` wants it, while the next ones are already being requested.
+    """Returns the page at a cursor, as `walk` calls for it, while the next ones are already being requested.
 
     A cursor read at the head of a body decides only when a request starts: its page is used where the whole
     body names the same cursor, and thrown away where it does not. `submit` runs a request on another thread,
-    as `Executor.submit` does. At most `depth` pages are being requested or wait; with 1, none is requested
-    before it is wanted.
+    as `Executor.submit` does. At most `depth` pages are being requested or buffered; with 1, none is
+    requested ahead.
     """
 
     def __init__(
@@ -368,18 +369,18 @@ class ReadAhead:
         self._requested: deque[_Requested] = deque()
 
     def start(self, cursor: str) -> None:
-        """Request the page at this cursor and those behind it, unless that has begun."""
+        """Request the page at this cursor and the next ones, unless that has started."""
         with self._lock:
             if not self._requested or self._requested[0].cursor != cursor:
                 self._drop()
                 self._begin(cursor)
 
     def __call__(self, cursor: str | None) -> Page:
-        """The page at a cursor. Those behind it are being requested when it is returned."""
+        """The page at a cursor. The next ones are being requested when it is returned."""
         cursor = cursor or ""
         self.start(cursor)
         first = self._requested[0].page
-        if first.exception() is not None:  # whoever wants this page again wants it requested again
+        if first.exception() is not None:  # the next call for this page requests it again
             with self._lock:
                 self._drop()
         page = first.result()

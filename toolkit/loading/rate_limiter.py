@@ -28,14 +28,14 @@ _MORE_A_SECOND: Final = 4.0  # concurrent requests added each second, beyond the
 _DEFAULT_BACKOFF: Final = 1.0  # seconds, where the service names none
 _SHARE_OF_NAMED: Final = 0.95  # of a rate the service named, so that the network's jitter does not exceed it
 _SHARE_OF_ACCEPTED: Final = 0.75  # of the rate at which it rejected a request without naming one
-_LEAST_ACCEPTED: Final = 10.0  # what is tried next at least, however few requests came before
+_LEAST_ACCEPTED: Final = 10.0  # lower bound of the next rate to try, however few requests were sent before
 _LEAST_RATE: Final = 0.5
 _GROWTH: Final = 1.05  # each second, of a rate that was not named
 _CALM: Final = 3.0  # seconds without a rejection until such a rate grows again
 _SLOWER: Final = 2.0  # times the best latency, from which on more concurrency does not help
 _LATENCIES: Final = 9
 _SLACK: Final = 0.002  # seconds of difference that mean nothing
-_LONGEST_WAIT: Final = 3600.0  # seconds; a service may name more than the system's clocks can wait
+_MAX_DELAY: Final = 3600.0  # seconds; a service may request more than the system's clocks can represent
 _WORTH_WAITING: Final = 0.005  # seconds of latency below which concurrency gains nothing
 
 
@@ -53,7 +53,7 @@ class AdaptiveRateLimiter:
     def __init__(self, *, connections: int, requests_per_second: float | None = None) -> None:
         self._most = connections
         self._width = float(min(_FIRST, connections))
-        self._asked_rate = requests_per_second
+        self._requested_rate = requests_per_second
         self._rate: float | None = None
         self._named = False
         self._running = 0
@@ -73,7 +73,7 @@ class AdaptiveRateLimiter:
     @property
     def rate(self) -> float | None:
         """Starts each second, at most; None while nothing limits them."""
-        rates = [rate for rate in (self._rate, self._asked_rate) if rate is not None]
+        rates = [rate for rate in (self._rate, self._requested_rate) if rate is not None]
         return min(rates, default=None)
 
     @property
@@ -99,7 +99,7 @@ class AdaptiveRateLimiter:
             self._spaced_from = max(self._spaced_from, now) + 1 / rate
 
     def ended(self, now: float, error: ServiceError | None, seconds: float) -> None:
-        """A request that took so long has ended, with a response or with an error."""
+        """Record the end of a request, with a response or an error, and its duration."""
         self._running -= 1
         if isinstance(error, RateLimitError) and not isinstance(error, DailyLimitError):
             backoff = _DEFAULT_BACKOFF if error.wait is None else error.wait
@@ -138,11 +138,11 @@ class AdaptiveRateLimiter:
 
 
 class LoadStopped(Exception):  # noqa: N818 - a sign to a thread, not an error
-    """The load has ended, and nobody needs the response to this request any more."""
+    """The load has ended, and the response to this request is no longer needed."""
 
 
 class SharedRateLimiter:
-    """An `AdaptiveRateLimiter` that many threads keep to: what a `Transport` waits for before each try."""
+    """An `AdaptiveRateLimiter` shared by threads: a `Transport` waits for it before each try."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class SharedRateLimiter:
         return self._limiter.width
 
     @property
-    def waits(self) -> bool:
+    def is_delaying(self) -> bool:
         """Whether the time goes into waiting for responses, so that concurrency gains some."""
         return self._limiter.latency is None or self._limiter.latency > _WORTH_WAITING
 
@@ -176,7 +176,7 @@ class SharedRateLimiter:
                 if delay <= 0:
                     self._limiter.started(self._monotonic())
                     return
-                self._changed.wait(None if delay == float("inf") else min(delay, _LONGEST_WAIT))
+                self._changed.wait(None if delay == float("inf") else min(delay, _MAX_DELAY))
         raise LoadStopped
 
     def end(self, error: ServiceError | None, seconds: float) -> None:
@@ -190,12 +190,12 @@ class SharedRateLimiter:
         until = self._monotonic() + seconds
         with self._woken:
             while not self._stopped and (left := until - self._monotonic()) > 0:
-                self._woken.wait(min(left, _LONGEST_WAIT))
+                self._woken.wait(min(left, _MAX_DELAY))
             if self._stopped:
                 raise LoadStopped
 
     def stop(self) -> None:
-        """Wake all who wait: the load has ended."""
+        """Wake all waiting threads: the load has ended."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -42,7 +42,7 @@ _MOST_BYTES_KEPT: Final = 512 * 1024 * 1024
 _MOST_ARRIVING: Final = 32 * 1024 * 1024  # of bodies that are not small
 _SMALL: Final = 256 * 1024  # what one connection may hold in any case: half of all that may arrive, together
 _MOST_WAITING: Final = 64
-_MOST_ODD: Final = 1024 * 1024  # reading what is no strict JSON takes many times its size
+_MAX_LENIENT: Final = 1024 * 1024  # lenient decoding needs many times the body's memory
 _MOST_CONNECTIONS: Final = 128
 _PATIENCE: Final = 30.0  # seconds for a whole request, of 16 MB through a tunnel, too
 
@@ -63,7 +63,7 @@ class CallbackReceiver:
 
     With a service that knows its signing keys, every request must carry a signature that verifies, once, with
     the keys of the region that its ``Upstash-Region`` names, where they are known; others get a 401, without
-    their body being read. Without keys, whoever can reach the port can send; ``verified`` is then null. A
+    their body being read. Without keys, anyone who can reach the port can send; ``verified`` is then null. A
     callback that got a 200 is kept. When it is full, callbacks get a 503: the service retries.
 
     It needs uvicorn (the extra ``[local]``), and serves in a thread with an event loop of its own.
@@ -73,7 +73,7 @@ class CallbackReceiver:
     service : Service, optional
         Whose signing keys verify, and whose redactor masks.
     port : int
-        0 takes a free one.
+        0 picks a free one.
     keep : int
         Callbacks kept at most. A body has 16 MB at most; all of them, those that still arrive included, have
         512 MB together, and those that still arrive 64 MB.
@@ -147,7 +147,7 @@ class CallbackReceiver:
         self._seen = ReplayGuard()
         self._changed = Condition()
         self._kept: list[ReceivedCallback] = []
-        self._size = 0  # of what is kept, and of what has room to arrive
+        self._size = 0  # bytes kept, and reserved for bodies that are arriving
         self._arriving = self._waiting = 0  # bytes, and bodies, that are not small
         self._serving: Background | None = None
 
@@ -157,7 +157,7 @@ class CallbackReceiver:
         Raises
         ------
         LocalServiceError
-            When the port is taken.
+            When the port is in use.
         """
         if self._serving is not None:
             return self
@@ -168,7 +168,7 @@ class CallbackReceiver:
         else:
 
             async def application(scope: Scope, receive: Receive, send: Send) -> None:
-                await self._serve(scope, receive, send)  # uvicorn takes a method for another kind
+                await self._serve(scope, receive, send)  # uvicorn misreads a bound method as ASGI 2
 
             listening = listen(self._port)
             self._port = listening.getsockname()[1]
@@ -220,12 +220,12 @@ class CallbackReceiver:
         return self._service.redactor if self._service else None
 
     def wait(self, count: int = 1, timeout: float = 30.0) -> bool:
-        """Wait until `count` callbacks are there, at most `timeout` seconds; whether they are."""
+        """Wait at most `timeout` seconds for `count` callbacks; True if they have arrived."""
         with self._changed:
             return self._changed.wait_for(lambda: len(self._kept) >= count, timeout)
 
     def received(self) -> list[ReceivedCallback]:
-        """What is there now, in the order it came."""
+        """The callbacks received so far, in order of arrival."""
         with self._changed:
             return list(self._kept)
 
@@ -267,14 +267,14 @@ class CallbackReceiver:
             )
 
     def _reserve(self, length: int) -> bool:
-        """Whether there is room for a body of this length; then it is reserved."""
+        """Reserve space for a body of this length; False if there is none."""
         with self._changed:
             fits = len(self._kept) < self._keep and self._size + length <= _MOST_BYTES_KEPT
             self._size += length if fits else 0
             return fits
 
     def _accept(self, headers: _Headers, body: bytes, now: float) -> tuple[int, str | None]:
-        """Judge a request for whose body there is room: the response's status, and what is wrong."""
+        """Check a request whose body fits: the response's status, and what is wrong."""
         try:
             if self._endpoint:
                 keys = self._signing_keys(headers)
@@ -287,7 +287,7 @@ class CallbackReceiver:
         received_at = datetime.fromtimestamp(round(self._clock() * 1000) / 1000, UTC)
         verified = True if self._endpoint else None
         with self._changed:
-            if len(self._kept) < self._keep:  # unless others came first
+            if len(self._kept) < self._keep:  # unless others arrived first
                 self._kept.append(ReceivedCallback(body=body, received_at=received_at, verified=verified))
                 self._changed.notify_all()
                 return 200, None
@@ -359,9 +359,9 @@ class CallbackReceiver:
 
     @asynccontextmanager
     async def _room(self, length: int) -> AsyncIterator[bool]:
-        """Wait until a body may arrive beside the others; False where too many wait.
+        """Wait until another body may be read; False if too many requests wait.
 
-        Its sender is held up meanwhile by TCP.
+        TCP flow control pauses its sender meanwhile.
         """
         if length <= _SMALL:
             yield True
@@ -385,7 +385,7 @@ class CallbackReceiver:
 
 
 async def _whole(receive: Receive) -> bytes | None:
-    """The body; None when its sender went away, or took too long."""
+    """The body; None when its sender disconnected, or was too slow."""
     body = bytearray()
     while True:
         message = await receive()
@@ -401,7 +401,7 @@ def _check_body(body: bytes) -> None:
     try:
         _read_object(body)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        if len(body) <= _MOST_ODD:
+        if len(body) <= _MAX_LENIENT:
             callback_fields(body)
             return
         raise ProtocolError(

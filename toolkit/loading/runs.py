@@ -34,7 +34,7 @@ def load_runs(
     limit : int, optional
         At most this many, the newest first in practice.
     reveal : bool
-        Leave URLs as they came instead of masking secrets.
+        Leave URLs as received instead of masking secrets.
     progress : bool or callable, optional
         As in `load_failures`.
 
@@ -42,7 +42,7 @@ def load_runs(
     -------
     pandas.DataFrame
         One row a run, unique by ``workflow_run_id``: ``workflow_run_id``, ``workflow_url``, ``state``
-        (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as they came), ``dlq_id`` (str),
+        (RUN_STARTED, RUN_SUCCESS, RUN_FAILED, RUN_CANCELED, others as received), ``dlq_id`` (str),
         ``created_at``, ``completed_at`` (datetime64[ms, UTC], null while it runs), ``labels`` (list of str),
         ``extra`` (JSON text of everything else). The receipt is in ``attrs``.
 

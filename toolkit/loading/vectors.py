@@ -227,33 +227,33 @@ def fetch_vectors(
     >>> fetched["vector_problem"].dropna().to_dict()
     {1: 'no such id'}
     >>> tk.receipt(fetched).notes
-    ('1 of 3 ids is not there', '1 id was asked for more than once')
+    ('1 of 3 ids is not there', '1 id was requested more than once')
     """
     endpoint = endpoint_of(service, "vector")
     arguments.unmasked("namespace", arguments.text("namespace", namespace))
     parts = VectorParts(vectors=include_vectors, metadata=include_metadata, data=include_data)
-    asked = (
+    requested = (
         None
         if ids is None
         else [arguments.unmasked("ids", one) for one in arguments.texts("ids", ids, column="id")]
     )
     if prefix is not None:
         arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
-    if (asked is None) == (prefix is None):
+    if (requested is None) == (prefix is None):
         raise InputError(
             "reading ids and prefix",
-            got="neither" if asked is None else "both",
+            got="neither" if requested is None else "both",
             expected="one of them",
             next_step="load_vectors loads all ids.",
         )
-    wanted = list(dict.fromkeys(asked or ()))
+    wanted = list(dict.fromkeys(requested or ()))
     started = datetime.now(UTC)
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
         dimension = info.dimension or None
         warn_unknown_namespace(namespace, info, stacklevel=3)
         batches: list[list[str] | None] = [None]
-        if asked is not None:
+        if requested is not None:
             batches = [*batched(wanted, FETCH_BATCH)]
         tables = [schemas.vectors(dimension).empty_table()]
         for some in batches:
@@ -271,7 +271,7 @@ def fetch_vectors(
                 decode_vectors(raw, namespace=namespace, dimension=dimension, want_vectors=include_vectors)
             )
     table = pa.concat_tables(tables)
-    if asked is None and table.num_rows >= PREFIX_LIMIT:
+    if requested is None and table.num_rows >= PREFIX_LIMIT:
         raise InputError(
             f"fetching the vectors with prefix {prefix!r}",
             got=f"{table.num_rows:,}, the most a fetch returns, so there may be more",
@@ -279,20 +279,20 @@ def fetch_vectors(
             next_step=f"Use load_vectors(service, prefix={prefix!r}), which has no limit.",
         )
     notes: list[str] = []
-    if asked is not None:
-        table, missing = _as_asked(table, asked, namespace)
-        repeated = sum(count > 1 for count in Counter(asked).values())
+    if requested is not None:
+        table, missing = _in_order(table, requested, namespace)
+        repeated = sum(count > 1 for count in Counter(requested).values())
         if missing:
             notes.append(f"{missing:,} of {len(wanted):,} ids {'is' if missing == 1 else 'are'} not there")
         if repeated:
-            notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} asked for more than once")
+            notes.append(f"{repeated:,} {'id was' if repeated == 1 else 'ids were'} requested more than once")
     receipt = Receipt(
         what="vectors",
         source=service.redactor.url(endpoint.url),
         scope={
             "namespaces": [namespace],
             "prefix": prefix,
-            "ids": None if asked is None else len(wanted),
+            "ids": None if requested is None else len(wanted),
             "include": parts.names,
         },
         started_at=started.isoformat(timespec="milliseconds"),
@@ -324,17 +324,17 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
     return [f"The index has no namespace {namespace!r}. {nearest(namespace, sorted(info.namespaces))}"]
 
 
-def _as_asked(table: pa.Table, asked: list[str], namespace: str) -> tuple[pa.Table, int]:
+def _in_order(table: pa.Table, requested: list[str], namespace: str) -> tuple[pa.Table, int]:
     """A row for each requested id, in that order; how many of them are not there."""
     found = {identity: position for position, identity in enumerate(table["id"].to_pylist())}
-    missing = list(dict.fromkeys(identity for identity in asked if identity not in found))
+    missing = list(dict.fromkeys(identity for identity in requested if identity not in found))
     absent = pa.Table.from_pylist(
         [{"namespace": namespace, "id": one, "vector_problem": ABSENT} for one in missing],
         schema=table.schema,
     )
     found |= {identity: table.num_rows + position for position, identity in enumerate(missing)}
     both = pa.concat_tables([table, absent])
-    return both.take(pa.array([found[identity] for identity in asked], pa.int64())), len(missing)
+    return both.take(pa.array([found[identity] for identity in requested], pa.int64())), len(missing)
 
 
 def open_vectors(
@@ -366,7 +366,7 @@ def open_vectors(
     counted = None if prefix else sum(info.namespaces.get(name, 0) for name in names)
     expected = counted if options.limit is None else min(options.limit, counted or options.limit)
 
-    def check_room(row_bytes: float) -> None:
+    def check_fits(row_bytes: float) -> None:
         check_memory(
             f"loading {expected or 0:,} vectors into one frame",
             needed=(expected or 0) * row_bytes,
@@ -376,7 +376,7 @@ def open_vectors(
         )
 
     def read(work: Work) -> Iterator[Batch]:
-        check_room(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
+        check_fits(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
         sender, limiter = open_transport(service, "vector", options, transport)
         reader = RangeReader(
             sender,
@@ -391,7 +391,7 @@ def open_vectors(
         try:
             for batch in reader.batches(ranges):
                 if not measured and batch.table.num_rows:
-                    check_room(batch.table.nbytes / batch.table.num_rows)
+                    check_fits(batch.table.nbytes / batch.table.num_rows)
                     measured = True
                 yield batch
         finally:

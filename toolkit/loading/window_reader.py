@@ -25,18 +25,18 @@ from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
 from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
 
-_MOST_PAGES: Final = 96  # that wait, or are being requested
-_MOST_BYTES: Final = 32 << 20  # of pages that wait
+_MOST_PAGES: Final = 96  # buffered or being requested
+_MOST_BYTES: Final = 32 << 20  # of buffered pages
 _HANDFUL: Final = 16  # pages that are worth a decoder's while
-_FIRST_PAGES: Final = 2  # that are handed on one by one: a short listing, or a first glimpse
+_FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
 _PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
 _JOIN: Final = 10.0  # seconds that a thread gets to notice that its connection was closed
 _MALFORMED_RETRIES: Final = 2
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
-_OVERLAP = "entries came from two windows of time"
+_OVERLAP = "entries were in two windows of time"
 _NO_DATES = "the service did not take the dates of a window of time"
-_NOT_SEEN = "entries that were there came from no window of time"
-_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} entries that had been there came from no window of time"
+_NOT_SEEN = "existing entries were in no window of time"
+_MANY_NOT_SEEN = f"more than {_MOST_SOUGHT} existing entries were in no window of time"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class Listing:
     malformed it raises `MalformedResponseError`, after the tables of those before it.
     """
 
-    asked: Span  # its first and last millisecond, where it is bounded
+    span: Span  # its first and last millisecond, where it is bounded
     page: Callable[[Transport, Window], Page]  # a window's next page
     tables: Callable[[Sequence[bytes]], Iterator[pa.Table]]
     exists: Callable[[Transport, str], bool]  # whether there is an entry with this id
@@ -74,7 +74,7 @@ class WindowReader:
         self._transport = transport
         self._limiter = limiter
         ahead = options.limit is None
-        self._partition = Partition(listing.asked, work, passes=options.passes if ahead else 1, splits=ahead)
+        self._partition = Partition(listing.span, work, passes=options.passes if ahead else 1, splits=ahead)
         self._fetcher = WindowFetcher(
             WindowPlanner(
                 self._partition.windows, connections=options.connections, now=int(time.time() * 1000)
@@ -119,9 +119,9 @@ class WindowReader:
                 return []
 
     def _missing(self) -> str | None:
-        """What is wrong with the windows, if rows that came before a split did not come again.
+        """What is wrong with the windows, if rows that were read before a split were not read again.
 
-        They may be gone from the listing. One that is still there came from no window.
+        They may have left the listing. One that still exists is in no window.
         """
         awaited = self._partition.awaited
         if len(awaited) > _MOST_SOUGHT:
@@ -140,7 +140,7 @@ class WindowReader:
         window, rows = result.window, self._work.rows
         self._work.count(page)
         if partly and partly.stored and not rows.are_new(partly.identities):
-            # some came with a page in between: the later version has to be looked at
+            # some were on a page in between: compare with the later version
             partly, (table,) = None, self._listing.tables([page.rows])
         ids = partly.ids if partly else table[self._listing.key].to_pylist()
         found = partly.identities if partly else identities_of(ids)
@@ -207,10 +207,10 @@ class WindowReader:
 
 
 class WindowFetcher:
-    """Threads that fetch pages of windows until nothing is left of them; the pages wait in a bounded queue.
+    """Threads that fetch all pages of windows into a bounded queue.
 
     `connections` is the most threads there are. A limiter says how many requests may run concurrently, and
-    whether more would gain anything. With `ahead`, pages are fetched before anybody waits for them.
+    whether more would gain anything. With `ahead`, pages are fetched before the consumer requests them.
     """
 
     def __init__(
@@ -235,22 +235,22 @@ class WindowFetcher:
         self._ready_bytes = 0
         self._threads: list[threading.Thread] = []
         self._idle = 0
-        self._taker_waits = False
+        self._consumer_waits = False
         self._error: BaseException | None = None
         self._stopped = False
 
     def take(self) -> list[FetchResult]:
-        """What has arrived, in its order; waits for something, and returns nothing once all is read.
+        """The results that have arrived, in order; waits for one, and returns none once everything is read.
 
         An error of a request is raised once everything that arrived before it has been returned.
         """
         with self._came:
-            self._taker_waits = True
+            self._consumer_waits = True
             self._wake()
             waited = False
             while not self._enough(waited=waited):
                 waited = not self._came.wait(_PATIENCE if self._ready else None)
-            self._taker_waits = False
+            self._consumer_waits = False
             self._taken += len(self._ready)
             taken = list(self._ready)
             self._ready.clear()
@@ -298,7 +298,7 @@ class WindowFetcher:
         if self._stopped or self._error is not None or self._ready_bytes > _MOST_BYTES:
             return 0
         if not self._ahead:
-            return int(self._taker_waits and not self._ready and not self._planner.busy)
+            return int(self._consumer_waits and not self._ready and not self._planner.busy)
         width = self._limiter.width if self._limiter else self._connections
         return max(0, min(width, _MOST_PAGES - len(self._ready)) - self._planner.busy)
 
@@ -347,7 +347,7 @@ class WindowFetcher:
     def _arrived(self, window: Window, page: Page) -> None:
         requested = window.cursor
         try:
-            free = self._free() + 1 if self._limiter is None or self._limiter.waits else None
+            free = self._free() + 1 if self._limiter is None or self._limiter.is_delaying else None
             outcome = self._planner.arrived(window, page, free=free)
         except Exception as error:  # noqa: BLE001 - raised by `take`; the page itself is good
             self._error, outcome = error, "more"

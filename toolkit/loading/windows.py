@@ -1,4 +1,4 @@
-"""Windows of time: which to read next, and where to split one. Pure, so that it can be tried by hand.
+"""Windows of time: which to read next, and where to split one. Free of I/O, so that it can be tested by hand.
 
 A window is a span of milliseconds, both ends included, the outermost open. One whose page has a cursor is
 long, and is split by the density of timestamps seen on the page while somebody is free to read the parts.
@@ -34,7 +34,7 @@ PART: Final = 8
 """Pages that a part of a split window is meant to have, at least."""
 
 _PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
-_EARLY: Final = 4  # first pages at which a long window is split: a burst is dense behind its newest page
+_EARLY: Final = 4  # first pages at which a long window is split: a burst is dense after its newest page
 _WORTH: Final = 4  # pages left that make a later split worth while
 _LONG: Final = 1.5  # times a part's pages, from which on a window is split at once
 _FREE: Final = 96  # pages that may be wasted whatever the listing's length
@@ -88,7 +88,7 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class FetchResult:
-    """What came of a request for a page of a window.
+    """The result of a request for a page of a window.
 
     `requested` is the cursor the page was requested with, `cursor` that of the next page, and `number` counts
     the pages of the window from 1. A window that was lost or refused has an error and no page.
@@ -281,7 +281,7 @@ def plan_split(
         cuts = tuple(-cut - 1 for cut in reversed(mirrored.cuts))
         return Split(cuts, mirrored.pages_left, mirrored.expected[::-1])
     # in no order: the page is a sample of the window, and its quantiles divide the window evenly;
-    # in turns behind a timestamp and before it, for the sake of both ends
+    # alternate after and before a timestamp, so that both ends are covered
     ordered = sorted(seen)
     picked = [ordered[len(seen) * number // _MOST_PARTS] for number in range(1, _MOST_PARTS)]
     return _split({at - number % 2 for number, at in enumerate(picked)}, low, high)

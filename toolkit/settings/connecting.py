@@ -47,7 +47,7 @@ from toolkit.settings.service import (
     Endpoint,
     Region,
     Service,
-    TokenPlace,
+    TokenLocation,
     is_loopback,
     local_service,
     make_service,
@@ -67,7 +67,7 @@ def connect(
     next_signing_key: str | None = None,
     region: Region | None = None,
     dialect: DialectName | None = None,
-    token_in: TokenPlace = "header",  # noqa: S107 - a place, not a password
+    token_in: TokenLocation = "header",  # noqa: S107 - a location, not a password
     environ: Mapping[str, str] | None = None,
 ) -> Service:
     """Configure addresses and tokens of the service. Nothing is sent yet.
@@ -235,8 +235,8 @@ def _qstash(before: str, default_url: str) -> _Family:
 
 def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Family]:
     """The variables of the public queue; the first that are set count."""
-    if place := ours or theirs:
-        yield _qstash(f"{_variable(place)}_", PUBLIC_REGION_URLS[place])
+    if region := ours or theirs:
+        yield _qstash(f"{_variable(region)}_", PUBLIC_REGION_URLS[region])
     if ours or not theirs:
         yield _qstash("", PUBLIC_REGION_URLS[ours] if ours else PUBLIC_QUEUE_URL)
 
@@ -311,7 +311,7 @@ def _finished(endpoint: Endpoint, *, region: str, dialect: DialectName) -> Endpo
     if parts is None or not usable:
         raise SettingsError(
             doing,
-            # not shown when it is no address at all: it may be the token in the wrong place
+            # not shown when it is no address at all: it may be the token, passed as the address
             got=repr(Redactor(key=secrets.token_bytes(32)).url(url)) if "://" in url else "something else",
             expected="an http(s) address of host, port and path only",
         )

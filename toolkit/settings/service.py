@@ -13,7 +13,7 @@ from toolkit.redaction import Redactor, Secret
 
 Region = Literal["us-east-1", "eu-central-1"]
 DialectName = Literal["service", "upstash"]
-TokenPlace = Literal["header", "query"]
+TokenLocation = Literal["header", "query"]
 EndpointName = Literal["queue", "vector"]
 
 REGIONS: Final[tuple[Region, ...]] = get_args(Region)
@@ -93,7 +93,7 @@ class Endpoint:
     token: Secret
     dialect: Dialect
     source: str
-    token_in: TokenPlace = "header"  # noqa: S105 - a place, not a password
+    token_in: TokenLocation = "header"  # noqa: S105 - a location, not a password
     signing_keys: tuple[Secret, ...] = ()
     regional_keys: tuple[tuple[Region, tuple[Secret, ...]], ...] = ()
 

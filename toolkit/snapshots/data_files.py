@@ -111,7 +111,7 @@ class Part:
 
     @property
     def bytes(self) -> int:
-        """Bytes written so far, without rows that wait for their group."""
+        """Bytes written so far, without rows buffered for their row group."""
         return self._file.bytes
 
     def write(self, table: pa.Table) -> None:
@@ -123,7 +123,7 @@ class Part:
             self._write_group()
 
     def finish(self, kind: Kind, receipt: dict[str, Any] | None) -> PendingFile:
-        """Write what waits and the metadata, close the file, and check that the disk returns it."""
+        """Write the buffered rows and the metadata, close the file, and verify it by reading."""
         if self.finished is None:
             self._write_group()
             facts = {"kind": kind, "schema_version": SCHEMA_VERSION, "receipt": receipt}
@@ -165,7 +165,7 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         """Bytes that all rows take at least when they are decoded, as the file's own numbers say."""
         groups = (self.metadata.row_group(number) for number in range(self.metadata.num_row_groups))
         found = sum(_least(group.column(index)) for group in groups for index in range(group.num_columns))
-        # an array in a list of fixed size takes its space also where it is null
+        # a list of fixed size uses its space also where it is null
         return int(max(found, self.metadata.num_rows * self._fixed))
 
     def tables(self) -> Iterator[pa.Table]:
@@ -227,7 +227,7 @@ def _least(column: pq.ColumnChunkMetaData) -> float:
 
 
 def _fixed(kind: pa.DataType) -> float:
-    """Bytes that each row takes whatever is in it."""
+    """Bytes that each row needs, whatever its values."""
     if pa.types.is_fixed_size_list(kind):
         return float(kind.list_size) * _fixed(kind.value_type)
     return float(kind.bit_width) / 8 if pa.types.is_primitive(kind) else 4.0
@@ -258,7 +258,7 @@ def read_checked(store: SnapshotStore, listed: ListedFile) -> bytes:
         return file.read()
 
 
-def are_whole(store: SnapshotStore, files: Iterable[ListedFile]) -> bool:
+def are_intact(store: SnapshotStore, files: Iterable[ListedFile]) -> bool:
     """Whether each file is as it was written."""
     try:
         for listed in files:

@@ -2,7 +2,7 @@
 
 ``_manifest.json`` lists every file of the snapshot: what it does not list is not part of it. The underscore
 keeps readers of whole folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
-``_checkpoint.json`` says how far a load came, and lists files that are not yet part of the snapshot. It
+``_checkpoint.json`` says how far a load has read, and lists files that are not yet part of the snapshot. It
 belongs to one generation, service and scope, and is removed by the commit. Both hold a hash of their text.
 """
 
@@ -72,7 +72,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """What a snapshot is, in one of its generations.
 
     `generation` counts the commits from 1; 0 means that a first writer began and has not finished. `source`
-    (the service's address, without secrets) and `scope` (what was asked for there) bind the snapshot.
+    (the service's address, without secrets) and `scope` (what was requested there) bind the snapshot.
     `complete_at` is when the latest complete load of a failure snapshot began. Receipts: the latest last.
     """
 
@@ -105,7 +105,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
 
 class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A file that waits for the commit: a data file to be called `name`, or one of the checkpoint ("")."""
+    """A file pending its commit: a data file to be called `name`, or one of the checkpoint ("")."""
 
     path: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{PENDING_NAME}|{_DRAFT_NAME}|{DATA_NAME})\Z")]
     name: Annotated[str, msgspec.Meta(pattern=rf"\A(?:{DATA_NAME})?\Z")] = ""
@@ -117,12 +117,12 @@ class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How far a load into a snapshot came.
+    """The progress of a load into a snapshot.
 
-    `kind`, `source`, `scope` and `columns` say what is written, `generation` beside which snapshot.
+    `kind`, `source`, `scope` and `columns` say what is written, `generation` next to which snapshot.
     `began_at` is when the first of the loads began, by the writer's clock. `position` and `counts` are those
     of the load's checkpoint, `identities` the ids it has yielded (16 bytes each), `files` and `later` the
-    rows that wait and those that came again with new content, `seen` a bit for each stored row.
+    pending rows and those read again with new content, `seen` a bit for each stored row.
     """
 
     version: int
@@ -264,7 +264,7 @@ def _damaged(doing: str, got: str) -> SnapshotDamagedError:
 
 def write_checkpoint(store: SnapshotStore, checkpoint: StoredCheckpoint) -> None:
     """Replace the checkpoint; what it lists has to be on the disk."""
-    # a cursor that held one of our tokens becomes an expired one when it is masked: its range is read again
+    # a cursor that held one of our tokens is unusable once it is masked: its range is read again
     body = masked(msgspec.json.encode(checkpoint).decode()).encode()
     store.sync(*(file.path for file in checkpoint.listed))
     store.replace(CHECKPOINT, hashlib.sha256(body).hexdigest().encode() + b"\n" + body)

@@ -116,7 +116,7 @@ class RowComparison:
             self.rows = sum(file.rows for file in checkpoint.identities)
 
     def is_stored(self, identities: bytes, digests: bytes) -> Mask:
-        """Which entries are stored, and not gone, in the same bytes."""
+        """Which entries are stored with the same bytes, and not marked gone."""
         positions = self._index.find(as_ids(identities))
         found: Mask = positions >= 0
         before = self._index.entries[positions[found]]
@@ -173,7 +173,7 @@ class RowComparison:
         return {"files": self._first.spool.save(), "later": self._later.spool.save(), "seen": seen}
 
     def commit(self, receipt: Receipt) -> MergeResult:
-        """Mark what is gone, if the load was complete, write everything, and commit."""
+        """Mark missing entries as gone, if the load was complete, write everything, and commit."""
         if self._repair is not None:
             if self._repair.checkpoint is not None:
                 self._add_from_checkpoint(self._repair.checkpoint)
@@ -222,7 +222,7 @@ class RowComparison:
                     there = np.concatenate([there, entries["id"][wanted]])
 
     def _differs(self, entries: Entries, positions: Positions) -> Mask:
-        """Whether rows have another content than is stored, or are back after having been gone."""
+        """Whether rows have another content than is stored, or exist again after being marked gone."""
         before = self._index.entries[positions]
         different: Mask = (before["content"] != entries["content"]) | before["gone"]
         return different
@@ -426,7 +426,7 @@ class _DayWriter:
 
 
 def _mark(table: pa.Table, gone: Mask, complete_at: str | None, missed_at: str) -> pa.Table:
-    """The rows, with the times between which those that are gone went."""
+    """The rows; those gone with the times between which they disappeared."""
     last_seen = table.column(FIRST_SEEN_AT).combine_chunks().cast(pa.int64())
     if complete_at:
         last_seen = pc.max_element_wise(last_seen, _milliseconds(datetime.fromisoformat(complete_at)))

@@ -139,14 +139,14 @@ class ObjectSnapshotStore(SnapshotStore):
         }
 
     def copy(self, old: str, new: str) -> None:
-        """Give the content of an object a second name."""
+        """Copy an object to a second name."""
         self._step("copy")
         self.filesystem.copy_file(self.address(old), self.address(new))
 
     def _listing(self) -> Iterator[FileInfo]:
         wrapped = getattr(getattr(self.filesystem, "handler", None), "fs", None)
         forget = getattr(wrapped, "invalidate_cache", None)
-        if forget is not None:  # fsspec remembers listings, also of what is gone since
+        if forget is not None:  # fsspec caches listings, also of objects deleted since
             forget()
         selector = FileSelector(self._root, recursive=True, allow_not_found=True)
         yield from (info for info in self.filesystem.get_file_info(selector) if info.type == FileType.File)
@@ -177,7 +177,7 @@ class ObjectSnapshotStore(SnapshotStore):
         """Do nothing: an object that was uploaded is durable."""
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace an object as a whole: whoever reads sees the old content or the new one."""
+        """Replace an object as a whole: a reader sees the old content or the new one."""
         self._step("replace")
         self._put(name, iter([content]))
 
@@ -193,10 +193,10 @@ class ObjectSnapshotStore(SnapshotStore):
         main thread alone, so that in another one nothing comes between opening, writing and closing.
         """
         failed: list[BaseException] = []
-        begun, ended = threading.Lock(), threading.Event()
+        started, ended = threading.Lock(), threading.Event()
 
         def put() -> None:
-            if not begun.acquire(blocking=False):
+            if not started.acquire(blocking=False):
                 return
             try:
                 self._write(name, blocks)
@@ -209,8 +209,8 @@ class ObjectSnapshotStore(SnapshotStore):
             threading.Thread(target=put, name="toolkit upload").start()
             ended.wait()
         except BaseException:
-            # interrupted: either it has not begun, and will not, or its outcome has to be known
-            if not begun.acquire(blocking=False):
+            # interrupted: either it has not started, and will not, or its outcome must be known
+            if not started.acquire(blocking=False):
                 ended.wait()
             raise
         if failed:
@@ -221,7 +221,7 @@ class ObjectSnapshotStore(SnapshotStore):
         try:
             for block in blocks:
                 stream.write(block)
-                stream.flush()  # or all blocks would wait in memory
+                stream.flush()  # or all blocks would stay in memory
         except BaseException:
             with suppress(OSError):
                 stream.close()

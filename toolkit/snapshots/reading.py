@@ -41,7 +41,7 @@ _ATTEMPTS: Final = 10
 _COPIES: Final = 2
 """How often the rows are in memory, at most: as they were read, and as the columns of the frame."""
 _OLDER: Final = 4
-"""Bytes that a byte of an older version takes while it becomes one of today's."""
+"""Bytes of memory per byte of an older version while it is converted."""
 _LONGEST: Final = 300  # characters that an error shows of another
 
 
@@ -86,7 +86,7 @@ def read_snapshot(
     limit = arguments.positive("memory_limit", memory_limit, optional="what there is", finite=False)
     limit = available_memory() if limit is None else limit
 
-    def has_room(size: float) -> None:
+    def check_fits(size: float) -> None:
         check_memory(
             f"reading the snapshot {store} into one frame",
             needed=_COPIES * size,
@@ -99,15 +99,15 @@ def read_snapshot(
         found: list[pa.Table] = []
         schema: pa.Schema | None = None
         size = 0
-        has_room(manifest.rows)
+        check_fits(manifest.rows)
         for listed in manifest.files:
             with open_data_file(store, listed, schema) as parquet:
                 schema = parquet.schema_arrow.remove_metadata()
-                has_room(size + parquet.decoded_bytes)
+                check_fits(size + parquet.decoded_bytes)
                 found.append(schema.empty_table())
                 for table in parquet.tables():
                     size += table.nbytes * (_OLDER if manifest.is_older else 1)
-                    has_room(size)
+                    check_fits(size)
                     found.append(table)
         table = pa.concat_tables(found)
         if manifest.is_older:
@@ -118,7 +118,7 @@ def read_snapshot(
 
 
 def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> ds.Dataset:
-    """A snapshot as a dataset: columns and rows are read when they are asked for, in batches.
+    """A snapshot as a dataset: columns and rows are read on demand, in batches.
 
     Names, sizes, rows and columns of all files are checked now, pages by their checksums when they are read.
     `verify_snapshot` checks every byte. A sync that runs before the dataset is read may replace files: scan
@@ -311,7 +311,7 @@ def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | No
 
 
 def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
-    """Read one generation. Where a writer's commit took a file away meanwhile, read the next one."""
+    """Read one generation. If a writer's commit removed a file meanwhile, read the next one."""
     with store.os_errors_named("reading"):
         manifest = _current(store)
         for _ in range(_ATTEMPTS):
@@ -324,7 +324,7 @@ def _consistent(store: SnapshotStore, read: Callable[[Manifest], _T]) -> _T:
             except ToolkitError:
                 raise
             except (*UNFIT, KeyError, AttributeError, ArithmeticError, RuntimeError) as error:
-                # whoever edits a file and lists it again can put anything into it
+                # a file that was edited and listed again can hold anything
                 raise SnapshotDamagedError(
                     f"reading the snapshot {store}",
                     got=f"columns that no toolkit wrote ({type(error).__name__}: {error})"[:_LONGEST],
@@ -352,7 +352,7 @@ def _current(store: SnapshotStore) -> Manifest:
 
 
 def _rewritten(store: SnapshotStore, manifest: Manifest, schema: pa.Schema) -> ds.Dataset:
-    """The rows of an older version with today's columns, in files that are gone when Python ends."""
+    """The rows of an older version with today's columns, in files that are removed when Python exits."""
     target = tempfile.mkdtemp(prefix="toolkit-snapshot-")
     atexit.register(shutil.rmtree, target, ignore_errors=True)
     for number, listed in enumerate(manifest.files):

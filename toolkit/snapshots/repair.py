@@ -1,4 +1,4 @@
-"""Restoring what a failure snapshot has lost: what can still be read stays, the queue returns the rest.
+"""Restoring what a failure snapshot has lost: readable rows stay, the rest is loaded from the queue.
 
 Rows of lost files are looked for in what is left of these files and in files that a stopped writer left.
 Where the index is whole, a row counts as found when its id and its content are those that were stored, so
@@ -27,7 +27,7 @@ from toolkit.snapshots.data_files import (
     STORED_FAILURES,
     DataFile,
     Part,
-    are_whole,
+    are_intact,
     current_columns,
     extension_column,
     stored_failures,
@@ -71,26 +71,26 @@ class Repair:
     checkpoint: StoredCheckpoint | None
 
     def note(self, ids: npt.NDArray[np.bytes_]) -> str:
-        """What the receipt says of it, when rows of these ids came from the load."""
+        """What the receipt says of it, when the load returned rows with these ids."""
         data = [damage.listed for damage in self.lost if not damage.is_index]
         rows = sum(listed.rows for listed in data)
-        said: list[str] = []
+        parts: list[str] = []
         if data:
-            said.append(f"{len(data):,} of {self.files:,} data files were lost, with {rows:,} rows")
-            said.append(f"{self.recovered:,} rows were recovered from what is left of them")
+            parts.append(f"{len(data):,} of {self.files:,} data files were lost, with {rows:,} rows")
+            parts.append(f"{self.recovered:,} rows were recovered from what is left of them")
         if data and len(self.missing) == rows - self.recovered:
             back = np.isin(self.missing.entries["id"], ids)
-            said.append(f"{int(back.sum()):,} were added again from the queue")
-            said.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
+            parts.append(f"{int(back.sum()):,} were added again from the queue")
+            parts.append(f"{int((~back).sum()):,} stayed lost{_times(self.missing.entries[~back])}")
         elif data:
-            said.append(f"{rows - self.recovered:,} are lost unless the queue still had them")
+            parts.append(f"{rows - self.recovered:,} are lost unless the queue still had them")
         if any(damage.is_index for damage in self.lost):
-            said.append("the index was lost and made again from the rows")
+            parts.append("the index was lost and made again from the rows")
         kept = ", ".join(self.kept_as)
-        said.append(
+        parts.append(
             f"the lost files are kept as {kept}" if kept else "nothing of the lost files is left to keep"
         )
-        return REPAIRED + "; ".join(said)
+        return REPAIRED + "; ".join(parts)
 
 
 def check_or_repair(transaction: Transaction, *, repair: bool) -> Repair | None:
@@ -174,7 +174,7 @@ class _Salvage:
         return found
 
     def _keep(self, path: str) -> str:
-        """Copy a lost file to a name under which no reader takes it for data and no writer removes it."""
+        """Copy a lost file to a name that no reader treats as data and no writer removes."""
         folder, slash, last = path.rpartition("/")
         name = f"{folder}{slash}_{last.lstrip('_')}.lost"
         self._store.copy(path, name)
@@ -231,7 +231,7 @@ class _Salvage:
                             yield rows
 
     def _as_listed(self, name: str, file: BinaryIO) -> BinaryIO | pa.BufferReader:
-        """The file without what was added behind it, as some file systems do with zeros after a crash."""
+        """The file without bytes after its end: some file systems add zeros in a crash."""
         for damage in self._lost:
             size = damage.listed.bytes
             if damage.listed.path == name and size <= _MOST_BYTES and file.seek(0, os.SEEK_END) > size:
@@ -251,7 +251,7 @@ class _Salvage:
         if found.misfit(expected=expected, now=datetime.fromisoformat(found.written_at)):
             return None
         found = self._transaction.located(found)
-        return found if are_whole(self._store, (*found.files, *found.later)) else None
+        return found if are_intact(self._store, (*found.files, *found.later)) else None
 
 
 def _times(entries: Entries) -> str:

@@ -2,7 +2,7 @@
 
 A checkpoint is written every so many seconds, and when the load ends by an exception or a signal. It holds
 exactly the batches that were added to the sink: where that is in doubt, none is written, and the one before
-it stays. Rows that wait for the end of a load are spooled: in memory while they are few, then in files.
+it stays. Rows pending until the end of a load are spooled: in memory while they are few, then in files.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.identities import IsStored
 from toolkit.loading.load import Batch, Checkpoint, Load, joined
 from toolkit.receipt import Receipt
-from toolkit.snapshots.data_files import are_whole, damaged, read_checked
+from toolkit.snapshots.data_files import are_intact, damaged, read_checked
 from toolkit.snapshots.manifest import CHECKPOINT_VERSION, SCHEMA_VERSION, PendingFile, StoredCheckpoint
 from toolkit.snapshots.row_index import WIDTH, Mask
 from toolkit.snapshots.store import HashingFile
 from toolkit.snapshots.transaction import Transaction
 
-_STORED_BYTES: Final = 64  # that the identity of a stored row takes while it waits
+_STORED_BYTES: Final = 64  # of memory for the identity of a stored row
 
 
 class Spool:
-    """Tables in the order they came, numbered by their rows; `files` are those of an earlier run."""
+    """Tables in order of arrival, numbered by their rows; `files` are those of an earlier run."""
 
     def __init__(
         self, transaction: Transaction, schema: pa.Schema, files: tuple[PendingFile, ...] = ()
@@ -57,7 +57,7 @@ class Spool:
             self.save()
 
     def save(self) -> tuple[PendingFile, ...]:
-        """Bring what waits in memory to the disk. All files, in order."""
+        """Flush the tables in memory to the disk, and return all files, in order."""
         if self._waiting:
             rows = sum(table.num_rows for table in self._waiting)
             written = self._transaction.pending_file("arrow", rows, self._write)
@@ -239,7 +239,7 @@ class ResumableLoad:
         problem = found if isinstance(found, str) else found.misfit(expected=self._binding, now=now)
         if isinstance(found, StoredCheckpoint) and not problem:
             found = self._transaction.located(found)
-            if are_whole(self._transaction.store, found.listed):
+            if are_intact(self._transaction.store, found.listed):
                 return found
             problem = "damaged"
         self._transaction.remove_checkpoint()
@@ -248,7 +248,7 @@ class ResumableLoad:
 
 
 def _size(batch: Batch) -> int:
-    """Bytes of memory that a batch takes, about: those of its buffers, which is fast to find out."""
+    """Approximate bytes of memory of a batch: those of its buffers, which are cheap to count."""
     tables = [batch.table] if batch.later is None else [batch.table, batch.later]
     return sum(int(table.get_total_buffer_size()) for table in tables) + _STORED_BYTES * len(batch.stored)
 

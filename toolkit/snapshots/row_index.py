@@ -1,4 +1,4 @@
-"""What a sync remembers of every stored row: hashes of its id, its content and the bytes it came in.
+"""What a sync stores about every row: hashes of its id, its content and its raw bytes.
 
 A row's fingerprint is a hash of bytes that differ where rows differ. First comes what has the same size in
 every row: for each value whether it is there, and its number or its length. Then come texts and items of
@@ -50,7 +50,7 @@ ENTRY = np.dtype(
         ("gone", "?"),
     ]
 )
-"""One row: its id as a load knows it, the fingerprint of its content, the digest of the bytes it came in or
+"""One row: its id as a load knows it, the fingerprint of its content, the digest of its raw bytes or
 zeros, when it was first seen (milliseconds since 1970), and whether it is marked gone."""
 
 _INDEX_MEMORY: Final = 2
@@ -88,7 +88,7 @@ class RowIndex:
         return self._runs > 1 and repeated(self.entries["id"])
 
     def learn(self, positions: Positions, wire: Ids) -> None:
-        """Remember the bytes that rows came in now: other ones than before, with the same content."""
+        """Record new raw bytes of rows whose content is the same."""
         news = (wire != b"") & (wire != self.entries["wire"][positions])
         if not news.any():
             return
@@ -183,7 +183,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
 
 
 def entries_of(rows: pa.Table) -> Entries:
-    """The entries of stored rows, without the digests of the bytes that they came in."""
+    """The entries of stored rows, without the digests of their raw bytes."""
     ids = as_ids(b"".join(identities(rows, KEY)))
     first_seen = rows[FIRST_SEEN_AT].cast(pa.int64()).to_numpy()
     entries = new_entries(ids, fingerprints(rows.select(FAILURES.names)), np.zeros_like(ids), first_seen)

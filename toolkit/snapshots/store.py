@@ -2,7 +2,7 @@
 
 Every access goes through a directory handle, one path part after another with ``O_NOFOLLOW``, so that a link
 inside a snapshot leads nowhere. What is written is on the disk before its name is used. On systems without
-directory handles (Windows) each part is checked before it is used, which a link made at the same moment can
+directory handles (Windows) each part is checked before it is used, which a link made at the same time can
 escape, and when the names of new files reach the disk is left to the file system.
 """
 
@@ -31,7 +31,7 @@ _LOCKED_BYTE: Final = 1 << 30  # on Windows nobody can read it: not one of those
 _DRAFT: Final = ".tmp"
 _BLOCK: Final = 1 << 20
 _LONGEST_LOCK: Final = 20  # bytes: a lock holds the number of a process
-_DECODED: Final = 4  # bytes of memory that a byte of JSON takes, about, when it is decoded
+_DECODED: Final = 4  # bytes of memory per byte of JSON, about, when it is decoded
 
 Step = Callable[[str], None]
 """Called with a name before each operation that changes something: tests stop a writer there."""
@@ -231,7 +231,7 @@ class SnapshotStore:
         return found
 
     def copy(self, old: str, new: str) -> None:
-        """Give the content of a file a second name in its folder, unless that exists."""
+        """Link a file under a second name in its folder, unless that exists."""
         *folders, last = new.split("/")
         before = old.rpartition("/")[2]
         self._step("copy")
@@ -266,7 +266,7 @@ class SnapshotStore:
             hashing.close()
 
     def draft_of(self, name: str) -> str:
-        """What a new file is called until the commit gives it its name: nothing a Parquet reader opens."""
+        """The name of a new file until the commit renames it; no Parquet reader opens it."""
         folder, slash, last = name.rpartition("/")
         return f"{folder}{slash}_{last.lstrip('_')}.{secrets.token_hex(8)}{_DRAFT}"
 
@@ -296,7 +296,7 @@ class SnapshotStore:
                     os.fsync(inside.handle)
 
     def replace(self, name: str, content: bytes) -> None:
-        """Replace a file as a whole: whoever reads sees the old content or the new one."""
+        """Replace a file as a whole: a reader sees the old content or the new one."""
         draft = self.draft_of(name)
         with self.new_file(draft) as file:
             file.write(content)
@@ -337,7 +337,7 @@ class SnapshotStore:
         *folders, last = name.split("/")
         with self._directory(folders) as inside:
             try:
-                # without O_NONBLOCK, a pipe put in a file's place would wait for its writer for ever
+                # without O_NONBLOCK, opening a pipe in place of a file would wait for a writer for ever
                 descriptor = inside.open(last, flags | getattr(os, "O_NONBLOCK", 0))
             except OSError as error:
                 if error.errno == errno.ELOOP:

@@ -44,7 +44,7 @@ class Changes:
     receipt : Receipt
         Of the load. Nothing is marked gone unless it is complete.
     rows : int
-        Rows in the snapshot now, those gone included.
+        Rows in the snapshot now, including those marked gone.
     store : SnapshotStore
         Where the snapshot is stored.
     added_rows, changed_rows, gone_rows : tuple of FileRows
@@ -74,7 +74,7 @@ class Changes:
 
     @cached_property
     def changed(self) -> pd.DataFrame:
-        """Entries with new content, as they are now, and those back after having been gone."""
+        """Entries with new content, as they are now, and those that exist again after being marked gone."""
         return self._frame(self.changed_rows)
 
     @cached_property
@@ -90,9 +90,9 @@ class Changes:
 
     @property
     def verdict(self) -> str:
-        """One sentence: the counts, what a repair did, and why nothing is called gone, if so."""
+        """One sentence: the counts, what a repair did, and why nothing was marked gone, if so."""
         counted = ", ".join(f"{count:,} {name}" for name, count in self.counts.items())
-        counted = "; ".join((counted, *(REPAIRED + said for said in repairs((self.receipt.to_dict(),)))))
+        counted = "; ".join((counted, *(REPAIRED + repair for repair in repairs((self.receipt.to_dict(),)))))
         if self.receipt.complete:
             return counted
         return f"{counted} (the load is not complete, so nothing was marked gone)"
@@ -122,7 +122,7 @@ class Changes:
                 f"reading the changes of the snapshot {self.store}",
                 got="files that a later sync has replaced",
                 expected="the files this sync wrote",
-                next_step="Ask for .added, .changed and .gone before the next sync, or read the snapshot.",
+                next_step="Read .added, .changed and .gone before the next sync, or read the snapshot.",
             ) from None
         return table if rows.positions is None else table.take(pa.array(rows.positions))
 
@@ -173,8 +173,8 @@ def sync_failures(
     repair : bool
         Restore what a damaged snapshot has lost. Rows that can still be read are kept, entries that are
         still in the queue are added again, with the time they were first seen, and the receipt's notes and
-        `verify_snapshot` say what stayed lost. Lost files are kept beside the snapshot, as ``_….lost``. Every
-        byte is compared, which takes as long as `verify_snapshot`.
+        `verify_snapshot` say what stayed lost. Lost files are kept next to the snapshot, as ``_….lost``.
+        Every byte is compared, which takes as long as `verify_snapshot`.
 
     Returns
     -------
@@ -207,11 +207,11 @@ def sync_failures(
 
     Notes
     -----
-    What is read is stored in a checkpoint beside the snapshot, every half minute and when the load is stopped
-    by an error or by Ctrl-C. The same call within a day resumes from there; the receipt counts that as
+    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error
+    or Ctrl-C stops the load. The same call within a day resumes from there; the receipt counts that as
     `resumed`.
 
-    Of an entry that changes while it is read, the version that came last is written. Header values and URLs
+    Of an entry that changes while it is read, the version read last is written. Header values and URLs
     are masked with the key of this user, so that another user's sync of the same folder sees them all as
     changed.
 

@@ -1,4 +1,4 @@
-"""One transaction of a snapshot, from taking the lock to removing what was superseded.
+"""One transaction of a snapshot, from acquiring the lock to removing superseded files.
 
 Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their
 names, the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see
@@ -71,7 +71,7 @@ class WriteOptions:
     batch_bytes: int = 8 << 20
     """Bytes of Arrow data that are written at a time: each call has a cost of its own."""
     spool_bytes: int = 64 << 20
-    """Bytes of Arrow data that wait in memory at most."""
+    """Most bytes of Arrow data buffered in memory."""
     group_bytes: int = 64 << 20
     """A row group is written when this many bytes of Arrow data are waiting."""
     part_bytes: int = PART_BYTES
@@ -105,7 +105,7 @@ class Transaction:
         found = manifest_bytes(self.store)
         if found is None:
             _refuse_others(self.store)
-            # generation 0: data files beside it are of an interrupted first write, not of a lost manifest
+            # generation 0: data files without a manifest mean an interrupted first write, not a lost manifest
             manifest = self._manifest(generation=0, source="", scope={})
             return manifest, write_manifest(self.store, manifest)
         manifest = decode_manifest(self.store, found)
@@ -146,7 +146,7 @@ class Transaction:
         return part if isinstance(part, PendingFile) else part.finish(self.kind, receipt)
 
     def publish(self, part: Part) -> ListedFile:
-        """Finish a part and give it its name before the commit, which may list it as one of those kept."""
+        """Finish a part and rename it before the commit, which may list it among the files kept."""
         finished = self.finish(part)
         if finished.path != finished.name:
             self.store.rename(finished.path, finished.name)

@@ -187,8 +187,8 @@ def export_vectors(
 
     Notes
     -----
-    What is read is stored in a checkpoint beside the snapshot, every half minute and when the load is stopped
-    by an error or by Ctrl-C. The same call within a day resumes from there; the receipt counts that as
+    What is read is stored in a checkpoint next to the snapshot, every half minute and when an error or Ctrl-C
+    stops the load. The same call within a day resumes from there; the receipt counts that as
     `resumed`.
 
     Examples
@@ -275,7 +275,7 @@ class ExportWriter:
         return {"files": files, "later": self._later.save()}
 
     def commit(self, *, source: str, scope: dict[str, Any], receipt: Receipt) -> Receipt:
-        """Make what was written the snapshot; the receipt, with those counted that came in two versions."""
+        """Commit what was written; the receipt, with the count of rows read in two versions."""
         if not self._parts:
             self._parts.append(self._transaction.new_part(self._schema))
         if self._later.rows:
@@ -338,7 +338,7 @@ class ExportWriter:
 
 
 def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame without `error`, where that is derived again: reading puts it behind the status."""
+    """The frame without `error`, where that is derived again: reading inserts it after the status."""
     names = list(frame.columns)
     whole = {schemas.ERROR, *schemas.FAILURES.names}.issubset(names)
     if whole and names[names.index(schemas.ERROR) - 1] == "response_status":
@@ -353,13 +353,13 @@ def _schema_of(frame: pd.DataFrame) -> pa.Schema:
     are text or missing. Raises `InputError` for columns that cannot be kept.
     """
     names = list(frame.columns)
-    odd = [name for name in names if not isinstance(name, str) or not _is_utf8(name)]
-    repeated = sorted({name for name in names if names.count(name) > 1} - set(odd))
-    if odd or repeated or not names:
+    invalid = [name for name in names if not isinstance(name, str) or not _is_utf8(name)]
+    repeated = sorted({name for name in names if names.count(name) > 1} - set(invalid))
+    if invalid or repeated or not names:
         raise InputError(
             _DOING,
-            got=f"names that are no text, such as {odd[0]!r}"
-            if odd
+            got=f"names that are not text, such as {invalid[0]!r}"
+            if invalid
             else f"{', '.join(repeated)} more than once"
             if repeated
             else "a frame without columns",

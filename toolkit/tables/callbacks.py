@@ -1,4 +1,4 @@
-"""Callback and failure-callback bodies: from requests as they came to the table ``CALLBACKS``."""
+"""Callback and failure-callback bodies: from raw requests to the table ``CALLBACKS``."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _outcome(
 
 
 def _refuses_retries(headers: Any) -> bool:
-    """Whether the destination asked for no retries."""
+    """Whether the destination requested no retries."""
     return isinstance(headers, dict) and any(
         name.lower().endswith("nonretryable-error") and "true" in str(values).lower()
         for name, values in headers.items()

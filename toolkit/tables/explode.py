@@ -40,7 +40,7 @@ def explode_headers(failures: pd.DataFrame, *, column: str = "headers") -> pd.Da
     Returns
     -------
     pandas.DataFrame
-        Columns ``dlq_id`` (str), ``name`` (str, as it came), ``value`` (str), ``position`` (Int64, counting
+        Columns ``dlq_id`` (str), ``name`` (str, as received), ``value`` (str), ``position`` (Int64, counting
         the values of one name from 0). Entries without headers have no row.
 
     Raises

@@ -46,7 +46,7 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
     >>> unknown_values(rows, FailureFilter(caller_ip="10.0.01"), Redactor())
     ["no caller_ip '10.0.01'. Did you mean '10.0.0.1'? Known: '10.0.0.1', '10.0.0.2'."]
     """
-    said = []
+    messages = []
     for name, field in FIELDS.items():
         values = getattr(wanted, name) if field.many else ()
         known = [value for value, _ in count_values(frame, name)] if values else []
@@ -55,8 +55,8 @@ def unknown_values(frame: pd.DataFrame, wanted: FailureFilter, redactor: Redacto
             shown = redactor.url(value) if name == "workflow_url" else redactor.text(str(value))
             there = any(names_error(line, (shown,)) for line in known) if name == "error" else shown in known
             if not there:
-                said.append(f"no {name} {shown!r}. {nearest(shown, known)}")
-    return said
+                messages.append(f"no {name} {shown!r}. {nearest(shown, known)}")
+    return messages
 
 
 def _matched(frame: pd.DataFrame, wanted: FailureFilter) -> dict[str, NDArray[np.bool_]]:

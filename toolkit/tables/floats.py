@@ -68,7 +68,7 @@ def msgspec_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
         for text in texts:
             numbers = _FLOATS.decode(text)
             lengths.append(len(numbers))
-            # to float32 at once: numpy takes longer for Python floats, and a column of doubles for its pages
+            # to float32 at once: numpy is slower with Python floats, and a column of doubles with its pages
             packed.append(_packer(len(numbers)).pack(*numbers))
     except msgspec.DecodeError as error:
         raise ValueError(str(error)) from None

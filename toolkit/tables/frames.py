@@ -121,9 +121,9 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
     bodies = table["response_body"].fill_null("").combine_chunks().dictionary_encode()
     # masked twice: a secret can be whole in the body only, or readable only once JSON is decoded
     distinct = masker.texts(pc.utf8_slice_codeunits(bodies.dictionary, 0, LONGEST_READ)).to_pylist()
-    told = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
+    errors = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
     coded = table["response_body_base64"].combine_chunks()
-    lines = told.take(bodies.indices)
+    lines = errors.take(bodies.indices)
     if coded.null_count == len(coded):
         return lines
     binary = [binary_line(text) for text in coded.drop_null().to_pylist()]
@@ -159,7 +159,7 @@ class ExactText(ArrowStringArray):
 
         def shown(value: Any) -> str | None:
             if isinstance(value, str):
-                # masked before it is cut, so that no half of a secret is left over
+                # masked before it is cut, so that no part of a secret is left over
                 value = mask(value if width is None else value[: max(_LOOKED_AT, 2 * width)])
             text: str | None = show(value)
             return text
@@ -197,7 +197,7 @@ def frame_html(frame: pd.DataFrame) -> str | None:
 def show_in_notebooks() -> None:
     """Have IPython, which is imported, show frames this way, unless somebody has said how to show them.
 
-    All frames, because one that was grouped or merged no longer shows where it came from.
+    All frames, because one that was grouped or merged no longer shows its origin.
     """
     formatter = getattr(sys.modules["IPython"].get_ipython(), "display_formatter", None)
     if formatter is None:

@@ -87,10 +87,10 @@ class HeaderColumn:
         cuts[1:-1:2], cuts[2:-1:2] = self._begins[changed], self._ends[changed]
         encoded = values.filter(other).dictionary_encode()
         written = [msgspec.json.encode(text)[1:-1] for text in encoded.dictionary.to_pylist()]
-        pieces = _cut(self._json, cuts)
-        choice = np.arange(len(pieces))
-        choice[1::2] = len(pieces) + encoded.indices.to_numpy()
-        joined = pa.concat_arrays([pieces, pa.array(written, pa.binary())]).take(pa.array(choice))
+        segments = _cut(self._json, cuts)
+        choice = np.arange(len(segments))
+        choice[1::2] = len(segments) + encoded.indices.to_numpy()
+        joined = pa.concat_arrays([segments, pa.array(written, pa.binary())]).take(pa.array(choice))
         data: bytes = joined.buffers()[2].to_pybytes()
         return data
 
@@ -135,8 +135,8 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     if len(cuts) % 2 or whole.count(_ROW) != len(raws) + 1:
         return None
     cuts[::2] += 1  # after a quote that opens, before one that closes: texts and gaps in turn
-    pieces = _cut(whole, cuts)
-    gaps = pieces.take(pa.array(np.arange(1, len(pieces), 2))).dictionary_encode()
+    segments = _cut(whole, cuts)
+    gaps = segments.take(pa.array(np.arange(1, len(segments), 2))).dictionary_encode()
     distinct = gaps.dictionary.to_pylist()
     parsed = [_parsed(gap) for gap in distinct]
     if None in parsed:
@@ -144,12 +144,12 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
     kinds = gaps.indices.to_numpy()
     if any(_SPACE.search(gap) for gap in distinct):  # as many writers space JSON: written without
         compact = pa.array([_SPACE.sub(b"", gap) for gap in distinct], pa.binary())
-        choice = np.arange(len(pieces))
-        choice[1::2] = len(pieces) + kinds
-        pieces = pa.concat_arrays([pieces, compact]).take(pa.array(choice))
-        _, offsets, data = pieces.buffers()
+        choice = np.arange(len(segments))
+        choice[1::2] = len(segments) + kinds
+        segments = pa.concat_arrays([segments, compact]).take(pa.array(choice))
+        _, offsets, data = segments.buffers()
         whole = _FENCE[:2] + data.to_pybytes() + _FENCE[-3:]
-        cuts = np.frombuffer(offsets, np.int32)[: len(pieces) + 1] + 2
+        cuts = np.frombuffer(offsets, np.int32)[: len(segments) + 1] + 2
     follows_name, precedes_name, ended = (np.array(meaning)[kinds] for meaning in zip(*parsed, strict=True))
     row = np.cumsum(ended) - 1  # of the text after each gap
     if row[-1] != len(raws) or (precedes_name[:-1] != follows_name[1:]).any():
@@ -161,15 +161,15 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         between = gap.split(_ROW)[1:-1]
         for index, text in enumerate(between):
             missing[row[kinds == kind] - len(between) + index] = b"null" in text
-    inner = slice(1, -2)  # without the texts of the fences; the text after gap 1 is piece 4
+    inner = slice(1, -2)  # without the texts of the fences; the text after gap 1 is segment 4
     is_name = precedes_name[inner]
     names_at, values_at = np.flatnonzero(is_name), np.flatnonzero(~is_name)
     escapes = b"\\" in whole
     start = len(_FENCE) + len(_ROW)
     found = HeaderColumn(
-        names=_texts(pieces, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
+        names=_texts(segments, 2 * names_at + 4, escapes=escapes).dictionary_encode(),
         rows=row[inner][names_at],
-        values=_texts(pieces, 2 * values_at + 4, escapes=escapes),
+        values=_texts(segments, 2 * values_at + 4, escapes=escapes),
         headers=np.cumsum(is_name)[values_at] - 1,
         _json=whole[start : len(whole) - len(_FENCE)],
         _begins=cuts[2 * values_at + 4] - start,
@@ -212,8 +212,8 @@ def _parsed(gap: bytes) -> tuple[bool, bool, int] | None:
     return after_name, before_name, gap.count(_ROW)
 
 
-def _texts(pieces: pa.Array, indices: npt.NDArray[Any], *, escapes: bool) -> pa.Array:
-    texts = pieces.take(pa.array(indices)).cast(pa.string())
+def _texts(segments: pa.Array, indices: npt.NDArray[Any], *, escapes: bool) -> pa.Array:
+    texts = segments.take(pa.array(indices)).cast(pa.string())
     if not escapes:
         return texts
     written = pc.match_substring(texts, "\\")

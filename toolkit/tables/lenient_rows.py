@@ -93,7 +93,7 @@ class LenientRows:
         match kind:
             case Kind.ID:
                 ids = [
-                    required_id(row, field, what=self._what, place=index)
+                    required_id(row, field, what=self._what, index=index)
                     for index, row in enumerate(self._rows)
                 ]
                 return pa.array(ids, pa.string())
@@ -145,7 +145,7 @@ class LenientRows:
         return pa.array(texts, pa.string()), pa.array(coded, pa.string())
 
     def _own_base64(self, encoded: Any) -> Any:
-        """Base64 that goes into no column, without a token of ours in what it stands for."""
+        """Base64 that goes into no column, without a token of ours in the bytes it encodes."""
         raw = base64_bytes(encoded) if isinstance(encoded, str) else None
         if raw is None or self._redactor is None or not is_in(raw.decode("latin-1")):
             return encoded

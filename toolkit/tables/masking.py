@@ -35,9 +35,9 @@ _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
 # also what may be masked because of a name around it, whatever follows the name
 _LIKELY_JSON: Final = f'{LIKELY}|"[/?]|(?i:{"|".join(WORDS)})'
-# JSON that is written as it came: plain text, and numbers that Python writes with the same digits
+# JSON that is written unchanged: plain text, and numbers that Python writes with the same digits
 _PLAIN_JSON: Final = r'\A(?:"[ !#-\[\]-~]*"|0|-?[1-9][0-9]{0,17}|true|false|null)\z'
-_REMEMBERED: Final = 10_000  # masks of each kind that are kept for the next batch of a load
+_REMEMBERED: Final = 10_000  # masks of each kind that are cached for the next batch of a load
 _NESTED: Final = 3  # JSON in JSON in JSON
 _FEW: Final = 32  # values for which compiling Arrow's matcher costs more than it saves
 
@@ -80,7 +80,7 @@ class ColumnMasker:
         return pc.replace_with_mask(column, pa.array(held), _each(column.take(pa.array(rows)), redactor.own))
 
     def own_json(self, column: pa.Array) -> pa.Array:
-        """The same for a column of JSON text: what is no JSON once masked becomes a JSON string."""
+        """The same for a column of JSON text: what is not JSON once masked becomes a JSON string."""
         masked = self.own(column)
         if masked is column:
             return column

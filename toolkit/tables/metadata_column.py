@@ -82,19 +82,19 @@ def unknown_fields(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]
     ["no metadata has a field 'citi'. Did you mean 'city'? Known: 'city'."]
     """
     rows = [read for read in metadata if isinstance(read, dict)]
-    said = []
+    messages = []
     for field in wanted.fields():
         path = parse_path(field)
         for depth, step in enumerate(path):
             holders = [found for read in rows if isinstance(found := resolve(read, path[:depth]), dict)]
             known = sorted({name for found in holders for name in found})
             if not known or not isinstance(step, str):
-                break  # a place in an array, or something that is no object
+                break  # an index of an array, or a value that is not an object
             if step not in known:
                 inside = f" in {'.'.join(map(str, path[:depth]))!r}" if depth else ""
-                said.append(f"no metadata has a field {step!r}{inside}. {nearest(step, known)}")
+                messages.append(f"no metadata has a field {step!r}{inside}. {nearest(step, known)}")
                 break
-    return list(dict.fromkeys(said))
+    return list(dict.fromkeys(messages))
 
 
 def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
@@ -104,23 +104,23 @@ def unknown_texts(metadata: Iterable[Any], wanted: MetadataFilter) -> list[str]:
     ["no metadata has city 'Izmr'. Did you mean 'Izmir'? Known: 'Izmir', 'Oslo'."]
     """
     rows = list(metadata)
-    said = []
-    for field, value in _asked(wanted):
+    messages = []
+    for field, value in _conditions(wanted):
         found = [resolve(read, parse_path(field)) for read in rows]
         held = [one for read in found for one in (read if isinstance(read, list) else [read])]
         counts = Counter(one for one in held if isinstance(one, str))
         if counts and isinstance(value, str) and value not in counts:
             known = [text for text, _ in counts.most_common()]
-            said.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
-    return list(dict.fromkeys(said))
+            messages.append(f"no metadata has {field} {value[:80]!r}. {nearest(value, known)}")
+    return list(dict.fromkeys(messages))
 
 
-def _asked(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
+def _conditions(wanted: MetadataFilter) -> Iterator[tuple[str, Any]]:
     """The values that a filter asks fields for, those of negated conditions left out."""
     match wanted:
         case And(parts) | Or(parts):
             for part in parts:
-                yield from _asked(part)
+                yield from _conditions(part)
         case Comparison(op="=") | Contains(negated=False):
             yield wanted.field, wanted.value
         case Membership(field, values, False):

@@ -81,11 +81,12 @@ FAILURE_COLUMNS: Final = (
 )
 FAILURES: Final = _schema(FAILURE_COLUMNS)
 """One row a DLQ entry. `failed_at` comes from the response's Date header. Headers are JSON text, names and
-values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text beside. `extra`
-is the JSON of every field that the schema does not know, and of known fields whose value does not fit.
+values as they were sent, and `labels` is a JSON list. A body that is not UTF-8 is base64 text in a column of
+its own. `extra` is the JSON of every field that the schema does not know, and of known fields whose value
+does not fit.
 
 What is looked at first comes first, and long texts are in the middle, where pandas leaves columns out when
-it shows more than 20. `error` (see `error_column`) is part of frames, behind `response_status`, and not
+it shows more than 20. `error` (see `error_column`) is part of frames, after `response_status`, and not
 stored."""
 
 ERROR: Final = "error"
@@ -150,7 +151,7 @@ CALLBACK_COLUMNS: Final = (
 )
 CALLBACKS: Final = _schema(CALLBACK_COLUMNS)
 """One row a callback request. `kind` is "callback" or "failure"; `received_at` and `verified` are null
-for bodies that did not come through a receiver."""
+for bodies that were not received by a `CallbackReceiver`."""
 
 _ALL: Final = (*FAILURE_COLUMNS, *RUN_COLUMNS, *CALLBACK_COLUMNS)
 JSON_COLUMNS: Final = frozenset(

@@ -86,7 +86,7 @@ def flatten(frame: pd.DataFrame, *, vectors: Literal["text", "columns"] = "text"
         raise InputError(
             "flattening a frame",
             got=f"columns that are there already: {', '.join(repeated)}",
-            expected="names that vectors' columns can take",
+            expected="names that vectors' columns can have",
             next_step="Rename them first.",
         )
     found = pd.concat(columns, axis=1, keys=range(len(columns))) if columns else frame.copy()
@@ -158,7 +158,7 @@ def to_excel(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
         _fill(book, flat, new_cell)
         _save(book.save, target)
     finally:
-        for sheet in book.worksheets:  # rows of a workbook that was not saved wait for more of them
+        for sheet in book.worksheets:  # rows of a workbook that was not saved are still buffered
             if not sheet.closed:
                 sheet.close()
 
@@ -183,7 +183,7 @@ def to_csv(frame: pd.DataFrame, path: str | os.PathLike[str]) -> None:
     Notes
     -----
     Texts and names of columns that begin with ``=``, ``+``, ``-``, ``@``, their full-width forms, a tab or a
-    line end, also behind spaces and invisible characters, get a ``'`` in front, which keeps them texts.
+    line end, also after spaces and invisible characters, get a ``'`` in front, which keeps them texts.
     Numbers and times are written as pandas writes them, vectors as JSON text, control characters as
     ``\x07``. The file is UTF-8 with a byte order mark, by which Excel recognises it.
 
@@ -220,7 +220,7 @@ def _flat_and_path(frame: object, path: object) -> tuple[pd.DataFrame, Path]:
 
 
 def _text_only(value: Any) -> Any:
-    """The value; of a text, one that no spreadsheet takes for a formula."""
+    """The value; of a text, one that no spreadsheet reads as a formula."""
     if not isinstance(value, str):
         return value
     text = _written(value)
@@ -266,7 +266,7 @@ def _fill(book: Any, flat: pd.DataFrame, new_cell: Any) -> None:
 
 
 def _save(write: Callable[[str], Any], path: Path) -> None:
-    """Write the file beside the path and put it in its place, so that no half of one is ever there."""
+    """Write the file next to the path and rename it, so that no partial file is ever there."""
     try:
         handle, draft = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".tmp")
     except (OSError, ValueError):  # also a path that no file system can encode

@@ -44,7 +44,7 @@ _MONTHS: Final = pa.array(
     ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 )
 _MONTH_NUMBERS: Final = pa.array([f"{number:02}" for number in range(1, 13)])
-# What nearly every server sends; all else is read one by one.
+# The usual format; any other is parsed one by one.
 _USUAL_DATE: Final = (
     r"\A[A-Z][a-z]{2}, [0-3][0-9] [A-Z][a-z]{2} [1-9][0-9]{3} [0-2][0-9]:[0-5][0-9]:[0-5][0-9] GMT\z"
 )
@@ -117,7 +117,7 @@ def read_members(text: str) -> dict[str, Any]:
 
 
 def lenient(raw: bytes, *, what: str) -> Any:
-    """JSON as Python's own reader takes it: NaN and Infinity, lone surrogates, bytes that are not UTF-8.
+    """JSON as Python's own reader accepts it: NaN and Infinity, lone surrogates, bytes that are not UTF-8.
 
     What is too deep to be read, or has too many digits, is `Unread`; in an object, only the member that is.
     """
@@ -149,13 +149,13 @@ def _integer(text: str) -> int | str:
     return found if isinstance(found, int) else text
 
 
-def required_id(row: Mapping[str, Any], name: str, *, what: str, place: int) -> str:
+def required_id(row: Mapping[str, Any], name: str, *, what: str, index: int) -> str:
     """The id of a row; ProtocolError without one."""
     found = row.get(name)
     if not isinstance(found, str) or not found:
         raise ProtocolError(
             f"decoding {what}",
-            got=f"{name}={shown(found)} in row {place} of a page",
+            got=f"{name}={shown(found)} in row {index} of a page",
             expected="text that is not empty",
             next_step="Nothing was kept of this page, and nothing of it is lost: call again.",
         )
@@ -189,7 +189,7 @@ def as_bytes(text: str) -> bytes:
 def text_and_bytes(plain: Any, encoded: Any) -> tuple[str | None, bytes | None, bool]:
     """A body from its plain and its base64 field: text when it is UTF-8, else bytes; and whether both fit.
 
-    At most one of the two is not empty. One that cannot be used is neither, and its text is kept as it came.
+    At most one of the two is not empty. One that cannot be used is neither, and its raw text is kept.
     """
     if not isinstance(plain, str | None) or not isinstance(encoded, str | None):
         return (plain if isinstance(plain, str) and is_clean(plain) else None), None, False
@@ -248,7 +248,7 @@ def whole_number(value: Any) -> int | None:
 
 
 def unix_ms(value: Any) -> int | None:
-    """Unix milliseconds as a timestamp column takes them; None when it is none of the years 1970 to 9999."""
+    """Unix milliseconds as a timestamp column accepts them; None outside the years 1970 to 9999."""
     number = whole_number(value)
     return number if number is not None and 0 <= number <= LATEST else None
 
@@ -287,7 +287,7 @@ def _usual_dates(dates: pa.Array) -> pa.Array:
 def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | None:
     """Fields that fit no column, as JSON text; None when there are none.
 
-    Numbers keep all their digits; NaN and Infinity stay as Python's own reader takes them. What is `Unread`
+    Numbers keep all their digits; NaN and Infinity stay as Python's own reader accepts them. What is `Unread`
     is its JSON as text, so that every reader of JSON can read the whole. Secrets are masked in every text,
     and whole texts under secret names. `TooDeepError` beyond `MOST_DEPTH` levels of nesting.
     """

@@ -84,7 +84,7 @@ class VectorDtype(ExtensionDtype):
 
     @property
     def name(self) -> str:  # type: ignore[override]
-        """As `construct_from_string` takes it."""
+        """As `construct_from_string` accepts it."""
         return f"vector[{self.numbers}, {self.dimension}]" if self.dimension else f"vector[{self.numbers}]"
 
     @property
@@ -178,7 +178,7 @@ class VectorArray(ExtensionArray):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of Arrow memory that the rows take."""
+        """Bytes of Arrow memory that the rows use."""
         return int(self._data.nbytes)
 
     def __len__(self) -> int:
@@ -195,10 +195,10 @@ class VectorArray(ExtensionArray):
             item = kept[0] if kept else slice(None)
         item = slice(None) if item is Ellipsis else check_array_indexer(self, item)
         if isinstance(item, int | np.integer):
-            place = int(item) + (len(self) if item < 0 else 0)
-            if not 0 <= place < len(self):
+            position = int(item) + (len(self) if item < 0 else 0)
+            if not 0 <= position < len(self):
                 raise IndexError(f"index {item} is out of bounds for axis 0 with size {len(self)}")
-            return type(self)(self._data.slice(place, 1))._objects()[0]
+            return type(self)(self._data.slice(position, 1))._objects()[0]
         if isinstance(item, slice):
             start, stop, step = item.indices(len(self))
             found = (
@@ -224,10 +224,10 @@ class VectorArray(ExtensionArray):
             raise ValueError("setting one row with several vectors")
         new = self._from_sequence([value] if single else value, dtype=self.dtype)
         choice = np.arange(len(self))
-        places = choice[key]
-        if not single and np.ndim(places) and len(new) != len(places):
-            raise ValueError(f"cannot set {len(places)} rows to {len(new)} vectors")
-        choice[key] = len(self) + (0 if single or not np.ndim(places) else np.arange(len(new)))
+        positions = choice[key]
+        if not single and np.ndim(positions) and len(new) != len(positions):
+            raise ValueError(f"cannot set {len(positions)} rows to {len(new)} vectors")
+        choice[key] = len(self) + (0 if single or not np.ndim(positions) else np.arange(len(new)))
         self._data = self._concat_same_type([self, new])._data.take(pa.array(choice))
 
     def __eq__(self, other: object) -> Any:
@@ -260,26 +260,26 @@ class VectorArray(ExtensionArray):
         return np.asarray(self._data.is_null())
 
     def take(self, indices: Any, *, allow_fill: bool = False, fill_value: Any = None) -> Self:
-        """The rows at these places; -1 is a missing one where `allow_fill` says so."""
-        places = np.asarray(indices, dtype=np.int64)
+        """The rows at these positions; -1 is a missing one where `allow_fill` says so."""
+        positions = np.asarray(indices, dtype=np.int64)
         whole, count = self._data, len(self)
         if allow_fill:
-            if (places < -1).any():
-                raise ValueError("places below -1 with allow_fill")
+            if (positions < -1).any():
+                raise ValueError("positions below -1 with allow_fill")
             if not missing(fill_value):
                 filled = self._from_sequence([fill_value], dtype=self.dtype)
                 whole = self._concat_same_type([self, filled])._data
-                places = np.where(places < 0, count, places)
+                positions = np.where(positions < 0, count, positions)
                 count += 1
         else:
-            places = np.where(places < 0, places + count, places)
-        if ((places >= count) | (places < (-1 if allow_fill else 0))).any():
+            positions = np.where(positions < 0, positions + count, positions)
+        if ((positions >= count) | (positions < (-1 if allow_fill else 0))).any():
             raise IndexError(
                 "out of bounds value in 'indices'."
                 if count
                 else "cannot do a non-empty take from an empty axes"
             )
-        return type(self)(whole.take(pa.array(places, mask=places < 0)))
+        return type(self)(whole.take(pa.array(positions, mask=positions < 0)))
 
     def copy(self) -> Self:
         """The same rows. Arrow memory never changes, so it is shared until one of the two is assigned to."""
@@ -300,11 +300,11 @@ class VectorArray(ExtensionArray):
         codes, firsts = self._coded()
         if not use_na_sentinel and (missing := np.flatnonzero(codes < 0)).size:
             # in the order of appearance, as everything else
-            places = np.sort(np.append(firsts, missing[0]))
-            renumbered = np.searchsorted(places, firsts)
-            code_of_missing = np.searchsorted(places, missing[0])
+            positions = np.sort(np.append(firsts, missing[0]))
+            renumbered = np.searchsorted(positions, firsts)
+            code_of_missing = np.searchsorted(positions, missing[0])
             codes = np.where(codes < 0, code_of_missing, renumbered[codes] if len(firsts) else 0)
-            firsts = places
+            firsts = positions
         return codes.astype(np.intp), self.take(firsts)
 
     def unique(self) -> Self:
@@ -335,10 +335,10 @@ class VectorArray(ExtensionArray):
 
     def _objects(self) -> npt.NDArray[np.object_]:
         """A `Vector` a row, NaN for a missing one."""
-        flat, places = self._parts()
+        flat, positions = self._parts()
         if pa.types.is_float32(flat.type):
             flat = flat.cast(pa.string()).cast(pa.float64())  # the fewest digits that say the same float32
-        numbers, starts = flat.to_pylist(), places.tolist()
+        numbers, starts = flat.to_pylist(), positions.tolist()
         found = np.empty(len(self), dtype=object)
         for row, missing in enumerate(self.isna().tolist()):
             found[row] = self.dtype.na_value if missing else Vector(numbers[starts[row] : starts[row + 1]])
@@ -353,13 +353,13 @@ class VectorArray(ExtensionArray):
 
     def _bytes(self) -> pa.Array:
         """Each vector's numbers as bytes, the same for equal vectors."""
-        flat, places = self._parts()
+        flat, positions = self._parts()
         numbers = np.asarray(flat.to_numpy(zero_copy_only=False))
         if numbers.dtype.kind == "f":
             numbers = numbers + numbers.dtype.type(0)  # -0.0 is 0.0
         buffers = [
             pa.py_buffer(np.packbits(~self.isna(), bitorder="little")),
-            pa.py_buffer(places * numbers.itemsize),
+            pa.py_buffer(positions * numbers.itemsize),
             pa.py_buffer(np.ascontiguousarray(numbers)),
         ]
         return pa.Array.from_buffers(pa.large_binary(), len(self), buffers)
@@ -374,13 +374,13 @@ class VectorArray(ExtensionArray):
         return pd.util.hash_array(values, encoding=encoding, hash_key=hash_key, categorize=categorize)
 
     def _explode(self) -> tuple[Any, npt.NDArray[np.uint64]]:
-        flat, places = self._parts()
-        lengths = np.diff(places)
+        flat, positions = self._parts()
+        lengths = np.diff(positions)
         empty = lengths == 0
-        taken = np.repeat(places[:-1], np.maximum(lengths, 1))
+        sources = np.repeat(positions[:-1], np.maximum(lengths, 1))
         counts = np.maximum(lengths, 1).astype(np.uint64)
-        inside = np.arange(len(taken)) - np.repeat(np.cumsum(counts) - counts, counts.astype(np.int64))
-        at = pa.array(taken + inside.astype(np.int64), mask=np.repeat(empty, counts.astype(np.int64)))
+        inside = np.arange(len(sources)) - np.repeat(np.cumsum(counts) - counts, counts.astype(np.int64))
+        at = pa.array(sources + inside.astype(np.int64), mask=np.repeat(empty, counts.astype(np.int64)))
         return pd.array(flat.take(at).to_pandas()), counts
 
     def _formatter(self, boxed: bool = False) -> Callable[[Any], str | None]:  # noqa: ARG002

@@ -57,7 +57,7 @@ class _StrictRow(msgspec.Struct, gc=False):
     score: float | None = None
 
 
-# made here, because the first look at a struct is not safe when several threads take it at once
+# made here, because the first access to a struct is not thread-safe
 _ROWS: Final = msgspec.json.Decoder(list[_StrictRow | None])
 
 
@@ -82,7 +82,7 @@ def decode_vectors(
     except ValueError:
         if not cut:
             raise _unreadable(_VECTORS) from None
-        # what was cut out is no JSON by itself, so it was cut in the wrong place: read the page as it came
+        # what was cut out is not JSON by itself, so the cut was wrong: read the whole page
         return decode_vectors(
             uncut(rows, cut), namespace=namespace, dimension=dimension, want_vectors=want_vectors
         )
@@ -216,7 +216,7 @@ def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> lis
             vectors[index] = view
     return [
         VectorRow(
-            id=row.id or required_id({}, "id", what=what, place=index),
+            id=row.id or required_id({}, "id", what=what, index=index),
             vector=vector,
             sparse=row.sparseVector,
             metadata=text,
@@ -228,7 +228,7 @@ def read_rows(raw: bytes, cut: tuple[memoryview, ...] = (), *, what: str) -> lis
 
 
 def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
-    """The rows, each member as it is spelt; JSON as Python's own reader takes it."""
+    """The rows, each member as raw text; JSON as Python's own reader accepts it."""
     try:
         rows = [members(row)[0] for row in elements(raw.decode("utf-8", "surrogateescape")) if row != "null"]
     except ValueError:
@@ -241,7 +241,7 @@ def _lenient_rows(raw: bytes, *, what: str) -> Iterator[VectorRow]:
         text, vector = found.get("metadata"), found.get("vector")
         data = read(found["data"]) if "data" in found else None
         yield VectorRow(
-            id=required_id({"id": read(row.get("id", "null"))}, "id", what=what, place=index),
+            id=required_id({"id": read(row.get("id", "null"))}, "id", what=what, index=index),
             vector=None if vector is None else vector.encode("utf-8", "surrogateescape"),
             sparse=read(found["sparseVector"]) if "sparseVector" in found else None,
             metadata=None if text is None else clean(text),

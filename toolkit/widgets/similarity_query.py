@@ -14,7 +14,7 @@ from toolkit.arguments import instance, wrong
 from toolkit.client.vectors import IndexInfo, index_info
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
-from toolkit.loading.queries import ask
+from toolkit.loading.queries import run_queries
 from toolkit.loading.vectors import ABSENT, fetch_vectors
 from toolkit.settings.service import Service
 from toolkit.tables.frames import to_frame
@@ -279,7 +279,7 @@ class SimilarityQueryWidget(Panel):
                 next_step="Fill one of the fields, or set the panel's value.",
             )
         telling = replace(value, include_data=True, include_metadata=True)
-        found, mistakes = job.wait(lambda: ask(self._service, [telling]))
+        found, mistakes = job.wait(lambda: run_queries(self._service, [telling]))
         found.attrs["queries"] = [value.scope()]
         return QueryResult(value, found, fetched, mistakes)
 

@@ -116,10 +116,10 @@ def naive_get(document: Any, field: str) -> Any:
         if not isinstance(value, dict) or name not in value:
             return MISSING
         value = value[name]
-        for place in places:
+        for index in places:
             if not isinstance(value, list):
                 return MISSING
-            number = len(value) - int(place[2:]) if place.startswith("#-") else int(place)
+            number = len(value) - int(index[2:]) if index.startswith("#-") else int(index)
             if number < 0 or number >= len(value):
                 return MISSING
             value = value[number]
@@ -283,7 +283,7 @@ def test_the_language_by_example(text: str, document: Any, expected: object) -> 
     ],
 )
 def test_errors_say_where_and_what(text: str, position: int, says: str) -> None:
-    """Each mistake has its position, what stands there, what was expected, and sometimes a hint; short."""
+    """Each mistake has its position, what is there, what was expected, and sometimes a hint; short."""
     with pytest.raises(FilterSyntaxError) as caught:
         parse(text)
     assert caught.value.position == position
@@ -295,14 +295,14 @@ def test_errors_say_where_and_what(text: str, position: int, says: str) -> None:
 @given(st.text(st.sampled_from("ab=<>!()'\"[].#-*,1eE \n&") | st.characters(), max_size=40))
 def test_any_text_parses_or_is_a_syntax_error(text: str) -> None:
     """No text makes the parser fail in another way."""
-    place = 0
+    index = 0
     try:
         tree = parse(text)
     except FilterSyntaxError as error:
-        place = error.position
+        index = error.position
     else:
         assert parse(tree.text()) == tree
-    assert 0 <= place <= len(text)
+    assert 0 <= index <= len(text)
 
 
 def test_hundred_parentheses_are_fine_and_vanish() -> None:
@@ -340,7 +340,7 @@ def test_depth_is_bounded_for_trees_made_by_hand() -> None:
         ("*[" + "".join(map(chr, range(1024, 2014))) + "]a*", "a" * 48_000),
     ],
 )
-def test_glob_takes_bounded_time(pattern: str, text: str) -> None:
+def test_glob_needs_bounded_time(pattern: str, text: str) -> None:
     """Patterns that make other matchers go through the text again and again take a few milliseconds each."""
     compiled = GlobPattern(pattern)
     start = time.process_time()

@@ -1,4 +1,4 @@
-"""An S3 server on loopback whose requests a test may watch, refuse, or use as a moment to act."""
+"""An S3 server on loopback whose requests a test may watch, refuse, or act upon."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class ObjectServer:
     ----------
     port : int
     before, after : callable
-        See `Watch`; after, the request was served, and its answer is yet to be sent.
+        See `Watch`; after, the request was served, and its response is yet to be sent.
     """
 
     def __init__(self, port: int) -> None:
@@ -62,9 +62,9 @@ def object_server() -> Iterator[ObjectServer]:
         if status is not None:
             start(f"{status} refused", [("Content-Length", "0")])
             return []
-        answer = s3(environ, start)
+        response = s3(environ, start)
         server.after(*request)
-        return answer
+        return response
 
     http = make_server("127.0.0.1", 0, watched, threaded=True)
     http.daemon_threads = True

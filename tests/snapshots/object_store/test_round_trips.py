@@ -51,9 +51,7 @@ def _labels(*names: str) -> Any:
     return frame_from_rows([{"dlq_id": name, "label": "billing"} for name in names], LABELS_EXPLODED)
 
 
-def test_a_frame_comes_back_as_from_a_disk(
-    s3: SimpleNamespace, made: SimpleNamespace, tmp_path: Path
-) -> None:
+def test_a_frame_is_read_as_from_a_disk(s3: SimpleNamespace, made: SimpleNamespace, tmp_path: Path) -> None:
     """Written, read, scanned and verified, a snapshot is the same in a bucket as in a folder."""
     frame = to_frame(made.failures(made.entries("a", "b")))
     for options in ({"path": s3.path, "filesystem": s3.filesystem}, {"path": tmp_path / "snapshot"}):
@@ -69,7 +67,7 @@ def test_a_frame_comes_back_as_from_a_disk(
 def test_syncs_keep_history_as_on_a_disk(
     s3: SimpleNamespace, made: SimpleNamespace, store: SnapshotStore
 ) -> None:
-    """Added, changed and gone rows, and those that come back, are the same in a bucket as in a folder."""
+    """Added, changed, gone and reappearing rows are the same in a bucket as in a folder."""
     bucket = open_store(s3.path, s3.filesystem)
     pages = [
         made.entries("a", "b", "c"),
@@ -119,7 +117,7 @@ def test_an_older_snapshot_in_a_bucket_is_read_and_brought_up_to_date(
 
 
 def test_the_public_functions_take_a_file_system(s3: SimpleNamespace, sample_service: tk.Service) -> None:
-    """Failures and vectors of a service go to a bucket and come back whole."""
+    """Failures and vectors of a service are written to a bucket and read back completely."""
     where = {"filesystem": s3.filesystem}
     failures, vectors = f"{s3.bucket}/failures", f"{s3.bucket}/vectors"
     some = tk.FailureFilter(label="priority")
@@ -187,7 +185,7 @@ def test_a_path_leads_nowhere_else(s3: SimpleNamespace, path: str, expected: str
             open_store(path, filesystem)
 
 
-def test_what_is_local_after_all_is_a_local_folder(tmp_path: Path, s3: SimpleNamespace) -> None:
+def test_a_filesystem_that_is_local_is_a_local_folder(tmp_path: Path, s3: SimpleNamespace) -> None:
     """However a local path is named, all promises of the disk hold; a part of a bucket is a prefix."""
     local = LocalFileSystem()
     for store in (
@@ -269,7 +267,7 @@ def test_a_listing_of_many_pages_is_read_to_its_end(s3: SimpleNamespace) -> None
 
 @pytest.mark.parametrize("status", [403, 500, 503])
 def test_a_store_that_refuses_is_not_an_empty_one(s3: SimpleNamespace, status: int) -> None:
-    """No permission and no answer are errors of the store, never "there is no snapshot"."""
+    """No permission and no response are errors of the store, never "there is no snapshot"."""
     where = {"path": s3.path, "filesystem": s3.filesystem}
     write_snapshot(_labels("a"), **where)
     for refused in ("HEAD", "GET"):
@@ -310,7 +308,7 @@ def test_a_bucket_that_is_missing_is_not_made(s3: SimpleNamespace) -> None:
 
 @settings(deadline=None)
 @given(contents=st.lists(st.lists(st.binary(max_size=40), max_size=4), max_size=4), block=st.integers(1, 50))
-def test_whatever_is_written_comes_back(contents: list[list[bytes]], block: int) -> None:
+def test_anything_written_is_read_back(contents: list[list[bytes]], block: int) -> None:
     """Bytes of any length, written in any chunks and sent in blocks of any size, are read again exactly."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(object_store, "_BLOCK", block)
@@ -345,7 +343,7 @@ def test_an_object_that_was_never_finished_is_never_there(s3: SimpleNamespace) -
     assert _objects(s3) == []
 
 
-def test_a_large_object_goes_up_and_comes_back_in_blocks(s3: SimpleNamespace) -> None:
+def test_a_large_object_is_written_and_read_in_blocks(s3: SimpleNamespace) -> None:
     """More than one block goes up as one object, and is read again whole."""
     store = open_store(s3.path, s3.filesystem)
     content = bytes(range(256)) * (80 << 10)  # 20 MB: a block and a quarter

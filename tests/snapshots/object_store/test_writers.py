@@ -189,7 +189,7 @@ def test_a_commit_by_another_is_found_before_ours(
 def test_of_two_first_writers_one_wins(
     s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
-    """Where nothing was, the one that commits later is told, and nothing of it is left."""
+    """In an empty bucket, the later commit fails with an error, and nothing of it is left."""
     other = _once(place.first)
     with pytest.raises(SnapshotConflictError):
         place.second(step=lambda name: other() if name == "upload" else None)
@@ -197,7 +197,7 @@ def test_of_two_first_writers_one_wins(
     assert place.whole().unlisted == ()
 
 
-def test_a_writer_that_only_began_takes_nothing_away(
+def test_an_interrupted_writer_removes_nothing(
     s3: SimpleNamespace, place: SimpleNamespace, made: SimpleNamespace
 ) -> None:
     """What another has uploaded and not committed looks left behind; it is not removed at the start."""
@@ -235,7 +235,7 @@ def test_a_stopped_load_resumes_in_a_bucket(
 
 
 @pytest.mark.parametrize("moment", ["before", "after"])
-def test_a_commit_by_another_in_the_same_moment_is_never_silent(
+def test_a_commit_by_another_at_the_same_time_is_never_silent(
     s3: SimpleNamespace, place: SimpleNamespace, moment: str
 ) -> None:
     """Between the look at the manifest and its replacement no lock helps: the later writer finds out."""
@@ -260,7 +260,7 @@ def test_a_commit_by_another_in_the_same_moment_is_never_silent(
 
 
 @pytest.mark.parametrize("turn", [1, 2, 3])
-def test_an_interrupt_while_the_manifest_goes_up_leaves_a_whole_one(
+def test_an_interrupt_during_the_manifest_upload_leaves_a_complete_one(
     s3: SimpleNamespace, place: SimpleNamespace, turn: int
 ) -> None:
     """Ctrl-C at any request of the commit ends the call, and never leaves an empty or a half manifest."""

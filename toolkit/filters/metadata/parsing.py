@@ -137,7 +137,7 @@ def _parser() -> Lark:
 
 
 class _ValueRefusal(Exception):  # noqa: N818 - carried to `parse`, which knows the text
-    """A value that the tree refuses, with its place."""
+    """A value that the tree refuses, with its position."""
 
     def __init__(self, token: Token, error: InputError) -> None:
         self.position = token.start_pos or 0

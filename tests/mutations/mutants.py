@@ -1,4 +1,4 @@
-"""Bugs that somebody could make: exact replacements in the source, and the tests that have to notice."""
+"""Mutants: plausible bugs as exact replacements in the source, each with the tests that must fail."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Bug:
-    """One bug.
+class Mutant:
+    """One bug that can be put into a copy of the toolkit.
 
     Attributes
     ----------
     name : str
     file : str
-        Below the folder of the toolkit.
+        Relative to the package `toolkit`.
     old, new : str
-        What is there once, and what the bug makes of it.
+        Text that occurs exactly once in the file, and its replacement.
     tests : tuple of str
-        Files of tests, below the root.
+        Test files, relative to the root.
     """
 
     name: str
@@ -29,8 +29,8 @@ class Bug:
     new: str
     tests: tuple[str, ...]
 
-    def misfit(self, root: Path) -> str:
-        """Why the bug cannot be put in; "" when it can."""
+    def problem(self, root: Path) -> str:
+        """Why the mutant cannot be applied; "" when it can."""
         path = root / "toolkit" / self.file
         if not path.is_file():
             return f"no file {self.file}"
@@ -38,15 +38,15 @@ class Bug:
         return "" if times == 1 else f"{times} times in {self.file}: {self.old!r}"
 
     @contextmanager
-    def put_into(self, copy: Path) -> Iterator[None]:
-        """The bug is there for as long as this lasts."""
+    def applied_to(self, copy: Path) -> Iterator[None]:
+        """Apply the mutant, and restore the file on exit."""
         path = copy / "toolkit" / self.file
-        right = path.read_text()
-        path.write_text(right.replace(self.old, self.new))
+        original = path.read_text()
+        path.write_text(original.replace(self.old, self.new))
         try:
             yield
         finally:
-            path.write_text(right)
+            path.write_text(original)
 
 
 _FAULTS = ("tests/faults/test_fault_runs.py::test_loads_with_faults",)
@@ -64,37 +64,37 @@ _SYNCING = ("tests/snapshots/test_syncing.py", *_FAULTS)
 _CHECKPOINTS = ("tests/snapshots/test_checkpoints.py", *_CRASHES)
 _TRANSPORT = ("tests/client/test_transport.py", "tests/client/test_broken_responses.py")
 
-BUGS: tuple[Bug, ...] = (
-    Bug(
-        "rows that come twice are kept twice",
+MUTANTS: tuple[Mutant, ...] = (
+    Mutant(
+        "duplicate rows are kept",
         "loading/identities.py",
         "            fresh.append(not old and identity not in here)\n",
         "            fresh.append(True)\n",
         _LOADING,
     ),
-    Bug(
+    Mutant(
         "a window ends a millisecond before the next one begins",
         "loading/windows.py",
         "[window.first, *(cut + 1 for cut in split.cuts)]",
         "[window.first, *(cut + 2 for cut in split.cuts)]",
         _LOADING,
     ),
-    Bug(
-        "a resumed load leaves a millisecond out",
+    Mutant(
+        "a resumed load skips a millisecond",
         "loading/windows.py",
         "begin = max(begin, last + 1)",
         "begin = max(begin, last + 2)",
         ("toolkit/loading/windows.py", "tests/loading/test_windows.py"),
     ),
-    Bug(
-        "an empty page is taken for the end",
+    Mutant(
+        "an empty page counts as the end",
         "loading/windows.py",
         "        self.cursor = page.cursor\n",
         "        self.cursor = page.cursor if page.count else None\n",
         _LOADING,
     ),
-    Bug(
-        "a cursor that comes back is taken for the end",
+    Mutant(
+        "a repeated cursor counts as the end",
         "loading/windows.py",
         '        self._cursors.follow(self.cursor, page.cursor, what="a listing", page=self.pages)\n'
         "        self.cursor = page.cursor\n",
@@ -105,100 +105,100 @@ BUGS: tuple[Bug, ...] = (
         "            self.cursor = None\n",
         _LOADING,
     ),
-    Bug(
-        "a page that could not be read is taken for an empty one",
+    Mutant(
+        "an unreadable page counts as empty",
         "loading/window_reader.py",
         "            self._error = self._error or error\n",
         '            empty = Page(rows=b"[]", cursor=None, size=2, tries=1)\n'
         '            self._ready.append(FetchResult(window, "end", empty))\n',
         _LOADING,
     ),
-    Bug(
-        "a window that lost its cursor is not read again",
+    Mutant(
+        "a window whose cursor expired is not read again",
         "loading/window_reader.py",
         "            self._ready.append(FetchResult(window, outcome, error=error))\n",
         "            pass\n",
         _LOADING,
     ),
-    Bug(
-        "what a split window had shown is not awaited in its parts",
+    Mutant(
+        "rows of a split window are not looked for in its parts",
         "loading/consistency.py",
         "            self._awaited.update(reading.rows)\n",
         "",
         _LOADING,
     ),
-    Bug(
-        "the same row from two windows goes unnoticed",
+    Mutant(
+        "the same row from two windows is not detected",
         "loading/consistency.py",
         "                consistent = self._alone or self._resumes(window)\n",
         "                pass\n",
         _LOADING,
     ),
-    Bug(
+    Mutant(
         "the fallback to a single cursor is silent",
         "loading/consistency.py",
         '        self._work.notes.append(f"read with a single cursor, because {reason}")\n',
         "",
         ("tests/loading/test_window_reader.py",),
     ),
-    Bug(
-        "a window that moved is not read again, and nobody is told",
+    Mutant(
+        "a window that changed while it was read is neither read again nor reported",
         "loading/consistency.py",
         "        changed = reading.repeated or (window.compares and reading.new)\n",
         "        changed = 0\n",
         _LOADING,
     ),
-    Bug(
-        "a second pass is not made",
+    Mutant(
+        "the second pass is omitted",
         "loading/consistency.py",
         "        if self._pass >= self._passes:\n",
         "        if self._pass >= 1:\n",
         ("tests/loading/test_window_reader.py", "tests/loading/test_failures.py"),
     ),
-    Bug(
-        "a resumed load knows no identities",
+    Mutant(
+        "a resumed load has no identities",
         "loading/load.py",
         "Identities(checkpoint.identities)",
         "Identities()",
         _LOADING,
     ),
-    Bug(
-        "the limit is one too many",
+    Mutant(
+        "the limit is one too high",
         "loading/load.py",
         "batch.first(limit - self._rows)",
         "batch.first(limit - self._rows + 1)",
         ("tests/loading/test_failures.py", "tests/loading/test_vectors.py"),
     ),
-    Bug(
+    Mutant(
         "the first version of a changed entry is kept",
         "loading/load.py",
         "                order[position] = row\n",
         "",
         _LOADING,
     ),
-    Bug(
-        "an end that is none: a load that raised says that it ended",
+    Mutant(
+        "a load that raised reports that it ended",
         "loading/load.py",
         '            reasons.append("the load did not end")\n',
         "            pass\n",
         _LOADING,
     ),
-    Bug(
-        "masks are dropped",
+    Mutant(
+        "masking is omitted",
         "loading/failures.py",
         "    redactor = None if reveal else service.redactor\n",
         "    redactor = None\n",
         ("tests/loading/test_failures.py", "tests/test_main_job.py"),
     ),
-    Bug(
-        "a filter with a comma is sent, and not compared here",
+    Mutant(
+        "a filter with a comma is sent, and not applied locally",
         "client/failures.py",
         " and field.name not in unsendable:\n",
         ":\n",
         _LOADING,
     ),
-    Bug(
-        "a cursor read early is believed",
+    Mutant(
+        "a cursor read early is not checked",
         "loading/ranges.py",
         "            if self._requested and self._requested[0].cursor != page.cursor:\n"
         "                self._drop()\n",
@@ -207,42 +207,42 @@ BUGS: tuple[Bug, ...] = (
         "                page = dataclasses.replace(page, cursor=self._requested[0].cursor)\n",
         _RANGES,
     ),
-    Bug(
-        "vectors that come twice go unnoticed",
+    Mutant(
+        "duplicate vectors are not detected",
         "loading/ranges.py",
         "        if reading.repeated:\n",
         "        if False:\n",
         _RANGES,
     ),
-    Bug(
+    Mutant(
         "a resumed range begins at its second page",
         "loading/ranges.py",
         "        return cls(one, index, number, cursor, rows, repeated)\n",
         "        return cls(one, index, number, None, rows, repeated)\n",
         _RANGES,
     ),
-    Bug(
-        "gzip without its trailer is taken for whole",
+    Mutant(
+        "gzip without its trailer counts as complete",
         "client/connections.py",
         "    if inside:\n",
         "    if False:\n",
         ("tests/client/test_connections.py", *_FAULTS),
     ),
-    Bug(
-        "a response that ends with its connection is never truncated",
+    Mutant(
+        "a response that ends with its connection never counts as truncated",
         "client/members.py",
         "        except ValueError:\n            return True\n    return False\n",
         "        except ValueError:\n            return False\n    return False\n",
         (*_TRANSPORT, *_FAULTS),
     ),
-    Bug(
+    Mutant(
         "delays are measured by the local clock",
         "client/retry.py",
         '    date = http_date_ms(headers.get("Date", ""))\n',
         "    date = None\n",
         ("tests/client/test_retry.py", "tests/client/test_transport.py"),
     ),
-    Bug(
+    Mutant(
         "redirects are followed",
         "client/transport.py",
         "            retries=False,\n            redirect=False,\n",
@@ -252,35 +252,35 @@ BUGS: tuple[Bug, ...] = (
         "            ),\n            redirect=True,\n",
         ("tests/client/test_transport.py::test_redirects_are_refused_and_nothing_is_forwarded",),
     ),
-    Bug(
-        "what cannot be read is not retried",
+    Mutant(
+        "an unreadable response is not retried",
         "errors.py",
         'or without its fields."""\n\n    retriable = True\n',
         'or without its fields."""\n\n    retriable = False\n',
         ("tests/client/test_malformed_responses.py", "tests/test_errors.py"),
     ),
-    Bug(
+    Mutant(
         "a 503 is retried without the delay it asks for",
         "client/retry.py",
         "retry_after(headers) if status == 503 else None",
         "None",
         ("tests/client/test_transport.py",),
     ),
-    Bug(
-        "a daily limit is waited for",
+    Mutant(
+        "a daily limit is retried",
         "errors.py",
         'Waiting seconds does not help."""\n\n    retriable = False\n',
         'Waiting seconds does not help."""\n\n    retriable = True\n',
         ("tests/client/test_transport.py", "tests/test_errors.py"),
     ),
-    Bug(
+    Mutant(
         "base64 is not decoded",
         "tables/text.py",
         "        raw = base64_bytes(encoded)\n",
         "        raw = encoded.encode()\n",
         ("tests/tables/test_failures.py",),
     ),
-    Bug(
+    Mutant(
         "large integers become floats",
         "tables/masking.py",
         "            values = map(read, distinct.filter(pa.array(other)).to_pylist())\n",
@@ -288,21 +288,21 @@ BUGS: tuple[Bug, ...] = (
         "            values = (json.loads(raw, parse_int=float) for raw in some)\n",
         ("tests/tables/test_failures.py", *_FAULTS),
     ),
-    Bug(
-        "files are not brought to the disk",
+    Mutant(
+        "files are not fsynced",
         "snapshots/store.py",
         "        os.fsync(self._file.fileno())\n",
         "",
         _STOPPED,
     ),
-    Bug(
-        "folders are not brought to the disk",
+    Mutant(
+        "folders are not fsynced",
         "snapshots/store.py",
         "                    os.fsync(inside.handle)\n",
         "                    pass\n",
         _STOPPED,
     ),
-    Bug(
+    Mutant(
         "the manifest is written before its files have their names",
         "snapshots/transaction.py",
         "        self._naming = True\n        for draft, name in named:\n",
@@ -311,57 +311,57 @@ BUGS: tuple[Bug, ...] = (
         "        for draft, name in named:\n",
         _STOPPED,
     ),
-    Bug(
-        "superseded files go before the commit",
+    Mutant(
+        "superseded files are removed before the commit",
         "snapshots/transaction.py",
         "        content = write_manifest(self.store, manifest)\n",
         "        _clear(self.store, manifest)\n        content = write_manifest(self.store, manifest)\n",
         _STOPPED,
     ),
-    Bug(
-        "a sync does not miss a file that is gone",
+    Mutant(
+        "a sync does not notice a missing file",
         "snapshots/transaction.py",
         '            found.append(Damage(file, "missing", present=False))\n',
         "            continue\n",
         ("tests/snapshots/test_repair.py::test_a_sync_over_a_lost_file_raises_each_time",),
     ),
-    Bug(
-        "a repair takes what was put in the place of a row",
+    Mutant(
+        "a repair accepts a row that replaced another",
         "snapshots/repair.py",
         '                        picked &= wanted.entries["content"][positions] == entries["content"]\n',
         "",
         ("tests/snapshots/test_repair.py::test_rows_that_were_put_there_instead_are_not_recovered",),
     ),
-    Bug(
-        "the lock is not taken",
+    Mutant(
+        "the lock is not acquired",
         "snapshots/store.py",
         "        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)\n",
         "        pass\n",
         _STOPPED,
     ),
-    Bug(
-        "what was written is not read again",
+    Mutant(
+        "written files are not verified",
         "snapshots/data_files.py",
         "        if found == sha256 and (rows is None or",
         "        if found or (rows is None or",
         _STOPPED,
     ),
-    Bug(
+    Mutant(
         "the index is not updated",
         "snapshots/merging.py",
         "            if before is not None and same\n",
         "            if before is not None\n",
         _SYNCING,
     ),
-    Bug(
-        "a load that is not complete marks entries gone",
+    Mutant(
+        "an incomplete load marks entries as gone",
         "snapshots/merging.py",
         ' & ~self._index.entries["gone"] & receipt.complete\n',
         ' & ~self._index.entries["gone"]\n',
         _SYNCING,
     ),
-    Bug(
-        "entries older than the last sync are taken for known",
+    Mutant(
+        "entries older than the last sync count as known",
         "snapshots/merging.py",
         "        different = ~known\n",
         "        if len(self._index):\n"
@@ -373,22 +373,22 @@ BUGS: tuple[Bug, ...] = (
         "            different = ~known\n",
         _SYNCING,
     ),
-    Bug(
-        "a checkpoint does not list the rows that wait",
+    Mutant(
+        "a checkpoint does not list the pending rows",
         "snapshots/merging.py",
         '        return {"files": self._first.spool.save(), ',
         '        return {"files": (), ',
         _CHECKPOINTS,
     ),
-    Bug(
-        "a checkpoint forgets what was seen",
+    Mutant(
+        "a checkpoint omits the rows seen",
         "snapshots/merging.py",
         "                self._seen = np.unpackbits(bits, count=len(index)).astype(bool)\n",
         "                self._seen = np.unpackbits(bits, count=len(index)).astype(bool) & False\n",
         _CHECKPOINTS,
     ),
-    Bug(
-        "a checkpoint runs ahead of the rows taken",
+    Mutant(
+        "a checkpoint is ahead of the rows added",
         "snapshots/resumable.py",
         "                        self._flush(sink)\n"
         "                        self._save(sink)\n                raise\n",
@@ -396,120 +396,120 @@ BUGS: tuple[Bug, ...] = (
         "                        self._save(sink)\n                raise\n",
         _CHECKPOINTS,
     ),
-    Bug(
-        "a batch that was lost on its way counts as added",
+    Mutant(
+        "a batch that was not added counts as added",
         "snapshots/resumable.py",
         "self._added == self._load.yielded and ",
         "",
         _CHECKPOINTS,
     ),
-    Bug(
-        "a resumed sync knows no identities",
+    Mutant(
+        "a resumed sync has no identities",
         "snapshots/resumable.py",
         'identities=b"".join(read_checked(transaction.store, file) for file in self._identities),\n',
         'identities=b"",\n',
         _CHECKPOINTS,
     ),
-    Bug(
-        "the cursor is taken from anywhere near the end",
+    Mutant(
+        "the cursor is read from anywhere near the end",
         "client/pages.py",
         r"""*)")\s*\}\s*\Z')""",
         r"""*)")\s*\}')""",
         ("tests/client/test_pages.py",),
     ),
-    Bug(
-        "rows without headers take no place",
+    Mutant(
+        "rows without headers are left out",
         "tables/header_maps.py",
         "gap.count(_ROW)",
         "int(_ROW in gap)",
         ("tests/tables/test_header_maps.py",),
     ),
-    Bug(
-        "a header that comes twice is kept twice",
+    Mutant(
+        "a repeated header is kept twice",
         "tables/header_maps.py",
         "    return None if _repeated(found.rows, found.names) else found\n",
         "    return found\n",
         ("tests/tables/test_header_maps.py",),
     ),
-    Bug(
-        "a quote behind two backslashes does not end a text",
+    Mutant(
+        "a quote after two backslashes does not end a string",
         "tables/header_maps.py",
         "[lengths % 2 == 1]",
         "[lengths > 0]",
         ("tests/tables/test_header_maps.py",),
     ),
-    Bug(
-        "a stored id is found by its beginning alone",
+    Mutant(
+        "a stored id is found by its prefix alone",
         "snapshots/row_index.py",
         '            here = self.entries["id"][positions] == ids\n',
         "            here = positions >= 0\n",
         ("tests/snapshots/test_syncing.py",),
     ),
-    Bug(
-        "what was gone is recognised",
+    Mutant(
+        "entries marked gone are recognised",
         "snapshots/merging.py",
         ' & ~before["gone"]\n',
         "\n",
         _RECOGNITION,
     ),
-    Bug(
-        "what is recognised was not seen",
+    Mutant(
+        "recognised entries do not count as seen",
         "snapshots/merging.py",
         "        self._seen[seen] = True\n",
         "        self._seen[positions[known]] = True\n",
         _RECOGNITION,
     ),
-    Bug(
-        "entries are recognised by their beginning",
+    Mutant(
+        "entries are recognised by their prefix",
         "loading/identities.py",
         "digest.update(raw)",
         "digest.update(bytes(raw)[:40])",
         _RECOGNITION,
     ),
-    Bug(
-        "entries are recognised whatever is masked by now",
+    Mutant(
+        "entries are recognised although masking changed",
         "redaction.py",
         "parts = (purpose.encode(), *sorted(secret.reveal().encode() for secret in self._own))",
         "parts = (purpose.encode(),)",
         _RECOGNITION,
     ),
-    Bug(
-        "digests are kept for other rows",
+    Mutant(
+        "digests are stored for the wrong rows",
         "loading/identities.py",
         "digests=list(compress(one.digests, new)),",
         "digests=one.digests[: sum(new)],",
         _RECOGNITION,
     ),
-    Bug(
+    Mutant(
         "a later version is recognised instead of decoded",
         "loading/window_reader.py",
         " and not rows.are_new(partly.identities):\n",
         " and not partly.ids:\n",
         _RECOGNITION,
     ),
-    Bug(
-        "idle connections do not give way",
+    Mutant(
+        "idle connections are not closed for new ones",
         "serving.py",
         "            oldest.drop()\n",
         "            pass\n",
         ("tests/local/test_idle_connections.py::test_idle_connections_give_way",),
     ),
-    Bug(
-        "a filter goes on without its caller",
+    Mutant(
+        "a filter continues after its caller has stopped",
         "local/vectors/filtering.py",
         "        if self._ended or not self._wanted():\n",
         "        if False:\n",
         ("tests/local/vectors/test_filter_budget.py",),
     ),
-    Bug(
-        "a delivery whose outcome cannot be recorded is no attempt",
+    Mutant(
+        "a delivery whose outcome cannot be recorded does not count as an attempt",
         "local/queue/scheduler.py",
         "            await self._count_as_failed(message, sent, retried, type(error).__name__)\n",
         "            await asyncio.sleep(1)\n",
         ("tests/local/queue/test_hostile_destinations.py",),
     ),
-    Bug(
-        "bodies are read before their signature is looked at",
+    Mutant(
+        "bodies are read before their signature is checked",
         "loading/receiver.py",
         "                self._check_signature(headers, now)\n",
         "                pass\n",
