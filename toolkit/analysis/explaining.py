@@ -31,7 +31,6 @@ _RANKED: Final = 10
 _SAME: Final = 0.95  # overlap of the rows of two conditions from which on they describe the same
 _COUNTED: Final = 20  # events of a cell from which on its ratio is taken for the dispersion
 _CELLS: Final = 8
-_FEW: Final = 5.0
 _LOWER: Final = 0.85  # of the cells, those that rose least
 _MEDIAN, _LOWER_MEAN = (
     0.4549,
@@ -362,12 +361,18 @@ def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> 
             if 0 < share < 1:
                 both = (one + two)[known]
                 ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
-    if sum(map(len, ratios)) < _CELLS:  # leaves of few events are single bursts; of others nothing is known
-        both = observed + usual
-        return float(max(1.0, (both**2).sum() / both.sum())) if both.mean() < _FEW else 1.0
-    ordered = np.sort(np.concatenate(ratios))
-    lower = ordered[: max(1, int(ordered.size * _LOWER))]
-    return float(max(1.0, np.median(ordered) / _MEDIAN, lower.mean() / _LOWER_MEAN))
+    found = [1.0, _bursts(observed, usual)]
+    if sum(map(len, ratios)) >= _CELLS:
+        ordered = np.sort(np.concatenate(ratios))
+        lower = ordered[: max(1, int(ordered.size * _LOWER))]
+        found += [float(np.median(ordered)) / _MEDIAN, float(lower.mean()) / _LOWER_MEAN]
+    return max(found)
+
+
+def _bursts(observed: _Floats, usual: _Floats) -> float:
+    """The size of bursts, as seen in leaves that occur on one side only: most of those hold a single burst."""
+    sizes = [events[(events > 0) & (other == 0)] for events, other in ((observed, usual), (usual, observed))]
+    return min((float((size**2).sum() / size.sum()) for size in sizes if size.size >= _CELLS), default=1.0)
 
 
 def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tuple[pd.DataFrame, bool]:
