@@ -191,3 +191,10 @@ def test_what_is_no_list_of_texts_is_refused(texts: Any) -> None:
     """With an error that names the argument."""
     with pytest.raises(InputError, match="texts"):
         error_signatures(texts)
+
+
+def test_a_class_named_in_a_message_is_not_the_type() -> None:
+    """Of a Java trace whose message ends in the name of a class."""
+    found = stack_trace("java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver\n\tat com.acme.db.Pool.get(Pool.java:7)")
+    assert found is not None
+    assert found.errors == (("java.lang.ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),)

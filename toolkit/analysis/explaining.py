@@ -36,7 +36,7 @@ _MEDIAN, _LOWER_MEAN = (
     0.4549,
     0.52,
 )  # of the chi-squared distribution with one degree of freedom, and of that part
-_EVIDENCE: Final = 6.0  # natural units of log-likelihood beyond the cost of stating a condition
+_EVIDENCE: Final = 3.0  # natural units of log-likelihood beyond the cost of stating a condition
 _SEEN, _USUAL = "\x00observed", "\x00expected"  # no column of a user is called so
 _LEAST: Final = 3.0  # events in excess
 
@@ -222,7 +222,8 @@ class _Condition:
     rows: npt.NDArray[np.bool_]
     observed: float
     expected: float
-    score: float
+    score: float  # by which conditions are compared
+    evidence: float  # that it rose at all, where counts may be bursts
 
     @property
     def named(self) -> dict[str, Any]:
@@ -239,19 +240,22 @@ def _scan(
         codes[name], values[name] = _largest(leaves[name], observed, usual / exposure)
     spread = _dispersion(codes, observed, usual)
     found = _best(codes, values, (observed, usual), spread, exposure)
-    if (
-        spread > 1 and found
-    ):  # what rose makes counts look as if they came in bursts: measured again without it
-        rest = ~_holds(codes, *found[0][1:])
+    if not found:
+        return []
+    rest = ~_holds(codes, *found[0][1:])
+    if spread > 1:  # what rose makes counts look as if they came in bursts: measured again without it
         calm = {name: code[rest] for name, code in codes.items()}
         spread = min(spread, _dispersion(calm, observed[rest], usual[rest]))
         found = _best(codes, values, (observed, usual), spread, exposure)
+    bursts = max(spread, _bursts(observed[rest], usual[rest]))
     conditions = []
     for score, names, key in found:
         rows = _holds(codes, names, key)
         inside = float(observed[rows].sum()), float(usual[rows].sum()) / exposure
         said = tuple(str(values[name][code]) for name, code in zip(names, key, strict=True))
-        conditions.append(_Condition(names, said, rows, *inside, score))
+        cost = _cost(names, values, len(codes))
+        evidence = (score + cost) * spread / bursts - cost
+        conditions.append(_Condition(names, said, rows, *inside, score, evidence))
     return conditions
 
 
@@ -361,12 +365,11 @@ def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> 
             if 0 < share < 1:
                 both = (one + two)[known]
                 ratios.append((one[known] - share * both) ** 2 / (both * share * (1 - share)))
-    found = [1.0, _bursts(observed, usual)]
-    if sum(map(len, ratios)) >= _CELLS:
-        ordered = np.sort(np.concatenate(ratios))
-        lower = ordered[: max(1, int(ordered.size * _LOWER))]
-        found += [float(np.median(ordered)) / _MEDIAN, float(lower.mean()) / _LOWER_MEAN]
-    return max(found)
+    if sum(map(len, ratios)) < _CELLS:
+        return _bursts(observed, usual)
+    ordered = np.sort(np.concatenate(ratios))
+    lower = ordered[: max(1, int(ordered.size * _LOWER))]
+    return float(max(1.0, np.median(ordered) / _MEDIAN, lower.mean() / _LOWER_MEAN))
 
 
 def _bursts(observed: _Floats, usual: _Floats) -> float:
@@ -387,7 +390,7 @@ def _rank(found: list[_Condition], observed: _Floats, expected: _Floats) -> tupl
             if len(ranked) < _RANKED:
                 ranked.append((condition, []))
     change = float(observed.sum() - expected.sum())
-    stands_out = bool(ranked) and ranked[0][0].score >= _EVIDENCE
+    stands_out = bool(ranked) and ranked[0][0].evidence >= _EVIDENCE
     weights = np.exp([one.score - ranked[0][0].score for one, _ in ranked]) if ranked else np.array([])
     rows = [
         {

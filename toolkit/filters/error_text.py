@@ -105,6 +105,8 @@ def mask_text(text: str) -> str:
 
 def _line(text: str) -> str:
     line = _SPACE.sub(" ", text).strip()
+    if not line.isascii():  # JSON can spell half of a surrogate pair, which is no text for Arrow or a file
+        line = line.encode("utf-8", "backslashreplace").decode()
     return line if len(line) <= _TEXT else line[: _TEXT - 1] + "…"
 
 
