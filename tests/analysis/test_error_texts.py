@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import time
 from datetime import UTC, datetime, timedelta
 
@@ -12,7 +13,8 @@ from hypothesis import strategies as st
 
 from toolkit.analysis import count_errors, error_text, mask_text
 from toolkit.redaction import Redactor, Secret
-from toolkit.tables.frames import frame_from_rows
+from toolkit.tables.failures import FailureDecoder
+from toolkit.tables.frames import frame_from_rows, to_frame
 from toolkit.tables.schemas import FAILURES
 
 START = datetime(2026, 3, 2, tzinfo=UTC)
@@ -171,3 +173,12 @@ def test_any_text_gives_one_short_line(body):
     assert "\n" not in found.text
     assert len(found.text) <= 2_000
     assert len(mask_text(found.text).splitlines()) <= 1
+
+
+def test_half_of_a_surrogate_pair_is_no_text() -> None:
+    """JSON can spell one; the line can still be stored, and the frame is made."""
+    body = '{"message": "\\ud800 is half"}'
+    assert error_text(body).text.encode()
+    table = FailureDecoder(Redactor()).decode(json.dumps([{"dlqId": "a", "responseBody": body}]).encode())
+    frame = to_frame(table)
+    assert frame["error"].tolist() == ["\\ud800 is half"]

@@ -195,6 +195,8 @@ def test_what_is_no_list_of_texts_is_refused(texts: Any) -> None:
 
 def test_a_class_named_in_a_message_is_not_the_type() -> None:
     """Of a Java trace whose message ends in the name of a class."""
-    found = stack_trace("java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver\n\tat com.acme.db.Pool.get(Pool.java:7)")
+    found = stack_trace(
+        "java.lang.ClassNotFoundException: com.mysql.cj.jdbc.Driver\n\tat com.acme.db.Pool.get(Pool.java:7)"
+    )
     assert found is not None
     assert found.errors == (("java.lang.ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),)

@@ -373,8 +373,9 @@ def _dispersion(codes: dict[str, _Codes], observed: _Floats, usual: _Floats) -> 
 
 
 def _bursts(observed: _Floats, usual: _Floats) -> float:
-    """The size of bursts, as seen in leaves that occur on one side only: most of those hold a single burst."""
-    sizes = [events[(events > 0) & (other == 0)] for events, other in ((observed, usual), (usual, observed))]
+    """The size of bursts, from leaves that occur on one side only: most of those hold a single burst."""
+    sides = ((observed, usual), (usual, observed))
+    sizes = [events[(events > 0) & (other == 0)] for events, other in sides]
     return min((float((size**2).sum() / size.sum()) for size in sizes if size.size >= _CELLS), default=1.0)
 
 

@@ -7,9 +7,16 @@ import re
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
 
 from toolkit.own_tokens import masked
+from toolkit.times import DAY_MS
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+MAX_MESSAGE: Final = 10 * 1024 * 1024
+"""Largest message body that is accepted, and most of a response's body that is kept, in bytes."""
+
+RETENTION_MS: Final = 90 * DAY_MS
+"""How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
 
 MAX_BODY: Final = 64 * 1024 * 1024
 """Largest request body that is read, in bytes."""

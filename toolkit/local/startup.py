@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from toolkit.errors import SettingsError
-from toolkit.local.api import MAX_BODY, REQUEST_TIMEOUT
-from toolkit.local.queue.state import MAX_MESSAGE, RETENTION_MS
+from toolkit.local.api import MAX_BODY, MAX_MESSAGE, REQUEST_TIMEOUT, RETENTION_MS
 from toolkit.private_files import open_private
 from toolkit.redaction import Secret
 from toolkit.times import duration_ms

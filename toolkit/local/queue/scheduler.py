@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import steps, waiting
 from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.messages import (
@@ -26,7 +27,7 @@ from toolkit.local.queue.messages import (
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Sender, made_up_response, outgoing
-from toolkit.local.queue.state import MAX_MESSAGE, Store
+from toolkit.local.queue.state import Store
 
 CONCURRENCY: Final = 32
 _EXPIRY_EVERY_MS: Final = 60_000

@@ -14,17 +14,10 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from toolkit.local.api import ApiError
+from toolkit.local.api import RETENTION_MS, ApiError
 from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.database import Database
 from toolkit.local.queue.parameters import Position
-from toolkit.times import DAY_MS
-
-MAX_MESSAGE: Final = 10 * 1024 * 1024
-"""Largest message body that is accepted, and most of a response's body that is kept, in bytes."""
-
-RETENTION_MS: Final = 90 * DAY_MS
-"""How long DLQ entries, ended runs and events are kept by default: the longest of the public plans."""
 
 _LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
 _TAG: Final = 12  # bytes of the HMAC in a cursor
