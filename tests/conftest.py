@@ -58,7 +58,7 @@ class ScriptedServer:
     """A real HTTP server on loopback. Queued replies are sent first, then those that `respond` returns."""
 
     queue: list[Reply] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    requests: list[Asked] = field(default_factory=list)
     respond: Callable[[Asked], Reply] = field(
         default=lambda _: Reply(status=404, body=b'{"error": "nothing here"}')
     )
@@ -83,7 +83,7 @@ class ScriptedServer:
         self.queue.append(Reply(raw=data))
 
     def service(self, **options: Any) -> tk.Service:
-        """A connection to this server, both halves."""
+        """A connection to this server, both endpoints."""
         return tk.connect(
             queue_url=self.url,
             queue_token="queue-token-of-the-test",
@@ -117,7 +117,7 @@ def listening() -> Iterator[ScriptedServer]:
             length = int(self.headers.get("Content-Length") or 0)
             query = parse_qsl(parts.query, keep_blank_values=True)
             request = Asked(self.command, parts.path, query, dict(self.headers), self.rfile.read(length))
-            script.asked.append(request)
+            script.requests.append(request)
             reply = script.queue.pop(0) if script.queue else script.respond(request)
             if reply.raw is not None:
                 self.wfile.write(reply.raw)

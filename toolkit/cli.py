@@ -233,7 +233,7 @@ def _demo(given: argparse.Namespace) -> int:
         raise _not_installed("running the demo", error) from None
     notebooks = given.notebooks or Path("notebooks")
     done = run_demo(given.out, runs=given.runs, notebooks=notebooks if notebooks.is_dir() else None)
-    for title, path in done.places():
+    for title, path in done.outputs():
         _say(f"{title:<10} {path}")
     for problem in done.problems:
         _complain(problem)

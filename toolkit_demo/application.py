@@ -48,7 +48,7 @@ def application(queue: Endpoint) -> Starlette:
     -------
     Starlette
         ``/flows/<workflow>`` for each of `WORKFLOWS`, the failure functions, ``/callback``, ``/orders`` (a
-        plain destination that answers with what it got) and ``/received`` (what came in, as JSON).
+        plain destination that echoes the request) and ``/received`` (the requests received, as JSON).
     """
     received: deque[dict[str, Any]] = deque(maxlen=_KEPT)
     http = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False)
@@ -104,7 +104,7 @@ def application(queue: Endpoint) -> Starlette:
 
 
 async def _refusal(request: Request, queue: Endpoint) -> Response | None:
-    """The answer to a request that the service did not sign; None when it did, or no keys are known."""
+    """The error response to an unsigned request; None when it is signed or no keys are known."""
     keys = queue.keys_of(region_in(request.headers.items()))
     if not keys:
         return None
@@ -117,7 +117,7 @@ async def _refusal(request: Request, queue: Endpoint) -> Response | None:
 
 
 class _Announced(uvicorn.Server):
-    """Says where it is on standard output, once it answers."""
+    """Prints its address on standard output once it is ready."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
@@ -127,7 +127,7 @@ class _Announced(uvicorn.Server):
 
 
 async def serve(queue: Endpoint, *, with_parent: bool) -> None:
-    """Serve until told to end, by a signal or, `with_parent`, by the end of standard input."""
+    """Serve until a signal or, `with_parent`, the end of standard input."""
     listening = socket.create_server((LOOPBACK, 0), backlog=512)
     server = _Announced(
         uvicorn.Config(application(queue), log_level="warning", access_log=False, timeout_graceful_shutdown=4)

@@ -1,4 +1,4 @@
-"""The ways in which the sample workflows fail: what an application answered when a step went wrong.
+"""The causes of failures of the sample workflows: an application's error responses.
 
 Every text here is made up. ``$number`` and ``$hex`` in a text are filled in for each failure, so that no
 two failures of a cause are the same text, while all of them have the same shape.
@@ -20,20 +20,20 @@ TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One way to fail.
+    """One cause of failures.
 
     Attributes
     ----------
     name : str
     status : int or None
-        Status of the answer; None when the destination did not answer at all.
+        Status of the response; None when there was none.
     content_type : str
     text : str
         Body as a `string.Template` over ``$number`` and ``$hex``.
     encoding : {"utf-8", "latin-1", "utf-16-le", "binary"}
         How the text becomes bytes. ``"binary"`` is the text's bytes followed by 96 bytes of noise.
     headers : dict
-        Further headers of the answer.
+        Further headers of the response.
     """
 
     name: str
@@ -44,7 +44,7 @@ class Cause:
     headers: dict[str, str] = field(default_factory=dict)
 
     def body(self, number: int) -> bytes:
-        """The answer's body for the failure of this number.
+        """The response body of the failure of this number.
 
         >>> cause("json_conflict").body(7)
         b'{"error":"conflict","message":"order 7 was changed by someone else (version 7902699be42c)"}'

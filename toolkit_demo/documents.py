@@ -51,7 +51,7 @@ class Document:
     metadata: dict[str, Any]
 
     def to_row(self) -> dict[str, Any]:
-        """JSON-able values, as they stand in the sample file."""
+        """JSON-able values, as in the sample file."""
         return {"namespace": self.namespace, "id": self.id, "data": self.data, "metadata": self.metadata}
 
 
@@ -61,7 +61,7 @@ def documents(*, seed: int = SEED) -> list[Document]:
     Parameters
     ----------
     seed : int
-        The same seed gives the same list, on every machine.
+        The same seed returns the same list, on every machine.
 
     Returns
     -------
@@ -74,7 +74,7 @@ def documents(*, seed: int = SEED) -> list[Document]:
     >>> len(found), found[0].id, sorted({document.namespace for document in found})
     (2000, 'note-0001', ['', 'incidents', 'runbooks'])
     """
-    random = Random(seed)  # noqa: S311 - a sample that must come out the same each time
+    random = Random(seed)  # noqa: S311 - a sample that must be reproducible
     found: list[Document] = []
     texts: set[str] = set()
     for namespace, count in NAMESPACES.items():

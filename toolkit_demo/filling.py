@@ -31,7 +31,7 @@ def fill(store: Store, registry: IndexRegistry) -> None:
     store.insert_failures(wire_entries(now_ms))
     store.insert_runs(wire_runs(now_ms))
     if not any(spec.name == INDEX and spec.model for spec in registry.specs()):
-        return  # the user asked for other indexes
+        return  # the user chose other indexes
     index = registry.get(INDEX)
     for namespace, found in itertools.groupby(documents(), key=lambda document: document.namespace):
         rows = [

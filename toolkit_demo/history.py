@@ -1,7 +1,7 @@
 """The sample as a service would list it: every occurrence as the wire entry of a failed run.
 
 Times in the sample are offsets; they become times on the clock when it is served, so the sample always
-ends a moment ago.
+ends now.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
         }
         for item in listed
     ]
-    random = Random(SEED)  # noqa: S311 - a sample that must come out the same each time
+    random = Random(SEED)  # noqa: S311 - a sample that must be reproducible
     workflows = sorted({item.workflow for item in listed if item.story != "broken"})
     for number in range(1, SUCCEEDED + 1):
         created = now_ms - random.randrange(HOUR // 60, DAYS * 24 * HOUR)
@@ -106,7 +106,7 @@ def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[di
 
 
 def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
-    answer = cause(item.cause)
+    response = cause(item.cause)
     address = f"{APPLICATION}/{item.workflow}"
     secret = "secret_headers" in item.oddities
     created = now_ms - item.created
@@ -124,10 +124,10 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
         "createdAt": created,
         "callerIP": item.ip,
         "responseHeader": _response_headers(item, now_ms),
-        **_split("responseBody", answer.body(item.number)),
+        **_split("responseBody", response.body(item.number)),
     }
-    if answer.status is not None:
-        entry["responseStatus"] = answer.status
+    if response.status is not None:
+        entry["responseStatus"] = response.status
     if item.state is not None:
         entry |= {"failureCallback": f"{APPLICATION}/failed", "failureFunctionState": item.state}
     if item.flow is not None:
@@ -139,10 +139,10 @@ def _entry(item: Occurrence, now_ms: int) -> dict[str, Any]:
         if item.number % 3:
             # publishers of the current kind leave the deprecated field out
             entry = {name: value for name, value in entry.items() if name != "label" or "labels" not in entry}
-    return _made_odd(entry, item)
+    return _with_oddities(entry, item)
 
 
-def _made_odd(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
+def _with_oddities(entry: dict[str, Any], item: Occurrence) -> dict[str, Any]:
     if "few_fields" in item.oddities:
         entry = {name: value for name, value in entry.items() if name not in _OPTIONAL}
     if "unknown_fields" in item.oddities:
@@ -177,15 +177,15 @@ def _request_headers(item: Occurrence, *, secret: bool) -> dict[str, list[str]]:
 
 
 def _response_headers(item: Occurrence, now_ms: int) -> dict[str, list[str]]:
-    answer = cause(item.cause)
-    if answer.status is None:
+    response = cause(item.cause)
+    if response.status is None:
         return {}
-    headers = {name: [value] for name, value in answer.headers.items()}
-    server = "edge" if answer.status in {502, 503} else "app"
-    headers |= {"Content-Type": [answer.content_type], "Server": [server]}
+    headers = {name: [value] for name, value in response.headers.items()}
+    server = "edge" if response.status in {502, 503} else "app"
+    headers |= {"Content-Type": [response.content_type], "Server": [server]}
     if "no_date" not in item.oddities:
-        moment = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
-        headers["Date"] = [format_datetime(moment, usegmt=True)]
+        timestamp = datetime.fromtimestamp((now_ms - item.at) // 1000, UTC)
+        headers["Date"] = [format_datetime(timestamp, usegmt=True)]
     if item.number % 40 == 0:
         headers["Set-Cookie"] = [f"sid=sample-{_code('cookie', item.number)}; HttpOnly", "lang=en"]
     return headers
@@ -211,8 +211,8 @@ def _code(what: str, number: int) -> str:
     value = int.from_bytes(hashlib.blake2b(f"{what} {number}".encode(), digest_size=16).digest())
     letters = []
     for _ in range(21):
-        value, place = divmod(value, len(_LETTERS))
-        letters.append(_LETTERS[place])
+        value, position = divmod(value, len(_LETTERS))
+        letters.append(_LETTERS[position])
     return "".join(letters)
 
 

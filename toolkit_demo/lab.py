@@ -69,7 +69,7 @@ def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) 
         raise LocalServiceError(
             "opening the notebooks",
             got="no JupyterLab",
-            expected="it beside the toolkit",
+            expected="it in the toolkit's environment",
             next_step="Install it: pip install jupyterlab.",
         )
     words = ["--with-parent", "--port", str(port), *([] if browser else ["--no-browser"])]
@@ -120,7 +120,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 0
     except ToolkitError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - what a command says about itself
+        print(error, file=sys.stderr)  # noqa: T201 - output of a command
         return 1
 
 

@@ -1,7 +1,7 @@
 """Executing a notebook cell by cell, in a process of its own.
 
 ``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes one, with DIR as the kernel's working
-folder, and writes it with its outputs. One line of JSON a cell on standard output tells how far it is. The
+folder, and writes it with its outputs. One line of JSON a cell on standard output reports the progress. The
 process, and its kernel, end when standard input closes or a signal comes.
 """
 
@@ -39,7 +39,7 @@ def execute(source: Path, target: Path, folder: Path) -> str | None:
     Returns
     -------
     str or None
-        What went wrong, in one line; None when every cell ran.
+        The error, in one line; None when every cell ran.
     """
     notebook = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
     total = sum(cell.cell_type == "code" for cell in notebook.cells)

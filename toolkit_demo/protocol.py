@@ -3,12 +3,12 @@
 A workflow is a list of named steps. The endpoint is called in two ways:
 
 * *start*, by anyone, without the protocol's version header: it makes a run id, publishes the first message to
-  itself through the service, and answers ``{"workflowRunId": …}``;
+  itself through the service, and responds with ``{"workflowRunId": …}``;
 * *delivery*, by the service: the body is the run's history so far, a JSON array of the initial payload and
   one item a finished step. The endpoint runs the next step and posts its result to ``/v2/batch``, which makes
   the service deliver again; with nothing left to do it ends the run.
 
-A step that fails answers with an error status. Whether to try again is then the service's business.
+A step that fails responds with an error status. The service then decides whether to retry.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from toolkit.settings import Endpoint
 
 FEATURES: Final = "LazyFetch,InitialBody,WF_DetectTrigger"
 
-# Made by the connection itself, so never handed on.
+# Set by the connection itself, so never forwarded.
 _OF_THE_CONNECTION: Final = frozenset(
     {"host", "content-length", "connection", "transfer-encoding", "accept-encoding", "accept", "user-agent"}
 )
@@ -40,8 +40,8 @@ _LETTERS: Final = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, kw_only=True)
-class Delivery:
-    """What a step gets to see.
+class StepContext:
+    """The arguments of a step.
 
     Attributes
     ----------
@@ -60,16 +60,16 @@ class Delivery:
     retried: int
 
 
-class StepFailed(Exception):  # noqa: N818 - it is an answer
-    """A step's way to fail: the answer that the service gets to see."""
+class StepFailed(Exception):  # noqa: N818 - it is a response
+    """Raised by a step that fails, with the response for the service."""
 
     def __init__(self, response: Response) -> None:
         self.response = response
-        super().__init__(f"answered {response.status_code}")
+        super().__init__(f"status {response.status_code}")
 
 
-Step = Callable[[Delivery], Awaitable[Any]]
-"""Does one thing and gives back a JSON-able result, or raises `StepFailed`."""
+Step = Callable[[StepContext], Awaitable[Any]]
+"""Returns a JSON-able result, or raises `StepFailed`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +85,7 @@ class Sleep:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Workflow:
+class SampleWorkflow:
     """A workflow: its steps, and how the service is to deliver them.
 
     Attributes
@@ -126,14 +126,14 @@ class WorkflowEndpoint:
         Sends to the queue.
     """
 
-    def __init__(self, workflow: Workflow, queue: Endpoint, http: httpx.AsyncClient) -> None:
+    def __init__(self, workflow: SampleWorkflow, queue: Endpoint, http: httpx.AsyncClient) -> None:
         self.workflow = workflow
         self._queue = queue
         self._prefix = queue.dialect.prefix
         self._http = http
 
     async def __call__(self, request: Request) -> Response:
-        """Answer a start or a delivery; what goes wrong beside the steps is a 500 that says so."""
+        """Respond to a start or a delivery; an error outside the steps is a 500 with its message."""
         try:
             return await (self._deliver(request) if self.is_delivery(request) else self._start(request))
         except (ProtocolError, httpx.HTTPError) as error:
@@ -174,9 +174,9 @@ class WorkflowEndpoint:
             headers[f"{self._prefix}Delay"] = f"{step.seconds}s"
         else:
             retried = int(request.headers.get(f"{self._prefix}Retried", "0"))
-            delivery = Delivery(run_id=run_id, payload=payload, results=tuple(results), retried=retried)
+            context = StepContext(run_id=run_id, payload=payload, results=tuple(results), retried=retried)
             try:
-                record |= {"stepType": "Run", "out": await step(delivery)}
+                record |= {"stepType": "Run", "out": await step(context)}
             except StepFailed as failed:
                 return failed.response
         await self._publish(str(request.url), headers, json.dumps(record))
@@ -212,14 +212,12 @@ class WorkflowEndpoint:
 
     async def _ask(self, method: str, path: str, **options: Any) -> None:
         authorization = {"Authorization": f"Bearer {self._queue.token.reveal()}"}
-        answer = await self._http.request(
-            method, f"{self._queue.url}{path}", headers=authorization, **options
-        )
-        if not answer.is_success:
+        reply = await self._http.request(method, f"{self._queue.url}{path}", headers=authorization, **options)
+        if not reply.is_success:
             raise ProtocolError(
                 f"telling the service about a step of {self.workflow.name!r}",
                 request=f"{method} {path}",
-                got=f"status {answer.status_code}",
+                got=f"status {reply.status_code}",
                 expected="success",
             )
 
@@ -227,9 +225,9 @@ class WorkflowEndpoint:
 def _history(body: bytes) -> tuple[bytes, list[Any]]:
     """The initial payload and the results of the finished steps out of a delivery's body."""
     try:
-        first, *rest = json.loads(body)
+        first, *later = json.loads(body)
         payload = base64.b64decode(first["body"])
-        steps = [json.loads(base64.b64decode(item["body"])) for item in rest]
+        steps = [json.loads(base64.b64decode(item["body"])) for item in later]
         return payload, [step.get("out") for step in steps]
     except (ValueError, KeyError, TypeError, AttributeError, binascii.Error) as error:
         raise ProtocolError(

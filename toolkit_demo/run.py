@@ -1,4 +1,4 @@
-"""The main job from end to end: runs really fail, are read back, kept, looked at and reported.
+"""The main job from end to end: runs fail, are loaded, stored, analysed and reported.
 
 `run_demo` starts the embedded service with the sample history and the small application, starts runs of
 every workflow, waits until those that fail are in the DLQ, loads everything, writes snapshots, executes the
@@ -37,22 +37,22 @@ from toolkit_demo.workflows import WORKFLOWS
 MARKER: Final = ".toolkit-demo"
 """A file that marks a folder as the demo's own; only such a folder is emptied by the next run."""
 TIME_FACTOR: Final = 100
-"""What waits are divided by, so that retries of minutes pass in seconds."""
+"""Delays are divided by this, so that retries of minutes pass in seconds."""
 RETENTION: Final = "16d"
 """How long the demo's service keeps failures: just long enough for the sample, whose oldest expire first."""
 
 _STARTERS: Final = 8
-_MESSAGES: Final = 5  # plain messages whose callbacks are waited for
+_MESSAGES: Final = 5  # plain messages whose callbacks are awaited
 _DEADLINE: Final = 90.0  # seconds for all runs to end
 _POLL: Final = 0.5
 
 Say = Callable[[str], None]
-"""Tells how far the job is."""
+"""Prints a line of progress."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the main job made, and where.
+    """The results of the main job.
 
     Attributes
     ----------
@@ -62,7 +62,7 @@ class Demo:
     failed : set of str
         Ids of those runs that were found in the DLQ.
     problems : tuple of str
-        What did not work: notebooks with a failing cell. Empty when all went well.
+        Notebooks with a failing cell; empty when all succeeded.
     """
 
     out: Path
@@ -70,8 +70,8 @@ class Demo:
     failed: set[str]
     problems: tuple[str, ...]
 
-    def places(self) -> list[tuple[str, Path]]:
-        """Where to look, by title."""
+    def outputs(self) -> list[tuple[str, Path]]:
+        """Paths of the results, by title."""
         return [
             ("report", self.out / "failure-report.html"),
             ("snapshots", self.out / "snapshots"),
@@ -80,7 +80,7 @@ class Demo:
 
 
 def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> Demo:
-    """Do the main job once. Progress goes to standard error.
+    """Run the main job once. Progress is printed to standard error.
 
     Parameters
     ----------
@@ -98,9 +98,9 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
     Raises
     ------
     InputError
-        When `out` is somebody else's folder, or there is nothing to run.
+        When `out` is not the demo's own folder, or `runs` is less than 1.
     LocalServiceError
-        When a child process does not come up, or runs do not end in time.
+        When a child process does not start, or runs do not end in time.
     """
     if runs < 1:
         raise InputError("running the demo", got=f"{runs} runs", expected="at least 1")
@@ -120,12 +120,12 @@ def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> De
             log = out / "logs" / "application.log"
             with running("toolkit_demo.application", "--with-parent", variables=queue, log=log) as process:
                 address = str(first_line(process, what="the failing application", log=log)["url"])
-                say(f"the service answers at {service.need('queue').url}, the application at {address}")
-                started, failed = _fail(address, service, runs, say)
+                say(f"the service is at {service.need('queue').url}, the application at {address}")
+                started, failed = _run_workflows(address, service, runs, say)
                 # the application stays up: failure functions may still be called
-                _keep(service, out, say)
+                _store(service, out, say)
                 problems = (
-                    _tell(notebooks, out, environment_for(service), say) if notebooks is not None else ()
+                    _execute(notebooks, out, environment_for(service), say) if notebooks is not None else ()
                 )
         say("done; the service and the application have ended")
     return Demo(out=out, started=started, failed=failed, problems=problems)
@@ -143,7 +143,7 @@ def _connected(local: LocalService) -> Service:
     )
 
 
-def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
+def _run_workflows(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str, str], set[str]]:
     """Start the runs and wait for those that fail."""
     since = datetime.now(UTC) - timedelta(minutes=1)
     started = _start_runs(address, runs)
@@ -162,7 +162,7 @@ def _fail(address: str, service: Service, runs: int, say: Say) -> tuple[dict[str
 def _start_runs(address: str, runs: int) -> dict[str, str]:
     def start(number: int) -> tuple[str, str]:
         name = WORKFLOWS[number % len(WORKFLOWS)].name
-        # the order decides which of its errors a workflow answers with, so it counts within a workflow
+        # the order number selects the error of a workflow, so it counts within a workflow
         return tk.start_run(f"{address}/flows/{name}", {"order": 1000 + number // len(WORKFLOWS)}), name
 
     starters = ThreadPoolExecutor(_STARTERS)
@@ -201,18 +201,18 @@ def _callbacks(address: str) -> Counter[str]:
     until = time.monotonic() + _DEADLINE
     while True:
         try:
-            answer = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
+            response = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
         except httpx.HTTPError as error:
             raise LocalServiceError(
-                "asking the application for its callbacks", got=type(error).__name__, expected="an answer"
+                "asking the application for its callbacks", got=type(error).__name__, expected="a response"
             ) from error
-        kinds = Counter(str(one["kind"]) for one in answer.json())
+        kinds = Counter(str(one["kind"]) for one in response.json())
         if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
             return kinds
         time.sleep(_POLL)
 
 
-def _keep(service: Service, out: Path, say: Say) -> None:
+def _store(service: Service, out: Path, say: Say) -> None:
     """Load everything, write the snapshots and the report."""
     failures = tk.load_failures(service, progress=False)
     say(f"loaded {tk.receipt(failures)}")
@@ -227,7 +227,7 @@ def _keep(service: Service, out: Path, say: Say) -> None:
     say(f"wrote {out / 'failure-report.html'}, .md and .json")
 
 
-def _tell(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
+def _execute(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) -> tuple[str, ...]:
     """Execute the notebooks, each in a process of its own."""
     problems = []
     for source in sorted(notebooks.glob("*.ipynb")):
@@ -244,14 +244,14 @@ def _tell(notebooks: Path, out: Path, environment: Mapping[str, str], say: Say) 
         if status == 0:
             say(f"executed {source.name}: {cells} cells in {time.monotonic() - begin:.1f} s")
         else:
-            said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-            problems.append(f"{source.name}: {said[-1] if said else f'exit status {status}'}")
+            output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+            problems.append(f"{source.name}: {output[-1] if output else f'exit status {status}'}")
             say(f"failed: {problems[-1]}")
     return tuple(problems)
 
 
 def _emptied(out: Path) -> Path:
-    """The folder, made or emptied of an earlier demo's files; anybody else's folder is left alone."""
+    """The folder, made or emptied of an earlier demo's files; any other folder is an error."""
     out = out.absolute()
     if out.is_symlink() or (out.exists() and not out.is_dir()):
         raise InputError("preparing the demo's folder", got=f"{out}, which is no folder", expected="a folder")
@@ -274,26 +274,26 @@ def _emptied(out: Path) -> Path:
 def environment_for(service: Service) -> dict[str, str]:
     """The variables for Jupyter with the embedded service as the only one configured, and no other token."""
     environment = python_variables(jupyter=True)
-    for half in (service.need("queue"), service.need("vector")):
-        environment |= _variables(half)
+    for endpoint in (service.need("queue"), service.need("vector")):
+        environment |= _variables(endpoint)
     return environment
 
 
-def _variables(half: Endpoint) -> dict[str, str]:
-    stem = f"TOOLKIT_{half.name.upper()}"
+def _variables(endpoint: Endpoint) -> dict[str, str]:
+    stem = f"TOOLKIT_{endpoint.name.upper()}"
     names = (f"{stem}_CURRENT_SIGNING_KEY", f"{stem}_NEXT_SIGNING_KEY")
-    keys = {name: key.reveal() for name, key in zip(names, half.signing_keys, strict=False)}
-    return {f"{stem}_URL": half.url, f"{stem}_TOKEN": half.token.reveal(), **keys}
+    keys = {name: key.reveal() for name, key in zip(names, endpoint.signing_keys, strict=False)}
+    return {f"{stem}_URL": endpoint.url, f"{stem}_TOKEN": endpoint.token.reveal(), **keys}
 
 
 @contextmanager
 def _ended_by_signals() -> Iterator[None]:
-    """SIGTERM and SIGHUP end the block as Ctrl-C does, so that what it started is ended too."""
+    """SIGTERM and SIGHUP end the block as Ctrl-C does, and with it its child processes."""
 
     def end(number: int, _: FrameType | None) -> NoReturn:
         raise SystemExit(128 + number)
 
-    # only the main thread may set handlers, and what nohup ignores stays ignored
+    # only the main thread may set handlers, and signals that nohup ignores stay ignored
     mine = threading.current_thread() is threading.main_thread()
     numbers = [
         one for one in (signal.SIGTERM, signal.SIGHUP) if mine and signal.getsignal(one) != signal.SIG_IGN

@@ -12,7 +12,7 @@ from toolkit_demo.stories import Occurrence, occurrences
 
 
 def sample_files() -> dict[str, bytes]:
-    """Names and contents of the sample files, made anew from the generator.
+    """Names and contents of the sample files, from the generator.
 
     Returns
     -------

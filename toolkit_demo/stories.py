@@ -1,6 +1,6 @@
-"""What happened in the fourteen days of the sample: one record a failure, small enough to keep as text.
+"""The failures of the fourteen days of the sample: one record each, small enough to keep as text.
 
-Six stories are told at once: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
+Six stories overlap: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
 a workflow that is broken throughout, and a new failure of the last hours. `occurrences` decides *what*
 failed *when*; `toolkit_demo.history` turns each record into the entry a service would list.
 """
@@ -27,7 +27,7 @@ RETRY_DELAYS: Final = (12_182, 148_413, 1_808_042, 22_026_466, 86_400_000)
 """Milliseconds before retry 1, 2, …: min(86400 s, e^(2.5 n) s)."""
 
 ODDITIES: Final = (
-    "no_date",  # the answer had no Date header
+    "no_date",  # the response had no Date header
     "label_only",  # only the deprecated label, as an older publisher leaves it
     "few_fields",  # most optional fields are absent
     "unknown_fields",  # fields no specification names, one with an integer beyond 64 bits
@@ -76,7 +76,7 @@ class Occurrence:
         return self.at + sum(RETRY_DELAYS[: self.retries])
 
     def to_row(self) -> dict[str, Any]:
-        """JSON-able values; what is empty is left out."""
+        """JSON-able values, without empty ones."""
         plain = {
             name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()
         }
@@ -211,7 +211,7 @@ def occurrences(*, seed: int = SEED) -> list[Occurrence]:
     Parameters
     ----------
     seed : int
-        The same seed gives the same list, on every machine.
+        The same seed returns the same list, on every machine.
 
     Returns
     -------
@@ -224,7 +224,7 @@ def occurrences(*, seed: int = SEED) -> list[Occurrence]:
     >>> len(found), found[0].story, found[-1].at <= 14 * 24 * HOUR
     (5000, 'new', True)
     """
-    random = Random(seed)  # noqa: S311 - a sample that must come out the same each time
+    random = Random(seed)  # noqa: S311 - a sample that must be reproducible
     found: list[Occurrence] = []
     for story in _STORIES:
         for at in _times(story, random):
@@ -234,16 +234,16 @@ def occurrences(*, seed: int = SEED) -> list[Occurrence]:
 
 def _times(story: _Story, random: Random) -> Iterator[int]:
     span = DAYS * 24 * HOUR
-    for place in range(story.count):
+    for position in range(story.count):
         share = random.random()
         if story.name == "burst":  # a deploy 5 days and 4 hours ago, noticed and rolled back after some hours
             yield int((5 * 24 + 4) * HOUR - 3.5 * HOUR * share**2)
         elif story.name == "leak":  # rarer the longer ago: the square root fills a triangle
             yield int(10 * 24 * HOUR * (1 - math.sqrt(share))) + 60_000
         elif story.name == "neighbour":  # five waves of 25 minutes
-            yield (2 + 3 * (place % 5)) * 24 * HOUR - 7 * HOUR + int(share * 25 * 60_000)
+            yield (2 + 3 * (position % 5)) * 24 * HOUR - 7 * HOUR + int(share * 25 * 60_000)
         elif story.name == "broken":  # by a timer, all the time
-            yield min(span, int((place + 0.5) * span / story.count) + random.randrange(90_000))
+            yield min(span, int((position + 0.5) * span / story.count) + random.randrange(90_000))
         elif story.name == "new":
             yield 30_000 + int(3 * HOUR * share)
         else:  # background: more by day than by night
@@ -274,7 +274,7 @@ def _occurrence(story: _Story, at: int, number: int, random: Random) -> Occurren
 def _state(at: int, random: Random) -> str | None:
     if _chance(random, 0.25):  # no failure function was set
         return None
-    # only what failed within the hour is likely to have its failure function still running
+    # failure functions of the last hour are likely to be still running
     return random.choices(STATES, (50, 40, 8, 2) if at < HOUR else (2, 73, 18, 7))[0]
 
 

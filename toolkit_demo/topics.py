@@ -8,14 +8,14 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Topic:
-    """Sentences on one subject. ``{service}`` and ``{city}`` stand for a service and a data centre.
+    """Sentences on one subject. ``{service}`` and ``{city}`` are replaced by a service and a data centre.
 
     Attributes
     ----------
     name : str
     tags : tuple of str
     signs, checks, cures : tuple of str
-        What is seen, what to look at, what to do.
+        Symptoms, checks and remedies.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""The workflows of the small application: two that end well and ten that fail, each in its own way."""
+"""The workflows of the small application: two that succeed and ten that fail, each with another cause."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final, NoReturn
 from starlette.responses import PlainTextResponse, Response
 
 from toolkit_demo.causes import JSON_TYPE, TEXT_TYPE, cause
-from toolkit_demo.protocol import Delivery, Sleep, Step, StepFailed, Workflow
+from toolkit_demo.protocol import SampleWorkflow, Sleep, Step, StepContext, StepFailed
 
 FAILURE_FUNCTION: Final = "failed"
 """Path of the failure function that works."""
@@ -18,42 +18,42 @@ BROKEN_FAILURE_FUNCTION: Final = "failed/broken"
 """Path of the one that does not."""
 
 _VAT_RATES: Final = {"DE": 0.19, "FR": 0.2, "TR": 0.2}
-_SLOWNESS: Final = 2.5  # seconds; longer than the timeout that is asked for
+_SLOWNESS: Final = 2.5  # seconds; longer than the timeout
 
 
-async def _reserve(delivery: Delivery) -> dict[str, Any]:
-    return {"reserved": _number(delivery)}
+async def _reserve(context: StepContext) -> dict[str, Any]:
+    return {"reserved": _number(context)}
 
 
-async def _charge(delivery: Delivery) -> dict[str, Any]:
-    return {"charged": _number(delivery) / 100}
+async def _charge(context: StepContext) -> dict[str, Any]:
+    return {"charged": _number(context) / 100}
 
 
-async def _fails_twice(delivery: Delivery) -> dict[str, Any]:
-    if delivery.retried < 2:  # noqa: PLR2004 - twice
-        body = {"error": "busy", "message": f"try {delivery.retried + 1} of order {_number(delivery)}"}
+async def _fails_twice(context: StepContext) -> dict[str, Any]:
+    if context.retried < 2:  # noqa: PLR2004 - twice
+        body = {"error": "busy", "message": f"try {context.retried + 1} of order {_number(context)}"}
         raise StepFailed(Response(json.dumps(body), 503, {"Content-Type": JSON_TYPE}))
-    return {"tries": delivery.retried + 1}
+    return {"tries": context.retried + 1}
 
 
-async def _really_raises(delivery: Delivery) -> dict[str, Any]:
-    """A failure of this program itself: the answer is the traceback of a real exception."""
+async def _really_raises(context: StepContext) -> dict[str, Any]:
+    """Responds with the traceback of a real exception."""
     countries = ("XK", "DE", "ZZ")
     try:
-        country = countries[_number(delivery) % 2 * 2]
+        country = countries[_number(context) % 2 * 2]
         return {"vat": _VAT_RATES[country]}
     except KeyError:
         raise StepFailed(PlainTextResponse(traceback.format_exc(), 500)) from None
 
 
-async def _too_slow(_: Delivery) -> NoReturn:
+async def _too_slow(_: StepContext) -> NoReturn:
     await asyncio.sleep(_SLOWNESS)
-    # by now the service has given up; a result would still be taken, and the run would go on
+    # by now the service has timed out; a result would still be accepted, and the run would continue
     raise StepFailed(PlainTextResponse("rendering took too long", 500))
 
 
-async def _not_retriable(delivery: Delivery) -> dict[str, Any]:
-    body = json.dumps({"error": "unknown order", "message": f"order {_number(delivery)} does not exist"})
+async def _not_retriable(context: StepContext) -> dict[str, Any]:
+    body = json.dumps({"error": "unknown order", "message": f"order {_number(context)} does not exist"})
     raise StepFailed(
         Response(
             body,
@@ -68,11 +68,11 @@ async def _not_retriable(delivery: Delivery) -> dict[str, Any]:
     )
 
 
-def _answers(*names: str) -> Step:
-    """A step that always answers with one of these causes, by the number in the payload."""
+def _responds_with(*names: str) -> Step:
+    """A step that always responds with one of these causes, by the number in the payload."""
 
-    async def step(delivery: Delivery) -> NoReturn:
-        number = _number(delivery)
+    async def step(context: StepContext) -> NoReturn:
+        number = _number(context)
         found = cause(names[number % len(names)])
         headers = found.headers | {"Content-Type": found.content_type}
         raise StepFailed(Response(found.body(number), found.status or 500, headers))
@@ -80,45 +80,49 @@ def _answers(*names: str) -> Step:
     return step
 
 
-def _number(delivery: Delivery) -> int:
+def _number(context: StepContext) -> int:
     try:
-        return int(json.loads(delivery.payload)["order"])
+        return int(json.loads(context.payload)["order"])
     except (ValueError, KeyError, TypeError):
-        message = f"a payload of {len(delivery.payload)} bytes without an order number"
+        message = f"a payload of {len(context.payload)} bytes without an order number"
         raise StepFailed(PlainTextResponse(message, 400, {"Content-Type": TEXT_TYPE})) from None
 
 
-WORKFLOWS: Final[tuple[Workflow, ...]] = (
-    Workflow(
+WORKFLOWS: Final[tuple[SampleWorkflow, ...]] = (
+    SampleWorkflow(
         name="orders/checkout",
         steps={"reserve": _reserve, "wait": Sleep(seconds=5), "charge": _charge},
         labels=("shop",),
         fails=False,
     ),
-    Workflow(name="orders/flaky", steps={"send": _fails_twice}, retries=3, labels=("shop",), fails=False),
-    Workflow(
+    SampleWorkflow(
+        name="orders/flaky", steps={"send": _fails_twice}, retries=3, labels=("shop",), fails=False
+    ),
+    SampleWorkflow(
         name="orders/prices",
-        steps={"quote": _answers("js_error_json", "json_validation", "json_conflict", "json_hostile")},
+        steps={"quote": _responds_with("js_error_json", "json_validation", "json_conflict", "json_hostile")},
         labels=("shop", "eu"),
         failure_function=FAILURE_FUNCTION,
     ),
-    Workflow(
+    SampleWorkflow(
         name="legacy/sync",
-        steps={"import": _answers("html_error", "html_gateway")},
+        steps={"import": _responds_with("html_error", "html_gateway")},
         retries=1,
         labels=("legacy",),
         failure_function=BROKEN_FAILURE_FUNCTION,
     ),
-    Workflow(
+    SampleWorkflow(
         name="invoices/send",
         steps={"tax": _really_raises},
         labels=("finance",),
         failure_function=FAILURE_FUNCTION,
     ),
-    Workflow(
-        name="orders/fulfil", steps={"price": _answers("js_type_error")}, labels=("shop", "release-2.15")
+    SampleWorkflow(
+        name="orders/fulfil",
+        steps={"price": _responds_with("js_type_error")},
+        labels=("shop", "release-2.15"),
     ),
-    Workflow(
+    SampleWorkflow(
         name="reports/render",
         steps={"render": _too_slow},
         retries=1,
@@ -126,22 +130,26 @@ WORKFLOWS: Final[tuple[Workflow, ...]] = (
         settings={"Timeout": "1s"},
         failure_function=FAILURE_FUNCTION,
     ),
-    Workflow(name="media/thumbnail", steps={"scale": _answers("binary_image", "latin1_text", "utf16_text")}),
-    Workflow(
+    SampleWorkflow(
+        name="media/thumbnail", steps={"scale": _responds_with("binary_image", "latin1_text", "utf16_text")}
+    ),
+    SampleWorkflow(
         name="exports/bulk",
-        steps={"write": _answers("json_rate_limit")},
+        steps={"write": _responds_with("json_rate_limit")},
         labels=("bulk",),
         settings={"Flow-Control-Key": "tenant-bulk", "Flow-Control-Value": "parallelism=8"},
     ),
-    Workflow(
+    SampleWorkflow(
         name="payments/capture",
-        steps={"reserve": _reserve, "confirm": _answers("go_panic", "java_caused_by")},
+        steps={"reserve": _reserve, "confirm": _responds_with("go_panic", "java_caused_by")},
         labels=("payments", "priority"),
         failure_function=FAILURE_FUNCTION,
     ),
-    Workflow(
-        name="ledger/post", steps={"insert": _answers("python_chained", "text_disk")}, labels=("finance",)
+    SampleWorkflow(
+        name="ledger/post",
+        steps={"insert": _responds_with("python_chained", "text_disk")},
+        labels=("finance",),
     ),
-    Workflow(name="accounts/remove", steps={"look up": _not_retriable}, labels=("eu",)),
+    SampleWorkflow(name="accounts/remove", steps={"look up": _not_retriable}, labels=("eu",)),
 )
 """Every workflow of the application."""

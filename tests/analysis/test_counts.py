@@ -92,7 +92,7 @@ def test_overview_of_nothing():
     assert (found.count, found.workflows, found.first_at, found.worst_workflow) == (0, 0, None, None)
 
 
-def test_new_and_gone_by_id():
+def test_new_and_missing_ids():
     """New ids come with the latest failure first, gone ones sorted, and new workflows are named."""
     earlier = frame({"workflow_url": "a"}, {"workflow_url": "a"})
     later = frame_from_rows(
@@ -108,7 +108,7 @@ def test_new_and_gone_by_id():
     assert (found.new, found.gone, found.new_workflows) == (("y", "x", "z"), ("d0",), ("b",))
 
 
-def test_a_failure_in_the_second_of_its_creation_took_no_time():
+def test_a_failure_in_the_second_of_its_creation_has_lifetime_zero():
     """`failed_at` has whole seconds and `created_at` milliseconds: a difference below zero is zero."""
     created = START + timedelta(milliseconds=678)
     rows = [{"failed_at": START + timedelta(seconds=later), "created_at": created} for later in (0, 0, 1, 90)]

@@ -166,7 +166,7 @@ def test_reading_is_quick_on_hostile_bodies(piece):
 
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=300))
-def test_any_text_gives_one_short_line(body):
+def test_any_text_becomes_one_short_line(body):
     """Whatever the body, the answer is one line, and masking it again changes nothing that matters."""
     found = error_text(body)
     assert found.text

@@ -37,7 +37,7 @@ def test_incidents_with_known_roots_are_explained() -> None:
     assert three >= 0.9 * 60
 
 
-def test_nothing_stands_out_in_quiet_windows() -> None:
+def test_no_condition_is_significant_in_quiet_windows() -> None:
     """In at least 95 % of windows in which nothing was made to rise."""
     quiet = 0
     for seed in range(60):
@@ -90,7 +90,7 @@ def test_missing_values_are_a_value() -> None:
     assert explain_change(after, _calm(300, 1)).frame.iloc[0]["condition"] == {"region": "(none)"}
 
 
-def test_what_is_given_is_not_changed() -> None:
+def test_inputs_are_not_mutated() -> None:
     """Neither frame."""
     after, before = _calm(50), _calm(50, 1)
     copies = after.copy(), before.copy()

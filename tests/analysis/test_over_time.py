@@ -40,7 +40,7 @@ def test_counts_by_hand():
     assert (trend.total, trend.fell_back, trend.undated) == (4, 0, 0)
 
 
-def test_rows_without_failure_time_are_counted_at_creation_and_said():
+def test_rows_without_failure_time_are_counted_at_creation_and_reported():
     """Rows without failed_at stand at created_at and are counted as such; undated ones are left out."""
     trend = failure_trend(frame(failed(0), created(0), created(70), {}), freq="1h")
     assert trend.counts.tolist() == [[2, 1]]
@@ -58,7 +58,7 @@ def test_implausible_times_are_left_out():
     assert (trend.total, trend.undated, len(trend.starts)) == (1, 2, 1)
 
 
-def test_groups_are_ordered_and_the_rest_is_merged():
+def test_groups_are_ordered_and_the_remainder_is_merged():
     """The largest groups come first, a missing value is a group, and the rest is one group at the end."""
     urls = ["b", "b", "a", "a", "a", None, "c"]
     trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=2)
@@ -69,7 +69,7 @@ def test_groups_are_ordered_and_the_rest_is_merged():
     assert whole.groups == ("a", "b", "(none)", "c")
 
 
-def test_a_group_named_like_the_rest_is_not_mixed_with_it():
+def test_a_group_named_like_the_remainder_is_kept_separate():
     """A value that reads like the merged group keeps its own numbers."""
     urls = ["other (1)", "other (1)", "x"]
     trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=1)
@@ -104,7 +104,7 @@ def test_now_extends_the_axis():
     assert trend.counts.tolist() == [[1, 0, 0, 0]]
 
 
-def test_arrow_and_duckdb_give_what_pandas_gives():
+def test_arrow_and_duckdb_return_the_same_as_pandas():
     """The same numbers come from pandas, from Arrow, and from DuckDB in another time zone."""
     rows = frame(failed(1, workflow_url="a"), created(90, workflow_url="b"), {})
     table = to_table(rows, FAILURES)

@@ -98,7 +98,7 @@ def test_line_numbers_and_paths_are_not_part_of_a_signature(language: str) -> No
     assert first == second != third
 
 
-def test_traces_of_python_programs_are_told_from_each_other() -> None:
+def test_traces_of_different_python_faults_get_different_signatures() -> None:
     """40 faulty programs in 15 variations each: nothing is merged, hardly anything is split."""
     texts, labels = python_traces(15, seed=11)
     found = agreement(error_signatures(texts), labels)
@@ -106,7 +106,7 @@ def test_traces_of_python_programs_are_told_from_each_other() -> None:
     assert found.grouping >= 0.95
 
 
-def test_traces_of_node_programs_are_told_from_each_other(tmp_path: Path) -> None:
+def test_traces_of_different_node_faults_get_different_signatures(tmp_path: Path) -> None:
     """40 faulty programs in 10 variations each, minified ones among them."""
     texts, labels = javascript_traces(10, tmp_path, seed=11)
     found = agreement(error_signatures(texts), labels)

@@ -12,7 +12,7 @@ from toolkit.analysis import similar_texts
 from toolkit.errors import InputError
 
 
-def test_traces_of_one_fault_are_found_and_new_ones_are_told() -> None:
+def test_traces_of_a_known_fault_match_and_new_ones_are_reported() -> None:
     """The first is right in 95 %, and similarities separate what was seen from what is new."""
     texts, history, rows = duplicates(150, seed=5)
     found = similar_texts(texts, history, k=1).set_index("query")

@@ -66,13 +66,13 @@ class Notebook:
 
     def run_cell(self) -> None:
         """Run the selected cell and go on to the next, as Shift+Enter does, and wait until it has run."""
-        before = self.asked("len(In)")
+        before = self.evaluate("len(In)")
         self.page.keyboard.press("Shift+Enter")
         deadline = time.monotonic() + _PATIENCE
-        while self.asked("len(In)") == before:
+        while self.evaluate("len(In)") == before:
             assert time.monotonic() < deadline, "the cell did not run"
 
-    def asked(self, expression: str) -> Any:
+    def evaluate(self, expression: str) -> Any:
         """The value of an expression in the kernel, by way of JSON."""
         self.kernel.execute(
             "", user_expressions={"it": f"__import__('json').dumps({expression}, default=str)"}, silent=True
@@ -91,7 +91,7 @@ class Notebook:
     def until(self, expression: str) -> Any:
         """The value of an expression in the kernel, as soon as it is true."""
         deadline = time.monotonic() + _PATIENCE
-        while not (found := self.asked(expression)):
+        while not (found := self.evaluate(expression)):
             assert time.monotonic() < deadline, f"{expression} stayed {found!r}"
             self.page.wait_for_timeout(20)
         return found

@@ -85,13 +85,13 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
     shown.get_by_role("button", name="Load", exact=True).click()
     wanted = "reviewed = true AND (service.team = 'finance' OR steps[0].minutes >= 20)"
     notebook.until("len(by_mouse.frame())")
-    asked = "[by_mouse.value, eval(by_mouse.to_code()), by_mouse._kept.origin.asked]"
-    assert notebook.asked(asked) == [wanted] * 3
+    asked = "[by_mouse.value, eval(by_mouse.to_code()), by_mouse._kept.origin.requested]"
+    assert notebook.evaluate(asked) == [wanted] * 3
     expect(labelled(shown, "Filter")).to_have_value(wanted)
-    expect(shown.locator(".tk-code")).to_have_text(notebook.asked("by_mouse.to_code()"))
-    number = notebook.asked("len(by_mouse.frame())")
-    assert number == notebook.asked("len(matching(by_mouse))")
-    assert notebook.asked("same(by_mouse.frame(), matching(by_mouse))")
+    expect(shown.locator(".tk-code")).to_have_text(notebook.evaluate("by_mouse.to_code()"))
+    number = notebook.evaluate("len(by_mouse.frame())")
+    assert number == notebook.evaluate("len(matching(by_mouse))")
+    assert notebook.evaluate("same(by_mouse.frame(), matching(by_mouse))")
     expect(shown.get_by_text(f"{number:,} of 1,000 vectors match. complete")).to_be_visible()
 
 
@@ -142,9 +142,9 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     notebook.tab_to("Load")
     press("Enter")
     notebook.until("len(by_keys.frame())")
-    assert notebook.asked("by_keys.value") == "city != 'Oslo' AND tags[0] IN ('eu', 'us')"
-    assert notebook.asked("same(by_keys.frame(), matching(by_keys))")
-    assert notebook.asked("eval(by_keys.to_code()) == by_keys.value")
+    assert notebook.evaluate("by_keys.value") == "city != 'Oslo' AND tags[0] IN ('eu', 'us')"
+    assert notebook.evaluate("same(by_keys.frame(), matching(by_keys))")
+    assert notebook.evaluate("eval(by_keys.to_code()) == by_keys.value")
 
 
 def test_text_and_rows_follow_each_other(notebook):
@@ -159,19 +159,19 @@ def test_text_and_rows_follow_each_other(notebook):
     labelled(shown, "Operator 2").select_option("<=")
     expect(text).to_have_value("topic GLOB 'd*' OR version <= 20 AND service.name = 'ledger'")
     notebook.until("by_keys.value.count('<=')")
-    assert notebook.asked("by_keys.editor.value == by_keys.value")
+    assert notebook.evaluate("by_keys.editor.value == by_keys.value")
     expect(shown.locator(".tk-code")).to_contain_text("version <= 20")
 
 
-def test_a_mistake_is_shown_at_its_place(notebook):
+def test_a_mistake_is_shown_at_its_position(notebook):
     """What cannot be parsed is marked at its character and explained, and the old filter stays."""
     shown = notebook.panel(KEYS)
-    before = notebook.asked("by_keys.value")
+    before = notebook.evaluate("by_keys.value")
     text = labelled(shown, "Filter")
     text.fill("city = 'Oslo' AND version => 3")
     expect(shown.locator(".tk-where mark")).to_have_text(">")
     expect(shown.get_by_role("alert")).to_contain_text("position 27")
-    assert notebook.asked("by_keys.value") == before
+    assert notebook.evaluate("by_keys.value") == before
     text.fill("city = ")
     text.press("Enter")
     expect(shown.get_by_role("alert")).to_contain_text("got the end")

@@ -165,7 +165,7 @@ def test_code_that_makes_the_report_again_stays_code(notebook):
 @pytest.mark.parametrize("template", ["lab", "classic"])
 def test_nothing_is_exposed_in_an_exported_page(notebook, chromium, template):
     """In the page that nbconvert makes of these outputs, whose MathJax reads the whole of it, likewise."""
-    made = notebook.asked(
+    made = notebook.evaluate(
         "[panel._repr_mimebundle_()['text/html'] for panel in panels]"
         " + [found._repr_html_() for found in (report, tk.receipt(loaded), tk.summary(vectors), changes)]"
         " + [get_ipython().display_formatter.format(found)[0]['text/html'] for found in (failures, vectors)]"

@@ -42,7 +42,7 @@ def commit(field, text):
     field.press("Enter")
 
 
-def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
+def test_a_query_a_pin_and_a_follow_up_by_mouse(notebook):
     """A text, options and a filter are the value; a hit is asked by; two results stand side by side."""
     shown = notebook.panel(CLICKED)
     commit(shown.get_by_label("Text", exact=True), "the certificate has expired")
@@ -50,24 +50,24 @@ def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
     shown.get_by_role("checkbox", name="data", exact=True).click()
     shown.get_by_label("Query mode", exact=True).select_option("DENSE")
     notebook.until("clicked.value is not None and clicked.value.query_mode == 'DENSE'")
-    assert notebook.asked(
+    assert notebook.evaluate(
         "clicked.value == tk.VectorQuery(data='the certificate has expired', namespace='runbooks', top_k=6,"
         " include_data=True, query_mode='DENSE')"
     )
-    assert notebook.asked("eval(clicked.to_code()) == clicked.value")
-    expect(shown.locator(".tk-code").first).to_have_text(notebook.asked("clicked.to_code()"))
+    assert notebook.evaluate("eval(clicked.to_code()) == clicked.value")
+    expect(shown.locator(".tk-code").first).to_have_text(notebook.evaluate("clicked.to_code()"))
     shown.get_by_role("button", name="Ask", exact=True).click()
     notebook.until("len(clicked.frame()) == 6")
-    assert notebook.asked("clicked.frame().equals(tk.query(service, clicked.value))")
+    assert notebook.evaluate("clicked.frame().equals(tk.query(service, clicked.value))")
     rows = shown.locator(".tk-hits tbody tr")
     expect(rows).to_have_count(6)
-    expect(rows.nth(2)).to_contain_text(notebook.asked("clicked.frame()['id'].iloc[2]"))
+    expect(rows.nth(2)).to_contain_text(notebook.evaluate("clicked.frame()['id'].iloc[2]"))
     shown.get_by_role("button", name="Pin", exact=True).click()
     expect(shown.get_by_text("Pinned: 6 hits")).to_be_visible()
-    second = notebook.asked("clicked.frame()['id'].iloc[1]")
+    second = notebook.evaluate("clicked.frame()['id'].iloc[1]")
     rows.nth(1).locator("td").first.click()
     notebook.until("clicked.frame()['id'].iloc[0] == clicked.pinned()['id'].iloc[1]")
-    assert notebook.asked("clicked.value.query_mode is None and len(clicked.value.vector) == 256")
+    assert notebook.evaluate("clicked.value.query_mode is None and len(clicked.value.vector) == 256")
     expect(shown.get_by_label("Stored id", exact=True)).to_have_value(second)
     expect(shown.get_by_text("Now: 6 hits")).to_be_visible()
     expect(shown.locator(".tk-hits").nth(1).locator("tbody tr").first).to_contain_text(
@@ -76,7 +76,7 @@ def test_a_query_is_asked_pinned_and_gone_on_from_by_mouse(notebook):
     expect(shown.locator(".tk-count")).to_have_text(re.compile(r"hits? in both .* new, .* gone"))
 
 
-def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
+def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     """From the cell's own focus: Tab, typing, arrows and Enter ask, and ask again from a hit."""
     press = notebook.page.keyboard.press
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
@@ -86,27 +86,27 @@ def test_a_query_is_asked_and_gone_on_from_by_keyboard_alone(notebook):
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
     notebook.until("keyed.value.data.startswith('the pool') and len(keyed.frame())")  # Enter asks
-    assert notebook.asked("keyed.frame().equals(tk.query(service, keyed.value))")
+    assert notebook.evaluate("keyed.frame().equals(tk.query(service, keyed.value))")
     first = notebook.panel(KEYED).locator(".tk-hits tbody tr").first.locator(".tk-more")
     expect(first).to_contain_text("connection")  # what the hit is, though nothing is ticked
-    assert notebook.asked("'include' not in keyed.to_code()")
+    assert notebook.evaluate("'include' not in keyed.to_code()")
     notebook.tab_to("metadata")
     press("Space")
     notebook.until("keyed.value.include_metadata")
     notebook.tab_to("Ask")
     press("Enter")
     notebook.until("'metadata' in keyed.frame().columns")
-    assert notebook.asked("keyed.frame().equals(tk.query(service, keyed.value))")
+    assert notebook.evaluate("keyed.frame().equals(tk.query(service, keyed.value))")
     expect(notebook.panel(KEYED).locator(".tk-hits tbody tr")).to_have_count(10)
     notebook.tab_to("Query from .*")
     press("ArrowDown")
     press("ArrowDown")
-    third = notebook.asked("keyed.frame()['id'].iloc[2]")
+    third = notebook.evaluate("keyed.frame()['id'].iloc[2]")
     # text that is selected elsewhere on the page is nobody's copy of a hit
     notebook.page.evaluate("getSelection().selectAllChildren(document.querySelector('.tk-head'))")
     press("Enter")
     notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")
-    assert notebook.asked("keyed.value.data is None and eval(keyed.to_code()) == keyed.value")
+    assert notebook.evaluate("keyed.value.data is None and eval(keyed.to_code()) == keyed.value")
     expect(notebook.panel(KEYED).get_by_label(f"Query from {third}")).to_be_focused()
     expect(notebook.panel(KEYED).get_by_label("Fusion").locator("option:checked")).to_have_text(
         "the index's own"

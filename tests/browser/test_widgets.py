@@ -54,20 +54,20 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
     shown.get_by_role("checkbox", name=re.compile("^CALLBACK_FAIL ")).click()
     shown.get_by_role("button", name="7 days").click()
     notebook.until("by_mouse.value.since is not None")
-    assert notebook.asked("[by_mouse.value.label, by_mouse.value.failure_function_state]") == [
+    assert notebook.evaluate("[by_mouse.value.label, by_mouse.value.failure_function_state]") == [
         ["shop"],
         ["CALLBACK_FAIL"],
     ]
-    code = notebook.asked("by_mouse.to_code()")
+    code = notebook.evaluate("by_mouse.to_code()")
     expect(shown.locator(".tk-code")).to_have_text(code)
     shown.get_by_role("button", name="Load", exact=True).click()
     notebook.until("len(by_mouse.frame())")
-    assert notebook.asked(
+    assert notebook.evaluate(
         "by_mouse.frame().equals(tk.load_failures(service, by_mouse.value, progress=False))"
     )
-    number = notebook.asked("len(by_mouse.frame())")
+    number = notebook.evaluate("len(by_mouse.frame())")
     expect(shown.get_by_text(f"{number:,} failures loaded. complete")).to_be_visible()
-    assert notebook.asked("eval(by_mouse.to_code()) == by_mouse.value")
+    assert notebook.evaluate("eval(by_mouse.to_code()) == by_mouse.value")
 
 
 def test_a_range_is_dragged_on_the_histogram(notebook):
@@ -83,12 +83,13 @@ def test_a_range_is_dragged_on_the_histogram(notebook):
     notebook.page.mouse.move(box["x"] + box["width"] * 0.5, box["y"] + 30, steps=4)
     notebook.page.mouse.up()
     notebook.until("by_mouse.value.until is not None")
-    begin, end = notebook.asked("[by_mouse.value.since.timestamp(), by_mouse.value.until.timestamp()]")
+    begin, end = notebook.evaluate("[by_mouse.value.since.timestamp(), by_mouse.value.until.timestamp()]")
     whole = (
-        notebook.asked("by_mouse.brush.starts[-1] + by_mouse.brush.width - by_mouse.brush.starts[0]") / 1000
+        notebook.evaluate("by_mouse.brush.starts[-1] + by_mouse.brush.width - by_mouse.brush.starts[0]")
+        / 1000
     )
     assert 0.2 < (end - begin) / whole < 0.35
-    expect(shown.get_by_label("From", exact=True)).to_have_value(notebook.asked("by_mouse.since.text"))
+    expect(shown.get_by_label("From", exact=True)).to_have_value(notebook.evaluate("by_mouse.since.text"))
 
 
 def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
@@ -122,8 +123,10 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
     notebook.tab_to("Load")
     press("Enter")
     notebook.until("len(by_keys.frame())")
-    assert notebook.asked("same(by_keys.frame(), tk.load_failures(service, by_keys.value, progress=False))")
-    assert notebook.asked("eval(by_keys.to_code()) == by_keys.value")
+    assert notebook.evaluate(
+        "same(by_keys.frame(), tk.load_failures(service, by_keys.value, progress=False))"
+    )
+    assert notebook.evaluate("eval(by_keys.to_code()) == by_keys.value")
 
 
 LATE = """() => {
@@ -149,16 +152,16 @@ def test_a_press_takes_the_values_it_was_made_on(notebook):
     shown.get_by_label("Status", exact=True).press("Enter")
     shown.get_by_role("button", name="Load", exact=True).click()
     notebook.until("by_mouse._kept.origin.label == ('shop',) and by_mouse._kept.origin.since is not None")
-    assert notebook.asked("by_mouse._kept.origin.response_status") == [500]
-    loaded = notebook.asked("by_mouse.to_code()")
+    assert notebook.evaluate("by_mouse._kept.origin.response_status") == [500]
+    loaded = notebook.evaluate("by_mouse.to_code()")
     notebook.page.wait_for_timeout(2000)  # by now, what was late has come
-    assert notebook.asked("by_mouse.to_code()") == loaded
-    assert notebook.asked("by_mouse._kept.origin == by_mouse.value")
+    assert notebook.evaluate("by_mouse.to_code()") == loaded
+    assert notebook.evaluate("by_mouse._kept.origin == by_mouse.value")
     expect(shown.get_by_text("has changed since")).to_have_count(0)
     notebook.page.evaluate("window.stopBeingLate()")
 
 
-def test_enter_takes_the_first_that_is_found(notebook):
+def test_enter_selects_the_first_match(notebook):
     """A few letters and Enter choose the name that is marked; the letters themselves only by their button."""
     notebook.do("by_mouse.clear()")
     workflow = control(notebook, "Workflow", MOUSE)
@@ -167,7 +170,9 @@ def test_enter_takes_the_first_that_is_found(notebook):
     expect(workflow.locator(".tk-first")).to_have_text(re.compile(r"^orders/fulfil \([\d,]+\)$"))
     field.press("Enter")
     notebook.until("by_mouse.value.workflow_url")
-    assert notebook.asked("by_mouse.value.workflow_url") == ["https://shop.example.com/flows/orders/fulfil"]
+    assert notebook.evaluate("by_mouse.value.workflow_url") == [
+        "https://shop.example.com/flows/orders/fulfil"
+    ]
     expect(workflow.get_by_role("checkbox", name=re.compile("^orders.fulfil"))).to_be_checked()
     expect(field).to_have_value("")
     field.fill("ord")
@@ -179,7 +184,7 @@ def test_enter_takes_the_first_that_is_found(notebook):
     shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="24 hours").click()
     notebook.until("by_mouse.value.since is not None")
-    count = notebook.asked(
+    count = notebook.evaluate(
         "int((failures.created_at.ge(by_mouse.value.since) & failures.response_status.eq(500)"
         " & failures.workflow_url.isin(by_mouse.value.workflow_url)).sum())"
     )
@@ -190,11 +195,11 @@ def test_enter_takes_the_first_that_is_found(notebook):
 def test_a_mistake_is_explained_beside_its_field(notebook):
     """What is no time is said in words below the field, and the value stays."""
     shown = notebook.panel(KEYS)
-    before = notebook.asked("by_keys.to_code()")
+    before = notebook.evaluate("by_keys.to_code()")
     shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
     shown.get_by_label("Until", exact=True).press("Enter")
     expect(shown.get_by_role("alert")).to_contain_text("got 'tomorrow-ish'; expected a date or time")
-    assert notebook.asked("by_keys.to_code()") == before
+    assert notebook.evaluate("by_keys.to_code()") == before
     shown.get_by_label("Until", exact=True).fill("")
     shown.get_by_label("Until", exact=True).press("Enter")
     expect(shown.get_by_role("alert")).to_have_count(0)
@@ -213,15 +218,15 @@ def test_failures_are_browsed_by_mouse(notebook):
     )
     rows = shown.locator(".tk-grid-body [role=row]")
     rows.nth(2).locator(".tk-cell").nth(2).click()
-    wanted = notebook.asked("browser.found()['dlq_id'].iloc[2]")
+    wanted = notebook.evaluate("browser.found()['dlq_id'].iloc[2]")
     expect(shown.locator(".tk-detail")).to_contain_text(wanted)
     rows.nth(1).locator(".tk-mark").click()
     rows.nth(3).locator(".tk-mark").click(modifiers=["Shift"])
     notebook.until("len(browser.value.selected) == 3")
-    assert notebook.asked(
+    assert notebook.evaluate(
         "browser.frame()['dlq_id'].tolist() == browser.found()['dlq_id'].iloc[1:4].tolist()"
     )
-    assert notebook.asked("eval(browser.to_code()) == browser.value")
+    assert notebook.evaluate("eval(browser.to_code()) == browser.value")
 
 
 def test_failures_are_browsed_by_keyboard_alone(notebook):
@@ -235,15 +240,15 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     press("Enter")
     notebook.until("keyed.value.search == 'error'")
     # what is pressed before the page shows what was found is about the rows before
-    count = notebook.asked("len(keyed.found())")
+    count = notebook.evaluate("len(keyed.found())")
     expect(shown.locator("[aria-rowcount]")).to_have_attribute("aria-rowcount", str(count + 1))
     notebook.tab_to("Failures")
     for key in ("ArrowDown", "ArrowDown", "Space", "End", "Space"):
         press(key)
     notebook.until("len(keyed.value.selected) == 2")
     found = "keyed.found()['dlq_id']"
-    assert notebook.asked(f"list(keyed.value.selected) == [{found}.iloc[1], {found}.iloc[-1]]")
-    expect(shown.locator(".tk-detail")).to_contain_text(notebook.asked(f"{found}.iloc[-1]"))
+    assert notebook.evaluate(f"list(keyed.value.selected) == [{found}.iloc[1], {found}.iloc[-1]]")
+    expect(shown.locator(".tk-detail")).to_contain_text(notebook.evaluate(f"{found}.iloc[-1]"))
     expect(shown.locator(".tk-grid-body .tk-active")).to_be_in_viewport()
     press("ControlOrMeta+a")
     notebook.until("len(keyed.value.selected) == len(keyed.found())")
@@ -268,7 +273,7 @@ def test_the_search_finds_statuses_and_words_together(notebook):
     ):
         search.fill(text)
         search.press("Enter")
-        count = notebook.asked(f"int(({expected}).sum())")
+        count = notebook.evaluate(f"int(({expected}).sum())")
         expect(shown.get_by_text(f"{count:,} of 5,000 failures")).to_be_visible()
     notebook.do("browser.clear_selection()")
     shown.get_by_role("button", name="Select all found").click()
@@ -280,7 +285,7 @@ def test_the_search_finds_statuses_and_words_together(notebook):
         shown.get_by_text(f"{chosen:,} selected, {chosen:,} of them not among those found")
     ).to_be_visible()
     expect(shown.locator(".tk-detail")).to_have_text("No failure is found.")
-    assert notebook.asked("len(browser.frame())") == chosen
+    assert notebook.evaluate("len(browser.frame())") == chosen
     search.fill("")
     search.press("Enter")
     expect(shown.get_by_text("5,000 of 5,000 failures")).to_be_visible()
@@ -298,7 +303,9 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
     shown.evaluate("(e) => e.closest('.jp-Cell').scrollIntoView()")
     row = shown.locator(".tk-grid-body [role=row]").nth(1)
     row.locator(".tk-col-error").click()
-    expect(shown.locator(".tk-detail")).to_contain_text(notebook.asked("browser.found()['dlq_id'].iloc[1]"))
+    expect(shown.locator(".tk-detail")).to_contain_text(
+        notebook.evaluate("browser.found()['dlq_id'].iloc[1]")
+    )
     trace = shown.locator(".tk-detail pre").first
     expect(trace).to_contain_text("at ")
     box = trace.bounding_box()
@@ -319,7 +326,7 @@ def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
     search = shown.get_by_label("Search", exact=True)
     shown.get_by_role("button", name="Clear selection").click()
     notebook.until("browser.value.selected == ()")
-    seen = notebook.asked("browser.found()['dlq_id'].iloc[1]")
+    seen = notebook.evaluate("browser.found()['dlq_id'].iloc[1]")
     search.fill("nil pointer")
     shown.evaluate("""(panel) => {
         const enter = new KeyboardEvent("keydown", { key: "Enter", bubbles: true });
@@ -327,7 +334,7 @@ def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
         panel.querySelectorAll(".tk-grid-body .tk-mark")[1].click();
     }""")
     expect(shown.get_by_text("1 selected, 1 of them not among those found")).to_be_visible()
-    assert notebook.asked("list(browser.value.selected)") == [seen]
+    assert notebook.evaluate("list(browser.value.selected)") == [seen]
     search.fill("")
     search.press("Enter")
     notebook.until("browser.value.search == ''")
@@ -343,7 +350,7 @@ def test_ids_and_code_are_copied(notebook):
     rows.nth(0).locator(".tk-mark").click()
     rows.nth(2).locator(".tk-mark").click()
     notebook.until("len(browser.value.selected) == 2")
-    ids = notebook.asked("list(browser.value.selected)")
+    ids = notebook.evaluate("list(browser.value.selected)")
     shown.get_by_role("button", name="Copy ids").click()
     expect(shown.get_by_text("2 ids copied.")).to_be_visible()
     assert notebook.page.evaluate("navigator.clipboard.readText()") == "\n".join(ids)
@@ -351,7 +358,7 @@ def test_ids_and_code_are_copied(notebook):
     expect(shown.get_by_text("Code with 2 ids copied.")).to_be_visible()
     code = notebook.page.evaluate("navigator.clipboard.readText()")
     notebook.do(f"exec({code!r})")
-    assert set(notebook.asked("selected.dlq_id.tolist()")) == set(ids)
+    assert set(notebook.evaluate("selected.dlq_id.tolist()")) == set(ids)
     notebook.page.evaluate("navigator.clipboard.writeText('')")
     shown.locator(".tk-grid").focus()
     notebook.page.keyboard.press("ControlOrMeta+c")
@@ -395,7 +402,7 @@ def test_keys_pressed_in_a_widget_stay_in_it(notebook, cell):
 
 def test_a_cell_runs_from_within_its_widget(notebook):
     """Shift+Enter in a widget still runs the cell."""
-    count = notebook.asked("len(In)")
+    count = notebook.evaluate("len(In)")
     notebook.panel(MOUSE).get_by_label("Time range from").press("Shift+Enter")
     notebook.until(f"len(In) > {count}")
 

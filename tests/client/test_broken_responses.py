@@ -114,7 +114,7 @@ def test_gzip_and_zstd_are_offered_and_read(server):
     )
     with door(server.url) as away:
         assert [away.send(GET).body for _ in range(3)] == [BODY] * 3
-    assert server.asked[0].headers["Accept-Encoding"] == "gzip, zstd"
+    assert server.requests[0].headers["Accept-Encoding"] == "gzip, zstd"
 
 
 def test_a_truncated_zstd_body_is_retried(server):
@@ -123,7 +123,7 @@ def test_a_truncated_zstd_body_is_retried(server):
     server.raw(framed(zstd[:-3], b"Content-Encoding: zstd"))
     server.raw(framed(zstd, b"Content-Encoding: zstd"))
     with door(server.url) as away:
-        assert (away.send(GET).body, len(server.asked)) == (BODY, 2)
+        assert (away.send(GET).body, len(server.requests)) == (BODY, 2)
 
 
 @pytest.mark.parametrize("encoding", ["gzip", "zstd"])
@@ -138,7 +138,7 @@ def test_bombs_end_in_an_error(server, encoding):
         server.raw(framed(bytes(1_000_001)))
         with pytest.raises(errors.ProtocolError, match="more than 1,000,000 bytes"):
             away.send(GET)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_an_encoding_that_was_not_offered_is_an_error(server):
@@ -146,7 +146,7 @@ def test_an_encoding_that_was_not_offered_is_an_error(server):
     server.raw(framed(b"whatever", b"Content-Encoding: br"))
     with door(server.url) as away, pytest.raises(errors.ProtocolError, match="'br'"):
         away.send(GET)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_ten_megabytes_arrive_completely(server):

@@ -50,7 +50,7 @@ def test_a_proxy_receives_the_whole_address(server, monkeypatch):
         # known from the beginning, and not looked up again
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         assert away.send(GET).body == b'"from the proxy"'
-    asked = server.asked[0]
+    asked = server.requests[0]
     assert (asked.path, asked.query) == ("/base/thing", [("a", "b c")])
     assert asked.headers["Host"] == "elsewhere.invalid"
     assert asked.headers["Authorization"] == "Bearer the-token"
@@ -84,7 +84,7 @@ def test_no_proxy_is_followed(server, monkeypatch):
     monkeypatch.setenv("no_proxy", "elsewhere.invalid")
     with door("http://elsewhere.invalid") as away, pytest.raises(errors.TransportError, match="resolve"):
         away.send(GET)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -146,7 +146,7 @@ def test_cookies_are_neither_kept_nor_sent(server):
     with door(server.url) as away:
         away.send(GET)
         away.send(GET)
-    assert [asked.headers.get("Cookie") for asked in server.asked] == [None, None]
+    assert [asked.headers.get("Cookie") for asked in server.requests] == [None, None]
 
 
 def certificate(folder):

@@ -18,7 +18,7 @@ def ids_asked(server) -> list[str]:
     """The ids that arrived, of deletions in the query and of the others in the path."""
     return [
         value
-        for asked in server.asked
+        for asked in server.requests
         for value in (
             [value for name, value in asked.query if name == "dlqIds"] or [asked.path.rsplit("/", 1)[-1]]
         )
@@ -71,7 +71,7 @@ def test_arguments_without_ids_are_refused_before_any_request(server, act, given
     """Frames without the column, missing ids, nothing, filters: an error that names the argument."""
     with pytest.raises(InputError, match=f"reading dlq_ids?.*{says}"):
         act(server.service(), given, confirm=True)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("act", ACTIONS)
@@ -80,7 +80,7 @@ def test_nothing_is_done_without_true_itself(server, act, confirm):
     """Only confirm=True confirms."""
     with pytest.raises(InputError, match="confirm=True"):
         act(server.service(), FRAME, confirm=confirm)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("act", ACTIONS)

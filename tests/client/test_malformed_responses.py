@@ -84,7 +84,7 @@ def test_a_read_that_cannot_be_read_is_retried(server, name):
             server.json(bad)
         server.json(body)
         given = read(transport)
-    assert len(server.asked) == len(bodies) + 2
+    assert len(server.requests) == len(bodies) + 2
     if name.startswith("a page"):
         assert (given.rows, given.cursor, given.tries) == (whole.rows, whole.cursor, len(bodies) + 1)
     else:
@@ -101,7 +101,7 @@ def test_a_permanently_unreadable_response_is_an_error_after_bounded_tries(serve
         pytest.raises(MalformedResponseError, match="30 bytes that are not JSON, starting '<html>"),
     ):
         read(transport)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 TWICE = {
@@ -256,13 +256,13 @@ def test_a_write_that_is_idempotent_is_retried_and_one_that_is_not_is_not(server
     server.json(b"")
     server.json(b'{"messageId": "msg_1"}')
     assert messages.publish(service, "https://app.example/orders").message_id == "msg_1"
-    first, second = server.asked[-2:]
+    first, second = server.requests[-2:]
     assert first.headers["Service-Deduplication-Id"] == second.headers["Service-Deduplication-Id"]
-    before = len(server.asked)
+    before = len(server.requests)
     server.json(b"{}")
     with pytest.raises(MalformedResponseError, match="no 'workflowRunId'"):
         tk.resume_failures(service, "dlq_1", confirm=True)
-    assert len(server.asked) == before + 1
+    assert len(server.requests) == before + 1
 
 
 ODD_INFO = {

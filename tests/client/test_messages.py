@@ -33,7 +33,7 @@ def published(server, **options):
     server.json(b'{"messageId": "msg_1"}')
     with server.service() as service:
         publish(service, DESTINATION, **options)
-    request = server.asked[-1]
+    request = server.requests[-1]
     return request, {name.lower(): value for name, value in request.headers.items()}
 
 
@@ -42,7 +42,7 @@ def test_a_plain_publish_posts_the_body_to_the_destination_after_the_path(server
     server.json(b'{"messageId": "msg_1", "later": "fields are fine"}')
     found = publish(server.service(), DESTINATION, {"order": 1})
     assert found == Published(message_id="msg_1", deduplicated=False)
-    (request,) = server.asked
+    (request,) = server.requests
     assert (request.method, request.path) == ("POST", f"/v2/publish/{DESTINATION}")
     assert request.body == b'{"order": 1}'
     assert request.headers["Content-Type"] == "application/json"
@@ -118,7 +118,7 @@ def test_the_dialect_decides_the_prefix(server):
     server.json(b'{"messageId": "msg_1"}')
     service = server.service(dialect="upstash")
     publish(service, DESTINATION, callback="https://a.example/", headers={"X-A": "1"})
-    names = {name.lower() for name in server.asked[0].headers}
+    names = {name.lower() for name in server.requests[0].headers}
     assert {"upstash-callback", "upstash-deduplication-id", "upstash-forward-x-a"} <= names
     assert not [name for name in names if name.startswith("service-")]
 
@@ -131,7 +131,7 @@ def test_a_random_deduplication_id_is_always_sent_and_a_lost_publish_is_sent_aga
     service = server.service()
     assert publish(service, DESTINATION).deduplicated
     publish(service, DESTINATION)
-    first, again, other = (request.headers["Service-Deduplication-Id"] for request in server.asked)
+    first, again, other = (request.headers["Service-Deduplication-Id"] for request in server.requests)
     assert first == again != other
     assert len(first) >= 32
 
@@ -229,7 +229,7 @@ def test_invalid_header_values_are_refused_with_the_headers_name(server, options
     """Nothing is sent, and the error says which header it is about."""
     with pytest.raises(InputError, match=header):
         publish(server.service(), DESTINATION, "x", **options)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("body", [float("nan"), {"a": object()}, "\ud800", {1, 2}])
@@ -237,7 +237,7 @@ def test_a_body_that_cannot_be_sent_is_refused(server, body):
     """NaN is no JSON, objects are none, lone surrogates are no UTF-8."""
     with pytest.raises(InputError, match="body of a message"):
         publish(server.service(), DESTINATION, body)
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize(
@@ -272,7 +272,7 @@ def test_a_destination_that_is_no_plain_http_url_is_refused(server, url):
     """Neither other schemes nor user info nor what a library would rewrite; the error does not repeat it."""
     with pytest.raises(InputError) as caught:
         publish(server.service(), url)
-    assert server.asked == []
+    assert server.requests == []
     assert CANARY not in str(caught.value)
 
 
@@ -284,7 +284,7 @@ def test_a_destination_arrives_unchanged(server, url):
     """Query and percent-encoding of the destination are not rewritten on the way."""
     server.json(b'{"messageId": "msg_1"}')
     publish(server.service(), url)
-    (asked,) = server.asked
+    (asked,) = server.requests
     assert asked.path == f"/v2/publish/{url.partition('?')[0]}"
     assert asked.query == parse_qsl(urlsplit(url).query)
 
@@ -302,7 +302,7 @@ def test_errors_of_the_service_carry_its_message_and_none_of_the_secrets(server)
     shown = f"{caught.value} {caught.value!r} {caught.value.request}"
     assert CANARY not in shown
     assert "queue-token-of-the-test" not in shown
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_a_wrong_token_is_an_authentication_error(server):
@@ -310,7 +310,7 @@ def test_a_wrong_token_is_an_authentication_error(server):
     server.json(b'{"error": "unauthorized"}', status=401)
     with pytest.raises(AuthenticationError):
         publish(server.service(), DESTINATION)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def test_a_response_without_a_message_id_is_retried(server, response):
     server.json(response)
     server.json(b'{"messageId": "msg_1", "deduplicated": true}')
     assert publish(server.service(), DESTINATION) == Published(message_id="msg_1", deduplicated=True)
-    first, second = (asked.headers["Service-Deduplication-Id"] for asked in server.asked)
+    first, second = (asked.headers["Service-Deduplication-Id"] for asked in server.requests)
     assert first == second
 
 
@@ -331,7 +331,7 @@ def test_publishing_to_another_server_is_a_protocol_error(server):
     server.always(b"<html>")
     with pytest.raises(ProtocolError, match=r"publishing .* not JSON, starting '<html>'"):
         publish(server.service(), DESTINATION)
-    assert len(server.asked) == 6
+    assert len(server.requests) == 6
 
 
 def test_publishing_needs_the_queue_half():
@@ -360,7 +360,7 @@ def test_a_run_is_started_at_the_applications_own_endpoint_without_our_token(ser
         f"{server.url}/flows/a?x=1", {"n": 1}, headers={"X-App": "1", "content-type": "application/ld+json"}
     )
     assert found == "wfr_1"
-    (request,) = server.asked
+    (request,) = server.requests
     assert (request.method, request.path, request.query) == ("POST", "/flows/a", [("x", "1")])
     assert request.body == b'{"n": 1}'
     assert {name.lower(): value for name, value in request.headers.items()}.get("authorization") is None
@@ -377,7 +377,7 @@ def test_starting_a_run_is_not_repeated_once_it_may_have_arrived(server):
     server.raw(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
     with pytest.raises(TransportError):
         start_run(server.url, redactor=Redactor(key=b"k"))
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 @pytest.mark.parametrize("response", [b"", b"{}", b'{"workflowRunId": null}', b"<html>"])

@@ -48,8 +48,8 @@ def test_a_complete_response_is_returned(server):
         "yes",
         1,
     )
-    assert server.asked[0].headers["Authorization"] == f"Bearer {TOKEN}"
-    assert server.asked[0].query == []
+    assert server.requests[0].headers["Authorization"] == f"Bearer {TOKEN}"
+    assert server.requests[0].query == []
 
 
 def test_the_token_can_travel_in_the_query(server):
@@ -57,8 +57,8 @@ def test_the_token_can_travel_in_the_query(server):
     server.json(b"{}")
     with door_to(server, token_in="query") as door:
         door.send(Request(doing="x", method="GET", path="/thing", query=(("a", "b c"),)))
-    assert dict(server.asked[0].query) == {"a": "b c", "queue_token": TOKEN}
-    assert "Authorization" not in server.asked[0].headers
+    assert dict(server.requests[0].query) == {"a": "b c", "queue_token": TOKEN}
+    assert "Authorization" not in server.requests[0].headers
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_error_statuses_become_typed_errors(server, status, kind):
     assert type(raised.value) is kind
     assert (raised.value.status, raised.value.message) == (status, "its own words")
     assert "reading a thing" in str(raised.value)
-    assert len(server.asked) == (4 if kind.retriable else 1)
+    assert len(server.requests) == (4 if kind.retriable else 1)
 
 
 def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
@@ -208,7 +208,7 @@ def test_a_used_up_day_stops_and_names_the_reset(server):
     server.always(b"{}", 429, RateLimit_Limit="500", RateLimit_Remaining="0", RateLimit_Reset="1767225600")
     with door_to(server) as door, pytest.raises(errors.DailyLimitError, match="2026-01-01T00:00:00"):
         door.send(GET)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_a_truncated_or_corrupt_response_is_retried(server, cut):
     server.json(b'"whole"')
     with door_to(server) as door:
         assert door.send(GET).body == b'"whole"'
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_a_request_that_may_have_arrived_is_not_sent_twice(server):
@@ -239,7 +239,7 @@ def test_a_request_that_may_have_arrived_is_not_sent_twice(server):
     once = Request(doing="resuming", method="POST", path="/x", repeatable=False)
     with door_to(server) as door, pytest.raises(errors.TransportError):
         door.send(once)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_compressed_responses_are_decompressed_and_bounded(server):
@@ -285,7 +285,7 @@ def test_redirects_are_refused_and_nothing_is_forwarded(server):
     server.json(b"", 302, Location=f"{server.url}/elsewhere?session=canary-1234")
     with door_to(server) as door, pytest.raises(errors.RedirectError) as raised:
         door.send(GET)
-    assert [asked.path for asked in server.asked] == ["/thing"]
+    assert [asked.path for asked in server.requests] == ["/thing"]
     assert "elsewhere" in str(raised.value)
     assert "canary" not in str(raised.value)
 
@@ -301,7 +301,7 @@ def test_netrc_does_not_override_the_token(server, tmp_path, monkeypatch):
         door.send(GET)
     with Transport(server.url, redactor=_redactor()) as door:
         door.send(GET)
-    assert [asked.headers.get("Authorization") for asked in server.asked] == [f"Bearer {TOKEN}", None]
+    assert [asked.headers.get("Authorization") for asked in server.requests] == [f"Bearer {TOKEN}", None]
 
 
 def test_this_machine_is_not_reached_through_a_proxy(server, monkeypatch):

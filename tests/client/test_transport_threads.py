@@ -144,7 +144,7 @@ def test_an_error_of_a_watcher_is_raised(server):
         with pytest.raises(OSError, match="mine"):
             door.send(GET, watch=fail)
         assert door.send(GET).body == b'{"a": 1}'
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def test_each_try_is_paced_and_its_end_reported(server):
@@ -203,7 +203,7 @@ def test_closing_ends_a_delay_before_the_next_try(server):
         door.close()
         with pytest.raises(errors.ServiceError):
             waiting.result(30)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     with pytest.raises(errors.TransportError, match="a closed transport"):
         door.send(GET)
 

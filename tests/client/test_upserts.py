@@ -105,7 +105,7 @@ def test_a_row_that_cannot_be_stored_is_named(server, row, says):
     with pytest.raises(InputError, match=says) as raised:
         tk.upsert_vectors(server.service(), [{"id": "first", "vector": [1.0, 2.0]}, row])
     assert raised.value.__notes__ == ["Rows stored before this: 0."]
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
@@ -115,7 +115,7 @@ def test_a_bad_row_in_a_later_batch_says_what_was_stored(server):
     with pytest.raises(InputError, match="row 1,200 of rows: got nan at position 0") as raised:
         tk.upsert_vectors(server.service(), frame)
     assert raised.value.__notes__ == ["Rows stored before this: 1,000."]
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize("rows", [None, 5, "text", b"bytes"])

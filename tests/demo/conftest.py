@@ -1,4 +1,4 @@
-"""A queue that only records what it is asked, and the failing application as a process that talks to it."""
+"""A queue that only records requests, and the failing application as a process that uses it."""
 
 from __future__ import annotations
 

@@ -45,12 +45,12 @@ def deliver(
 
 
 def test_a_start_publishes_the_payload_to_itself(application: str, recorder) -> None:
-    """Starting answers a run id, and the service is asked to deliver the payload byte for byte."""
+    """Starting returns a run id and publishes the payload byte for byte."""
     payload = '{"order":  12, "name":"Zoë"}'
-    answer = httpx.post(
+    response = httpx.post(
         f"{application}/flows/orders/prices", content=payload.encode(), headers={"X-Tenant": "t1"}
     )
-    run_id = answer.json()["workflowRunId"]
+    run_id = response.json()["workflowRunId"]
     assert run_id.startswith("wfr_")
     assert len(run_id) == 25
     (message,) = recorder.messages
@@ -66,7 +66,7 @@ def test_a_start_publishes_the_payload_to_itself(application: str, recorder) -> 
     assert recorder.tokens == {f"Bearer {recorder.token}"}
 
 
-def test_a_run_goes_through_its_steps_to_the_end(application: str, recorder) -> None:
+def test_a_run_executes_all_its_steps(application: str, recorder) -> None:
     """Each delivery runs one step and posts its result; a sleep is a delay; the end ends the run."""
     history: list[object] = [{"order": 250}]
     for name, kind in (("reserve", "Run"), ("wait", "SleepFor"), ("charge", "Run")):
@@ -109,46 +109,46 @@ def test_each_failing_workflow_fails_in_its_way(
     application: str, recorder, name: str, number: int, status: int, kind: str, sign: bytes
 ) -> None:
     """JSON, HTML, stack traces, binary bodies, rate limits: status, type and text are as promised."""
-    answer = deliver(application, name, {"order": number})
-    assert (answer.status_code, answer.headers["content-type"]) == (status, kind)
-    assert sign in answer.content
+    response = deliver(application, name, {"order": number})
+    assert (response.status_code, response.headers["content-type"]) == (status, kind)
+    assert sign in response.content
     assert recorder.messages == []
-    assert (status == 429) == ("retry-after" in answer.headers)
-    assert (status == 489) == ("service-nonretryable-error" in answer.headers)
+    assert (status == 429) == ("retry-after" in response.headers)
+    assert (status == 489) == ("service-nonretryable-error" in response.headers)
 
 
 def test_every_workflow_marked_as_failing_does(application: str) -> None:
-    """What the demo waits for in the DLQ is exactly what cannot succeed."""
+    """The demo waits in the DLQ for exactly the runs that cannot succeed."""
     for workflow in WORKFLOWS:
-        if workflow.name == "reports/render":  # has a test of its own: it answers too late
+        if workflow.name == "reports/render":  # tested below: it responds too late
             continue
         history: list[object] = [{"order": 1000}]
         for _ in workflow.steps:
-            answer = deliver(application, workflow.name, *history, retried=workflow.retries)
+            response = deliver(application, workflow.name, *history, retried=workflow.retries)
             history.append({"out": None})
-            if answer.status_code != 200:
+            if response.status_code != 200:
                 break
-        assert (answer.status_code != 200) == workflow.fails, workflow.name
+        assert (response.status_code != 200) == workflow.fails, workflow.name
 
 
 def test_the_second_step_of_the_payment_fails(application: str, recorder) -> None:
-    """A run can get half way: the first step is done, the second panics."""
+    """The first step succeeds, the second panics."""
     assert deliver(application, "payments/capture", {"order": 1000}).status_code == 200
-    answer = deliver(
+    response = deliver(
         application, "payments/capture", {"order": 1000}, json.loads(recorder.messages[0]["body"])
     )
-    assert answer.status_code == 500
-    assert b"goroutine" in answer.content
+    assert response.status_code == 500
+    assert b"goroutine" in response.content
 
 
 def test_the_traceback_is_of_a_real_exception(application: str) -> None:
-    """The Python failure is no text of ours: it names the line that raised."""
-    answer = deliver(application, "invoices/send", {"order": 1000})
-    assert 'toolkit_demo/workflows.py", line ' in answer.text
+    """The Python failure is a real traceback: it names the line that raised."""
+    response = deliver(application, "invoices/send", {"order": 1000})
+    assert 'toolkit_demo/workflows.py", line ' in response.text
 
 
 def test_the_flaky_workflow_succeeds_on_its_third_try(application: str) -> None:
-    """Two tries are refused, the third goes well."""
+    """Two attempts fail, the third succeeds."""
     found = [
         deliver(application, "orders/flaky", {"order": 7}, retried=retried).status_code
         for retried in range(3)
@@ -156,15 +156,15 @@ def test_the_flaky_workflow_succeeds_on_its_third_try(application: str) -> None:
     assert found == [503, 503, 200]
 
 
-def test_the_slow_workflow_does_not_answer_in_time(application: str) -> None:
-    """It asks for a timeout of a second, and takes longer."""
+def test_the_slow_workflow_does_not_respond_in_time(application: str) -> None:
+    """It sets a timeout of a second, and is slower."""
     slow = next(workflow for workflow in WORKFLOWS if workflow.name == "reports/render")
     assert slow.settings["Timeout"] == "1s"
     with pytest.raises(httpx.ReadTimeout):
         deliver(application, "reports/render", {"order": 1}, timeout=1.2)
 
 
-def test_what_is_no_history_is_answered_and_survived(application: str) -> None:
+def test_a_body_that_is_no_history_gets_an_error_response(application: str) -> None:
     """Bodies that no service sends get an error that says why, and the next request is served."""
     for body in (
         b"",
@@ -175,25 +175,25 @@ def test_what_is_no_history_is_answered_and_survived(application: str) -> None:
         b'[{"body": "e30="}, {"body": "W10="}]',
         b"\xff",
     ):
-        answer = httpx.post(f"{application}/flows/orders/prices", content=body, headers=DELIVERY)
-        assert answer.status_code == 500, body
-        assert answer.json()["error"] == "ProtocolError"
+        response = httpx.post(f"{application}/flows/orders/prices", content=body, headers=DELIVERY)
+        assert response.status_code == 500, body
+        assert response.json()["error"] == "ProtocolError"
     for payload in (b"{}", b"no JSON", b"\xff\xfe"):
-        answer = deliver(application, "orders/prices", payload)
-        assert answer.status_code == 400
+        response = deliver(application, "orders/prices", payload)
+        assert response.status_code == 400
 
 
 def test_a_start_that_cannot_be_published_fails(application: str, recorder) -> None:
-    """When the service refuses the first message, the caller hears of it; binary payloads are refused."""
+    """When the service refuses the first message, the caller gets an error; binary payloads are refused."""
     assert httpx.post(f"{application}/flows/orders/prices", content=b"\xff").status_code == 400
     recorder.refuse = True
-    answer = httpx.post(f"{application}/flows/orders/prices", content=b"{}")
-    assert answer.status_code == 500
-    assert "status 503" in answer.json()["message"]
+    response = httpx.post(f"{application}/flows/orders/prices", content=b"{}")
+    assert response.status_code == 500
+    assert "status 503" in response.json()["message"]
 
 
 def test_callbacks_are_kept_and_failure_functions_can_fail(application: str) -> None:
-    """One failure function works, one does not; both, and the callback endpoint, keep what came."""
+    """One failure function works, one does not; both, and the callback endpoint, store the requests."""
     body = {"status": 500, "url": "http://127.0.0.1/a", "dlqId": "dlq_1", "retried": 2}
     assert httpx.post(f"{application}/failed", json=body).status_code == 200
     assert httpx.post(f"{application}/failed/broken", json=body).status_code == 500

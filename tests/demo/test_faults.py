@@ -72,8 +72,8 @@ def raw(service: LocalService, path: str = KEYS, method: str = "GET") -> tuple[b
             "Connection: close\r\n\r\n".encode()
         )
         try:
-            while piece := connection.recv(65536):
-                found += piece
+            while chunk := connection.recv(65536):
+                found += chunk
         except ConnectionResetError:
             return bytes(found), True
     return bytes(found), False
@@ -134,7 +134,7 @@ def test_a_script_in_a_file_is_there_from_the_start(tmp_path: Path) -> None:
 
 
 def test_statuses_and_headers_are_as_scripted(asked: httpx.Client) -> None:
-    """Any status; headers with moments counted from now; null takes one away."""
+    """Any status; headers with timestamps relative to now; null removes one."""
     headers = {"Retry-After": "{date+120}", "Burst-RateLimit-Reset": "{now-7}", "Date": "{date-3600}"}
     script(asked, {"route": KEYS, "status": 429, "headers": headers | {"Content-Type": None}})
     response = asked.get(KEYS)
@@ -164,15 +164,15 @@ def test_statuses_and_headers_are_as_scripted(asked: httpx.Client) -> None:
     ],
 )
 def test_bodies_are_as_scripted(asked: httpx.Client, fault: dict[str, Any], status: int, body: bytes) -> None:
-    """HTML with 200, nothing, an empty object, odd bytes, a redirect."""
+    """HTML with 200, nothing, an empty object, binary data, a redirect."""
     script(asked, {"route": KEYS, **fault})
     response = asked.get(KEYS)
     assert (response.status_code, response.content) == (status, body)
     assert asked.get(KEYS).json()["current"]
 
 
-def test_the_services_own_answer_can_be_changed(asked: httpx.Client) -> None:
-    """Fields left out, text replaced by other bytes; all else as the service said it."""
+def test_the_response_of_the_service_can_be_changed(asked: httpx.Client) -> None:
+    """Fields left out, text replaced by other bytes; all else is unchanged."""
     whole = asked.get(KEYS).json()
     script(
         asked,
@@ -185,7 +185,7 @@ def test_the_services_own_answer_can_be_changed(asked: httpx.Client) -> None:
 
 @pytest.mark.parametrize("how", ["cut", "reset"])
 @pytest.mark.parametrize("byte", [0, 1, 20, 60])
-def test_an_answer_ends_inside_its_head(
+def test_a_response_can_end_inside_its_head(
     service: LocalService, asked: httpx.Client, how: str, byte: int
 ) -> None:
     """At this very byte: in an orderly way, or with a reset."""
@@ -197,10 +197,10 @@ def test_an_answer_ends_inside_its_head(
 
 
 @pytest.mark.parametrize("how", ["cut", "reset"])
-def test_an_answer_ends_at_each_sixteenth_of_its_body(
+def test_a_response_can_end_at_each_sixteenth_of_its_body(
     service: LocalService, asked: httpx.Client, how: str
 ) -> None:
-    """The head promises the whole, and a part comes."""
+    """The head announces the whole body, and a part is sent."""
     whole = asked.get(DLQ).content
     faults = [{"route": DLQ, "first": part + 1, how: {"share": part / 16}} for part in range(16)]
     script(asked, *faults)
@@ -213,10 +213,10 @@ def test_an_answer_ends_at_each_sixteenth_of_its_body(
 
 @settings(max_examples=25, deadline=None)
 @given(byte=st.integers(0, 400), chunked=st.booleans())
-def test_what_comes_before_a_cut_is_the_answers_own_start(
+def test_a_truncated_response_starts_like_the_whole_one(
     service: LocalService, *, byte: int, chunked: bool
 ) -> None:
-    """Wherever the cut is, what came is the beginning of the whole response."""
+    """At any position, the bytes received are the beginning of the whole response."""
     fault = {"route": KEYS, "chunked": chunked, "headers": {"Date": None}}
     with client(service) as asked:
         script(asked, fault, {**fault, "first": 2, "cut": {"byte": byte}})
@@ -226,8 +226,10 @@ def test_what_comes_before_a_cut_is_the_answers_own_start(
     assert part == whole[:byte]
 
 
-def test_a_chunked_answer_is_whole_or_cut_inside_a_chunk(service: LocalService, asked: httpx.Client) -> None:
-    """Clients read the whole one, and see that the cut one is short."""
+def test_a_chunked_response_is_whole_or_truncated_inside_a_chunk(
+    service: LocalService, asked: httpx.Client
+) -> None:
+    """Clients read the whole one, and detect that the truncated one is short."""
     whole = asked.get(DLQ).json()
     script(
         asked,
@@ -243,14 +245,16 @@ def test_a_chunked_answer_is_whole_or_cut_inside_a_chunk(service: LocalService, 
 
 @pytest.mark.parametrize("off", [-5, 5])
 def test_the_stated_length_can_be_wrong(service: LocalService, asked: httpx.Client, off: int) -> None:
-    """Content-Length says more or less than what comes."""
+    """Content-Length is larger or smaller than the body."""
     script(asked, {"route": KEYS, "length_off": off})
     found, _ = raw(service)
     stated = int(found.partition(b"content-length: ")[2].partition(b"\r\n")[0])
     assert stated == len(body_of(found)) + off
 
 
-def test_compressed_answers_can_be_damaged_in_three_ways(service: LocalService, asked: httpx.Client) -> None:
+def test_compressed_responses_can_be_damaged_in_three_ways(
+    service: LocalService, asked: httpx.Client
+) -> None:
     """Whole, with corrupt data, with a wrong checksum, without the trailer."""
     ways = ("whole", "corrupt", "wrong_crc", "no_trailer")
     script(asked, *({"route": DLQ, "first": n, "gzip": way} for n, way in enumerate(ways, 1)))
@@ -266,7 +270,7 @@ def test_compressed_answers_can_be_damaged_in_three_ways(service: LocalService, 
     assert zlib.decompressobj(wbits=31).decompress(bodies["no_trailer"]) == whole
 
 
-def test_a_small_answer_can_decompress_to_a_large_one(service: LocalService, asked: httpx.Client) -> None:
+def test_a_small_response_can_decompress_to_a_large_one(service: LocalService, asked: httpx.Client) -> None:
     """A thousand times as large, and still the same JSON."""
     script(asked, {"route": KEYS, "gzip": "whole", "pad": 20_000_000})
     small = body_of(raw(service)[0])
@@ -275,7 +279,7 @@ def test_a_small_answer_can_decompress_to_a_large_one(service: LocalService, ask
     assert json.loads(large)["current"]
 
 
-def test_an_answer_can_be_late_and_slow(service: LocalService, asked: httpx.Client) -> None:
+def test_a_response_can_be_late_and_slow(service: LocalService, asked: httpx.Client) -> None:
     """Seconds before the first byte; then so many bytes a second, while others are served."""
     size = len(asked.get(KEYS).content)
     script(
@@ -297,7 +301,7 @@ def test_an_answer_can_be_late_and_slow(service: LocalService, asked: httpx.Clie
 
 
 def test_a_reply_can_be_lost_after_the_work_was_done(service: LocalService, asked: httpx.Client) -> None:
-    """The publish was taken in, though its caller saw a reset."""
+    """The publish was stored, though its caller got a reset."""
     script(asked, {"route": "/v2/publish/*", "reset": {"byte": 0}})
     headers = {"Service-Deduplication-Id": "lost-reply", "Service-Delay": "1h"}
     url = "/v2/publish/http://127.0.0.1:9/lost"
@@ -354,7 +358,7 @@ def test_cursors_can_repeat_go_round_and_never_end(asked: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize(("end", "shown"), [("absent", "missing"), ("null", None), ("empty", "")])
-def test_the_end_can_be_said_in_three_ways(asked: httpx.Client, end: str, shown: Any) -> None:
+def test_the_last_page_can_be_marked_in_three_ways(asked: httpx.Client, end: str, shown: Any) -> None:
     """Without the cursor, with null, with empty text; pages before it keep theirs."""
     script(asked, {"route": DLQ, "times": None, "page": {"end": end}})
     pages = walk(asked)
@@ -363,7 +367,7 @@ def test_the_end_can_be_said_in_three_ways(asked: httpx.Client, end: str, shown:
 
 
 def test_pages_of_vectors_go_wrong_the_same_way(asked: httpx.Client) -> None:
-    """Their cursor stands in the request's body, their rows below ``result``."""
+    """Their cursor is in the request's body, their rows below ``result``."""
 
     def page(cursor: str) -> dict[str, Any]:
         return asked.post("/vector/plain/range", json={"cursor": cursor, "limit": 20}).json()["result"]
@@ -389,7 +393,7 @@ def test_head_meets_faults_without_a_body(service: LocalService, asked: httpx.Cl
     assert body_of(found) == b""
 
 
-def test_a_large_request_is_read_before_it_is_answered(service: LocalService, asked: httpx.Client) -> None:
+def test_a_large_request_is_read_before_the_response(service: LocalService, asked: httpx.Client) -> None:
     """Its sender reads the scripted response, and no reset."""
     script(asked, {"route": "/v2/batch", "status": 429, "times": 3})
     for _ in range(3):

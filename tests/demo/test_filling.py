@@ -47,7 +47,7 @@ def test_failures_are_listed_exactly_as_generated(service: Service) -> None:
 
 
 def test_runs_are_listed_as_generated(service: Service) -> None:
-    """The run log has every failed run, and the successes beside them."""
+    """The run log has every failed run, and successful runs as well."""
     runs = listed(service, "/v2/workflows/logs", "runs")
     assert {run["workflowRunId"] for run in runs} == {run["workflowRunId"] for run in wire_runs(0)}
     states = Counter(run["workflowState"] for run in runs)
@@ -71,12 +71,12 @@ def test_texts_on_one_topic_lie_together(service: Service) -> None:
         for document in documents()
         if document.namespace == "runbooks"
     }
-    asked = [document for document in documents() if document.namespace == "runbooks"][:60]
-    hits = tk.query_text(service, [document.data for document in asked], namespace="runbooks", top_k=2)
+    sampled = [document for document in documents() if document.namespace == "runbooks"][:60]
+    hits = tk.query_text(service, [document.data for document in sampled], namespace="runbooks", top_k=2)
     same = [
-        topics[hit.id] == topics[asked[hit.query].id]
+        topics[hit.id] == topics[sampled[hit.query].id]
         for hit in hits.itertuples()
-        if hit.id != asked[hit.query].id
+        if hit.id != sampled[hit.query].id
     ]
     assert len(same) == 60
     assert sum(same) > 50

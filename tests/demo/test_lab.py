@@ -52,7 +52,7 @@ class Lab:
         self.url, self.token = "", ""
 
     def ask(self, method: str, path: str, **options: Any) -> requests.Response:
-        """Ask Jupyter's own interface."""
+        """Call Jupyter's own API."""
         headers = {"Authorization": f"token {self.token}"}
         return requests.request(method, f"{self.url}{path}", headers=headers, timeout=20, **options)
 
@@ -60,7 +60,7 @@ class Lab:
         """The line with its address."""
         return re.search(r"(http://127\.0\.0\.1:\d+)/lab\?token=(\w+)", self.log.read_text())
 
-    def kernel_answers(self) -> bool:
+    def kernel_responds(self) -> bool:
         """Whether its kernel has opened the ports that its connection file names."""
         files = list((self.folder / "jupyter_runtime_dir").glob("kernel-*.json"))
         return bool(files) and accepts(json.loads(files[0].read_text())["shell_port"])
@@ -80,13 +80,13 @@ class Lab:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody listens."""
+    """Whether a process listens."""
     with socket.socket() as tried:
         return tried.connect_ex(("127.0.0.1", port)) == 0
 
 
 def until(found: Callable[[], Any], seconds: float = 60) -> Any:
-    """What the function gives, once it is something."""
+    """The first true result of the function."""
     end = time.monotonic() + seconds
     while not (value := found()):
         assert time.monotonic() < end, "it did not come"
@@ -96,11 +96,11 @@ def until(found: Callable[[], Any], seconds: float = 60) -> Any:
 
 @pytest.fixture
 def lab(tmp_path: Path) -> Iterator[Lab]:
-    """Answering."""
+    """Ready."""
     running = Lab(tmp_path)
     try:
         running.url, running.token = until(running.ready).groups()
-        until(lambda: accepts(int(running.url.rpartition(":")[2])))  # it tells its address a little early
+        until(lambda: accepts(int(running.url.rpartition(":")[2])))  # the address is printed a little early
         yield running
     finally:
         for number in running.marked():
@@ -115,17 +115,17 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     listed = lab.ask("GET", "/api/contents/").json()
     assert [item["name"] for item in listed["content"]] == ["story.ipynb"]
     assert lab.ask("POST", "/api/kernels", json={"name": "python3"}).status_code == 201
-    until(lab.kernel_answers)
+    until(lab.kernel_responds)
     # a kernel may have processes of its own for a moment, with the same variables
     service, *others = [found for found in lab.marked().values() if "JPY_PARENT_PID" in found]
     assert {found["TOOLKIT_QUEUE_URL"] for found in others} <= {service["TOOLKIT_QUEUE_URL"]}
     assert service["TOOLKIT_QUEUE_URL"].startswith("http://127.0.0.1:")
-    answer = requests.get(
+    response = requests.get(
         f"{service['TOOLKIT_QUEUE_URL']}/v2/workflows/dlq?count=1",
         headers={"Authorization": f"Bearer {service['TOOLKIT_QUEUE_TOKEN']}"},
         timeout=20,
     )
-    assert len(answer.json()["messages"]) == 1
+    assert len(response.json()["messages"]) == 1
     assert service["TOOLKIT_QUEUE_TOKEN"] not in lab.log.read_text()
 
     lab.process.send_signal(how)
@@ -133,13 +133,13 @@ def test_its_kernels_find_the_service_and_all_end_together(lab: Lab, how: signal
     assert status == {signal.SIGINT: 0, signal.SIGTERM: 128 + 15, signal.SIGKILL: -9}[how]
     until(lambda: not lab.marked(), seconds=40)
     assert "Traceback" not in lab.log.read_text()
-    if how is not signal.SIGKILL:  # then nobody is left to clean up
+    if how is not signal.SIGKILL:  # then no process is left to clean up
         assert list((lab.folder / "tmpdir").glob("toolkit-*")) == []
 
 
 @pytest.mark.slow
 def test_it_asks_for_a_token(lab: Lab) -> None:
-    """Without Jupyter's token nothing is answered: on a shared machine every user can reach the port."""
+    """Requests without Jupyter's token are refused: every user of a shared machine can reach the port."""
     assert requests.get(f"{lab.url}/api/contents/", timeout=20).status_code == 403
     assert lab.ask("POST", "/api/shutdown").status_code == 200
     assert lab.process.wait(40) == 0

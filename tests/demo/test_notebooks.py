@@ -34,7 +34,7 @@ def executed(source: Path, folder: Path) -> tuple[int, list[dict], str]:
 
 
 def test_cells_run_in_the_folder_and_are_counted(tmp_path: Path) -> None:
-    """Each code cell is told, outputs are in the written notebook, files land in the working folder."""
+    """Each code cell is reported, outputs are in the written notebook, files are in the working folder."""
     source = notebook(tmp_path / "story.ipynb", "x = 20 + 1", "open('made.txt', 'w').write('here')\nx * 2")
     before = source.read_bytes()
     status, lines, said = executed(source, tmp_path)
@@ -45,7 +45,7 @@ def test_cells_run_in_the_folder_and_are_counted(tmp_path: Path) -> None:
     assert source.read_bytes() == before
 
 
-def test_a_failing_cell_is_named_and_the_rest_is_kept(tmp_path: Path) -> None:
+def test_a_failing_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     """The log names the cell and the error in one line; the notebook up to there is written."""
     source = notebook(tmp_path / "story.ipynb", "'fine'", "1 / 0", "'never'")
     status, _, said = executed(source, tmp_path)

@@ -1,4 +1,4 @@
-"""The main job: what really failed is in the DLQ, in Parquet and in the report, with the same id."""
+"""The main job: failed runs are in the DLQ, in Parquet and in the report, with the same id."""
 
 from __future__ import annotations
 

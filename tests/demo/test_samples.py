@@ -32,8 +32,8 @@ def entries(found: list[Occurrence]) -> list[dict]:
     return wire_entries(NOW, found)
 
 
-def test_making_the_samples_again_gives_the_same_bytes() -> None:
-    """What lies in data/ is exactly what the generator makes, and stays under 2 MB."""
+def test_generating_the_samples_again_yields_the_same_bytes() -> None:
+    """The files in data/ are exactly the generator's output, and smaller than 2 MB."""
     files = sample_files()
     for name, content in files.items():
         assert (DATA / name).read_bytes() == content
@@ -41,7 +41,7 @@ def test_making_the_samples_again_gives_the_same_bytes() -> None:
 
 
 def test_another_seed_tells_another_history(found: list[Occurrence]) -> None:
-    """The seed is what decides, and the same seed decides the same."""
+    """The output depends on the seed alone."""
     assert occurrences() == found
     assert occurrences(seed=1) != found
 
@@ -54,13 +54,13 @@ def test_the_file_holds_the_whole_history(found: list[Occurrence], entries: list
 
 
 def test_a_row_with_an_unknown_name_is_refused() -> None:
-    """A sample line that is not one says which names it may have."""
+    """A malformed sample line is an error with the allowed names."""
     with pytest.raises(InputError, match="expected names out of"):
         Occurrence.from_row({"colour": 3})
 
 
 def test_an_unknown_cause_is_refused() -> None:
-    """Asking for a cause that is not there names those that are."""
+    """An unknown cause is an error with the known names."""
     with pytest.raises(InputError, match="html_gateway"):
         cause("html_gatewy")
 
@@ -76,7 +76,7 @@ def test_ids_are_unique_and_times_lie_in_the_fortnight(entries: list[dict], foun
         assert NOW - entry["createdAt"] == item.at + sum(RETRY_DELAYS[: item.retries])
 
 
-def test_each_story_is_told(found: list[Occurrence]) -> None:
+def test_each_story_is_present(found: list[Occurrence]) -> None:
     """A burst, a leak, a neighbour, a broken workflow, something new, and the background, as described."""
     stories = Counter(item.story for item in found)
     assert set(stories) == {"background", "burst", "leak", "neighbour", "broken", "new"}
@@ -97,9 +97,9 @@ def test_each_story_is_told(found: list[Occurrence]) -> None:
 def test_every_cause_and_oddity_happens(found: list[Occurrence]) -> None:
     """Nothing that the generator can do stays unused."""
     assert {item.cause for item in found} == {item.name for item in CAUSES}
-    odd = Counter(oddity for item in found for oddity in item.oddities)
-    assert set(odd) == set(ODDITIES)
-    assert all(count > 50 for count in odd.values())
+    irregular = Counter(oddity for item in found for oddity in item.oddities)
+    assert set(irregular) == set(ODDITIES)
+    assert all(count > 50 for count in irregular.values())
     assert {item.state for item in found} == {*STATES, None}
 
 
@@ -119,7 +119,7 @@ def test_every_cause_and_oddity_happens(found: list[Occurrence]) -> None:
         ("9007199254740993", 5),
     ],
 )
-def test_answers_of_each_kind_are_there(entries: list[dict], sign: str, least: int) -> None:
+def test_responses_of_each_kind_are_present(entries: list[dict], sign: str, least: int) -> None:
     """Stack traces of four languages, HTML, JSON, timeouts and hostile text are counted."""
     assert sum(sign in entry["responseBody"] for entry in entries) >= least
 
@@ -140,7 +140,7 @@ def test_bodies_stand_in_the_field_they_belong_in(entries: list[dict]) -> None:
 
 
 def test_dates_labels_and_fields_vary(entries: list[dict]) -> None:
-    """Date headers tell when it failed and are missing at times; so are labels, states and other fields."""
+    """Date headers are the time of failure, or missing; so are labels, states and other fields."""
     dated = [entry for entry in entries if "Date" in entry.get("responseHeader", {})]
     assert 4000 < len(dated) < 5000
     gaps = {

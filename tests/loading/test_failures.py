@@ -59,7 +59,7 @@ def test_all_pages_are_in_one_frame(server):
     )
     assert receipt.bytes > 0
     assert receipt.assumptions
-    assert {asked.path for asked in server.asked} == {"/v2/workflows/dlq"}
+    assert {asked.path for asked in server.requests} == {"/v2/workflows/dlq"}
     json.dumps(frame.attrs)
 
 
@@ -86,7 +86,7 @@ def test_every_filter_goes_over_the_wire(server):
         flow_control_key=["k1", "k2"],
     )
     frame = tk.load_failures(service, wanted, progress=False)
-    assert sorted(server.asked[0].query) == sorted(
+    assert sorted(server.requests[0].query) == sorted(
         [
             ("count", "100"),
             ("fromDate", "1767225600000"),
@@ -113,7 +113,7 @@ def test_a_value_with_a_comma_is_compared_on_our_side(server):
     server.responding(lambda _: json.dumps({"messages": entries}).encode())
     frame = tk.load_failures(server.service(), tk.FailureFilter(label="x,y", caller_ip=[]), progress=False)
     assert frame["dlq_id"].tolist() == ["a"]
-    assert "label" not in dict(server.asked[0].query)
+    assert "label" not in dict(server.requests[0].query)
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.filtered_here) == (True, 1)
     assert any("label" in assumption and "comma" in assumption for assumption in receipt.assumptions)
@@ -157,7 +157,7 @@ def test_a_limit_is_a_first_look(server):
         warnings.simplefilter("error")
         frame = tk.load_failures(service, limit=130, progress=False)
     assert len(frame) == 130
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
     assert not tk.receipt(frame).complete
     assert tk.receipt(frame).limit == 130
     with pytest.raises(InputError, match="reading limit: got 0"):
@@ -239,7 +239,7 @@ def test_plain_messages_have_their_own_dlq(server):
     """kind="messages" reads /v2/dlq; another kind is an error."""
     service = serve(server, pages(2))
     assert len(tk.load_failures(service, kind="messages", progress=False)) == 2
-    assert server.asked[0].path == "/v2/dlq"
+    assert server.requests[0].path == "/v2/dlq"
     with pytest.raises(InputError, match="kind"):
         tk.load_failures(service, kind="other")
 
@@ -263,7 +263,7 @@ def test_status_and_error_are_compared_here(server):
     chosen = tk.FailureFilter(response_status=(500, 503), error="timeout", label="eu")
     frame = tk.load_failures(service, chosen, progress=False)
     assert frame["dlq_id"].tolist() == ["a"]
-    assert {name for name, _ in server.asked[0].query} == {"count", "label"}
+    assert {name for name, _ in server.requests[0].query} == {"count", "label"}
     made = tk.receipt(frame)
     assert (made.complete, made.filtered_here) == (True, 3)
     for part in ("response_status", "error"):
@@ -286,7 +286,7 @@ def test_the_receipt_holds_no_secret_of_a_filter(server):
     service = serve(server, pages(0))
     url = "https://a.example/w?key=canary-99"
     frame = tk.load_failures(service, tk.FailureFilter(workflow_url=url), progress=False)
-    assert ("workflowUrl", url) in server.asked[0].query
+    assert ("workflowUrl", url) in server.requests[0].query
     assert "canary" not in json.dumps(frame.attrs)
 
 
@@ -300,13 +300,13 @@ def test_exact_actions_need_ids_and_confirmation(server):
             act(service, [], confirm=True)
     with pytest.raises(InputError, match="confirm=True"):
         tk.rerun_failure_function(service, "a")
-    assert server.asked == []
+    assert server.requests == []
     server.json(b'{"deleted": 1, "cursor": ""}')
     assert tk.delete_failures(service, pd.Series(["a", "b", "a"]), confirm=True) == 1
-    assert [value for name, value in server.asked[0].query if name == "dlqIds"] == ["a", "b"]
+    assert [value for name, value in server.requests[0].query if name == "dlqIds"] == ["a", "b"]
     server.json(b'{"workflowRunId": "wfr_new"}')
     assert tk.resume_failures(service, "a", confirm=True) == {"a": "wfr_new"}
-    assert server.asked[1].path == "/v2/workflows/dlq/resume/a"
+    assert server.requests[1].path == "/v2/workflows/dlq/resume/a"
 
 
 def test_a_resume_that_fails_halfway_says_what_was_done(server):
@@ -325,7 +325,7 @@ def test_a_time_as_the_filter_means_since(server, first):
     tk.load_failures(server.service(), first, until="2099-01-01")
     list(tk.iter_failures(server.service(), first, until="2099-01-01"))
     list(tk.iter_failures(server.service(), since=first))
-    sent = [dict(asked.query) for asked in server.asked]
+    sent = [dict(asked.query) for asked in server.requests]
     end = str(round(datetime(2099, 1, 2, tzinfo=UTC).timestamp() * 1000) - 1)
     assert all("fromDate" in query for query in sent)
     assert {query.get("toDate") for query in sent} == {end, None}
@@ -351,7 +351,7 @@ def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
     found = tk.load_failures(service, wanted, progress=False)
     assert found["dlq_id"].tolist() == ["b"]
     assert "workflow_url: a masked value cannot be sent" in " ".join(tk.receipt(found).assumptions)
-    assert all("workflowUrl" not in dict(asked.query) for asked in server.asked)
+    assert all("workflowUrl" not in dict(asked.query) for asked in server.requests)
     rows = [everything.iloc[1], everything.to_dict("records")[1], next(everything[1:].itertuples())]
     assert [wanted.matches(row) for row in rows] == [True] * 3
     assert not wanted.matches(everything.iloc[0])

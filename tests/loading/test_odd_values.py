@@ -140,7 +140,7 @@ def test_an_invalid_entry_is_retried_where_a_connection_ends_without_a_length(se
     server.raw(head + body[:-40])
     server.raw(head + body)
     assert len(tk.load_failures(server.service(), progress=False)) == 1
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
 def vector_service(server: Any, odd: str) -> tk.Service:

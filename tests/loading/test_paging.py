@@ -135,7 +135,7 @@ def test_endless_pages_with_nothing_new_end_every_load(server, monkeypatch, tmp_
     error = caught.value.__cause__ if isinstance(caught.value, IncompleteLoadError) else caught.value
     assert isinstance(error, CursorLoopError)
     assert "pages in a row with nothing new" in str(error)
-    assert len(server.asked) < 2 * (300 + IDLE_EACH)  # some are on their way when the reader stops
+    assert len(server.requests) < 2 * (300 + IDLE_EACH)  # some are on their way when the reader stops
 
 
 def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):

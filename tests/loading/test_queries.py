@@ -119,7 +119,7 @@ def test_an_ambiguous_query_is_refused(server, args, options, says):
     """Nothing is sent; the error names the argument."""
     with pytest.raises(InputError, match=says):
         tk.query(server.service(), *args, **options)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_queries_by_id_of_sparse_and_hybrid_indexes(local_indexes):

@@ -133,7 +133,7 @@ def test_nothing_is_requested_twice_when_nothing_changes(server):
     frame = tk.load_vectors(service, progress=False)
     assert len(frame) == 30
     assert len(index.ranges) == 10
-    assert len(server.asked) == 11
+    assert len(server.requests) == 11
     receipt = tk.receipt(frame)
     assert (receipt.pages, receipt.requests, receipt.retries, receipt.reread) == (10, 10, 0, 0)
 

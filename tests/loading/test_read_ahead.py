@@ -35,12 +35,12 @@ class Listing:
     def __init__(self, length: int, heads: dict[int, str] | None = None) -> None:
         self.length = length
         self.heads = heads or {}
-        self.asked: list[str] = []
+        self.requests: list[str] = []
         self.failing: dict[str, Exception] = {}
 
     def ask(self, cursor: str, watch: Watch) -> Page:
         """Respond like a service: the head first, then the whole."""
-        self.asked.append(cursor)
+        self.requests.append(cursor)
         if cursor in self.failing:
             raise self.failing.pop(cursor)
         number = int(cursor) if cursor.isdigit() else -1
@@ -82,7 +82,7 @@ def test_each_page_is_requested_once(pool):
     """Where the heads tell the truth, reading ahead costs no request more."""
     listing = Listing(20)
     assert len(names(ReadAhead(listing.ask, pool.submit))) == 20
-    assert sorted(listing.asked, key=int) == [str(number) for number in range(20)]
+    assert sorted(listing.requests, key=int) == [str(number) for number in range(20)]
 
 
 def test_the_next_request_starts_while_the_body_still_arrives(pool):
@@ -118,11 +118,11 @@ def test_no_more_pages_are_buffered_than_allowed():
     ahead.start("0")
     for taken in range(5):
         everything_arrives()
-        assert len(listing.asked) == taken + 3
+        assert len(listing.requests) == taken + 3
         assert ahead(str(taken)).rows == f"page {taken}".encode()
     ahead.stop()
     everything_arrives()
-    assert len(listing.asked) == 4 + 3
+    assert len(listing.requests) == 4 + 3
 
 
 def test_a_failed_request_raises_at_its_page_and_can_be_retried(pool):
@@ -148,7 +148,7 @@ def test_a_repeated_cursor_is_an_error_and_ends_the_requests(pool):
     with pytest.raises(CursorLoopError):
         names(ahead)
     ahead.stop()
-    assert len(listing.asked) < 12
+    assert len(listing.requests) < 12
 
 
 @given(st.lists(st.integers(0, 5), max_size=7), st.integers(1, 4))

@@ -58,13 +58,13 @@ def test_a_namespace_is_read_page_by_page(server):
     assert frame["id"].tolist() == ["a", "b", "c"]
     assert set(frame["namespace"]) == {""}
     assert tk.as_matrix(frame).tolist() == [[1, 2], [3, 4], [5, 6]]
-    body = json.loads(server.asked[1].body)
+    body = json.loads(server.requests[1].body)
     assert body == {
         "cursor": "0", "limit": 1000, "includeVectors": True, "includeMetadata": True, "includeData": True,
     }  # fmt: skip
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.pages, receipt.rows) == (True, 3, 3)
-    assert server.asked[1].headers["Authorization"] == "Bearer vector-token-of-the-test"
+    assert server.requests[1].headers["Authorization"] == "Bearer vector-token-of-the-test"
 
 
 def test_several_namespaces_and_all(server):
@@ -74,7 +74,7 @@ def test_several_namespaces_and_all(server):
     for names in ("all", ["", "b c"]):
         frame = tk.load_vectors(service, namespace=names, prefix="a", progress=False)
         assert list(zip(frame["namespace"], frame["id"], strict=True)) == [("", "a"), ("b c", "a")]
-    assert json.loads(server.asked[-1].body)["prefix"] == "a"
+    assert json.loads(server.requests[-1].body)["prefix"] == "a"
 
 
 def test_a_problem_vector_keeps_its_row(server):
@@ -94,7 +94,7 @@ def test_batches_and_limits(server):
     service = index(server, ranges)
     assert [len(piece) for piece in tk.iter_vectors(service, progress=False)] == [2, 1]
     assert len(tk.load_vectors(service, limit=1, progress=False)) == 1
-    assert json.loads(server.asked[-1].body)["limit"] == 1
+    assert json.loads(server.requests[-1].body)["limit"] == 1
 
 
 def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
@@ -104,7 +104,7 @@ def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
     server.json(result([row("z", 1, 2), None, row("a", 3, 4)]))
     frame = tk.fetch_vectors(service, ["z", "nope", "a", "z"])
     assert frame["id"].tolist() == ["z", "nope", "a", "z"]
-    assert json.loads(server.asked[-1].body)["ids"] == ["z", "nope", "a"]
+    assert json.loads(server.requests[-1].body)["ids"] == ["z", "nope", "a"]
     assert frame["vector_problem"].dropna().to_dict() == {1: "no such id"}
     assert frame["vector"].isna().tolist() == [False, True, False, False]
     assert tk.receipt(frame).notes == ("1 of 3 ids is not there", "1 id was requested more than once")
@@ -114,7 +114,7 @@ def test_fetch_has_a_row_for_each_id_in_the_requested_order(server):
     server.json(result([row(str(i), 1, 2) for i in range(1000)]))
     with pytest.raises(InputError, match="load_vectors"):
         tk.fetch_vectors(service, prefix="x")
-    assert json.loads(server.asked[-1].body)["prefix"] == "x"
+    assert json.loads(server.requests[-1].body)["prefix"] == "x"
     with pytest.raises(InputError):
         tk.fetch_vectors(service)
     with pytest.raises(InputError):
@@ -126,11 +126,11 @@ def test_one_query_is_one_object_and_several_are_an_array(server):
     service = server.service()
     server.json(result([{"id": "a", "score": 1.0}]))
     one = tk.query(service, vector=[1, 2])
-    assert isinstance(json.loads(server.asked[0].body), dict)
+    assert isinstance(json.loads(server.requests[0].body), dict)
     assert one[["query", "rank", "id"]].values.tolist() == [[0, 1, "a"]]
     server.json(result([[{"id": "a", "score": 1.0}], [], [{"id": "c", "score": 0.5}]]))
     three = tk.query(service, vector=np.eye(3, 2, dtype=np.float32), top_k=4)
-    assert [body["topK"] for body in json.loads(server.asked[1].body)] == [4, 4, 4]
+    assert [body["topK"] for body in json.loads(server.requests[1].body)] == [4, 4, 4]
     assert three["query"].tolist() == [0, 2]
     assert list(three.columns) == ["query", "rank", "id", "score"]
     assert len(three.attrs["queries"]) == 3
@@ -153,7 +153,7 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         weighting_strategy="IDF",
         fusion_algorithm="DBSF",
     )
-    assert server.asked[0].path == "/query/n/s"
+    assert server.requests[0].path == "/query/n/s"
     common = {
         "topK": 3,
         "includeMetadata": True,
@@ -164,11 +164,11 @@ def test_every_option_of_a_query_goes_over_the_wire(server):
         "fusionAlgorithm": "DBSF",
     }
     sparse = {"indices": [3], "values": [1.5]}
-    assert json.loads(server.asked[0].body) == {"vector": [0.5], "sparseVector": sparse, **common}
+    assert json.loads(server.requests[0].body) == {"vector": [0.5], "sparseVector": sparse, **common}
     server.json(result([]))
     tk.query_text(service, "lost", query_mode="SPARSE", top_k=3)
-    assert server.asked[-1].path == "/query-data"
-    assert json.loads(server.asked[-1].body) == {
+    assert server.requests[-1].path == "/query-data"
+    assert json.loads(server.requests[-1].body) == {
         "data": "lost", "topK": 3, "queryMode": "SPARSE",
         "includeMetadata": False, "includeVectors": False, "includeData": False,
     }  # fmt: skip
@@ -211,7 +211,7 @@ def test_a_batch_of_another_shape_is_a_protocol_error(server, body):
         pytest.raises(MalformedResponseError),
     ):
         query_bytes(transport, queries)
-    assert len(server.asked) == 3
+    assert len(server.requests) == 3
 
 
 def test_unclear_queries_are_refused_before_anything_is_sent(server):
@@ -224,7 +224,7 @@ def test_unclear_queries_are_refused_before_anything_is_sent(server):
         tk.query(service, tk.VectorQuery(data="x"), vector=[1.0])
     with pytest.raises(InputError):
         tk.query_text(service, [])
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_an_index_without_a_model_says_so(server):
@@ -265,13 +265,13 @@ def test_upserts_go_in_batches_by_kind(server):
     rows.append({"id": "t", "data": "text", "metadata": {"a": 1}})
     rows.append({"id": "s", "sparse": ([1], [0.5])})
     assert tk.upsert_vectors(server.service(), rows, namespace="n") == 1003
-    assert [(asked.path, len(json.loads(asked.body))) for asked in server.asked] == [
+    assert [(asked.path, len(json.loads(asked.body))) for asked in server.requests] == [
         ("/upsert/n", 1000),
         ("/upsert/n", 1),
         ("/upsert-data/n", 1),
         ("/upsert/n", 1),
     ]
-    assert json.loads(server.asked[0].body)[7] == {"id": "7", "vector": [7, 1]}
+    assert json.loads(server.requests[0].body)[7] == {"id": "7", "vector": [7, 1]}
     for bad in ({"id": ""}, {"id": "a"}, {"vector": [1]}):
         with pytest.raises(InputError):
             tk.upsert_vectors(server.service(), [bad])

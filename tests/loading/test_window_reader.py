@@ -37,7 +37,7 @@ class Listing:
     def __init__(self, count=400, *, apart=1_700):
         self.entries = {f"id-{index}": NOW - index * apart for index in range(count)}
         self.content = dict.fromkeys(self.entries, 500)
-        self.asked = []
+        self.requests = []
         self.before = lambda asked: None
         self.dates = ("fromDate", "toDate")
         self.exclusive = False
@@ -48,7 +48,7 @@ class Listing:
         """A response to a request for a page, or for one entry."""
         with self._lock:
             query = dict(asked.query)
-            self.asked.append((asked.path, query))
+            self.requests.append((asked.path, query))
             spoilt = self.before(query)
             if spoilt is not None:
                 return spoilt
@@ -81,7 +81,7 @@ class Listing:
 
     def windows(self):
         """How many different dates were requested."""
-        return len({(query.get("fromDate"), query.get("toDate")) for _, query in self.asked})
+        return len({(query.get("fromDate"), query.get("toDate")) for _, query in self.requests})
 
 
 def reply_with(server, reply):
@@ -123,7 +123,7 @@ def test_a_long_listing_is_read_in_windows_and_keeps_its_order(server, listing):
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.duplicates, receipt.changed, receipt.notes) == (True, 0, 0, ())
     assert receipt.windows > 3
-    assert receipt.pages == receipt.requests == len(listing.asked)
+    assert receipt.pages == receipt.requests == len(listing.requests)
     assert receipt.pages < 400 / SIZE * 2.5
 
 
@@ -135,7 +135,7 @@ def test_a_filter_bounds_the_windows(server, listing):
     assert frame["dlq_id"].tolist() == [
         dlq_id for dlq_id, at in listing.entries.items() if first <= at <= last
     ]
-    dates = [query for _, query in listing.asked if int(query["fromDate"]) < 4_000_000_000_000]
+    dates = [query for _, query in listing.requests if int(query["fromDate"]) < 4_000_000_000_000]
     assert all(first <= int(query["fromDate"]) <= int(query["toDate"]) <= last for query in dates)
     assert listing.windows() > 3
 
@@ -181,7 +181,7 @@ def test_an_entry_deleted_after_a_split_is_no_reason_to_doubt(server, listing):
     assert set(frame["dlq_id"]) >= set(listing.entries)
     assert tk.receipt(frame).complete
     assert tk.receipt(frame).notes == ()
-    assert "/v2/workflows/dlq/id-3" in [path for path, _ in listing.asked]
+    assert "/v2/workflows/dlq/id-3" in [path for path, _ in listing.requests]
 
 
 def test_the_last_version_of_a_changed_entry_is_kept(server, listing):
@@ -274,7 +274,7 @@ def test_a_load_stopped_for_good_can_be_resumed_later(server, listing, status):
     whole = server.respond
     server.respond = lambda asked: (
         type(whole(asked))(status, headers, b'{"error": "no more"}')
-        if len(listing.asked) > 25
+        if len(listing.requests) > 25
         else whole(asked)
     )
     service = server.service()
@@ -324,9 +324,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     load = open_failures(
         service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
     )
-    asked = len(listing.asked)
+    asked = len(listing.requests)
     assert ids(load, resume=checkpoint) == []
-    assert len(listing.asked) == asked
+    assert len(listing.requests) == asked
 
 
 @pytest.mark.parametrize("stop_at", range(1, 6))
@@ -505,7 +505,7 @@ def test_a_first_look_asks_for_no_more_than_it_needs(server, listing):
     """With a limit nothing is read ahead or in windows."""
     frame = loaded(server, limit=95)
     assert len(frame) == 95
-    assert len(listing.asked) == 10
+    assert len(listing.requests) == 10
     assert listing.windows() == 1
 
 
@@ -523,7 +523,7 @@ def test_caps_that_mean_nothing_are_refused(server, options):
     """Before any request."""
     with pytest.raises(InputError):
         tk.load_failures(server.service(), **options)
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_requests_a_second_are_capped(server, listing):
@@ -532,7 +532,7 @@ def test_requests_a_second_are_capped(server, listing):
     begun = time.monotonic()
     frame = tk.load_failures(server.service(), progress=False, requests_per_second=20)
     assert len(frame) == 90
-    assert time.monotonic() - begun >= (len(listing.asked) - 1) / 20 * 0.99
+    assert time.monotonic() - begun >= (len(listing.requests) - 1) / 20 * 0.99
 
 
 def test_a_frame_that_is_not_complete_warns_once(server, listing):

@@ -1,4 +1,4 @@
-"""Who may use the service, and how its errors look below either address."""
+"""Authentication, and the error responses of both APIs."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BEARER = {"Authorization": f"Bearer {TOKEN}"}
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """Both halves behind the guard, and one route that breaks."""
+    """Both APIs behind authentication, and one route that raises."""
     folder = tmp_path_factory.mktemp("guard")
     store, registry = Store(folder / "queue"), IndexRegistry(folder / "vectors")
     registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
@@ -152,7 +152,7 @@ def test_our_own_names_are_let_in(http: httpx.Client, url: str, name: str) -> No
 def test_wrong_paths_and_methods_are_json_errors(
     http: httpx.Client, method: str, path: str, status: int
 ) -> None:
-    """404 and 405 in the form of their half; 405 names what is allowed."""
+    """404 and 405 in the form of their API; 405 names the allowed methods."""
     response = http.request(method, f"{path}", headers=BEARER)
     assert response.status_code == status
     assert response.json()["error"]
@@ -162,7 +162,7 @@ def test_wrong_paths_and_methods_are_json_errors(
 
 @pytest.mark.parametrize("path", ["/", "/openapi.json"])
 def test_the_open_paths_ask_for_no_token_and_take_no_wrong_one(http: httpx.Client, path: str) -> None:
-    """They are answered without a token and with the right one; a wrong one or a foreign Host is refused."""
+    """They need no token, and accept the right one; a wrong one or a foreign Host is refused."""
     for headers, status in (
         ({}, 200),
         (BEARER, 200),
@@ -188,7 +188,7 @@ def test_a_failure_of_ours_tells_nothing_and_ends_nothing(
     with caplog.at_level(logging.ERROR):
         response = http.get("/broken", headers=BEARER)
         until = time.monotonic() + 5
-        while not caplog.records and time.monotonic() < until:  # logged once the response has gone
+        while not caplog.records and time.monotonic() < until:  # logged after the response
             time.sleep(0.01)
     assert response.status_code == 500
     assert set(response.json()) == {"error"}

@@ -1,4 +1,4 @@
-"""Bad inputs, kept as data beside this file: each is refused as documented, and nothing else happens."""
+"""Bad inputs, stored as data files: each is refused as documented, without side effects."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _cases() -> list[Any]:
 
 
 def written(value: Any) -> bytes:
-    """The bytes that a value of the data stands for: text, or pieces that are text, repeated, or base64."""
+    """The bytes of a value of the data: text, or parts that are text, repeated, or base64."""
     if isinstance(value, str):
         return value.encode()
     pieces = []
@@ -70,7 +70,7 @@ def raw_connection(service: LocalService, seconds: float = 10) -> socket.socket:
 
 
 def read_all(connection: socket.socket) -> bytes:
-    """What comes until the other side ends the connection."""
+    """All bytes until the other side closes the connection."""
     found = bytearray()
     while piece := connection.recv(65536):
         found += piece
@@ -78,7 +78,7 @@ def read_all(connection: socket.socket) -> bytes:
 
 
 def still_serves(service: LocalService) -> None:
-    """The next valid request is served, on both halves."""
+    """The next valid request is served, by both APIs."""
     for path in ("/v2/keys", "/vector/plain/info"):
         connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=LONGEST)
         connection.request("GET", path, headers={"Authorization": f"Bearer {service.token}"})
@@ -171,7 +171,7 @@ def _is_at(path: str, pattern: str) -> bool:
 def test_a_head_that_cannot_be_read_is_refused_in_json(
     service: LocalService, head: bytes, status: int
 ) -> None:
-    """400 for what is no HTTP, 431 for what is too large, in the service's own form; the connection ends."""
+    """400 for malformed HTTP, 431 for a large head, in the service's own form; the connection ends."""
     with raw_connection(service) as connection:
         begun = time.monotonic()
         connection.sendall(head)
@@ -184,7 +184,7 @@ def test_a_head_that_cannot_be_read_is_refused_in_json(
 
 
 def test_a_body_framed_badly_is_refused_while_it_is_read(service: LocalService) -> None:
-    """A chunk that is none ends the request with 400, though an application waits for the body."""
+    """A malformed chunk ends the request with 400, though an application waits for the body."""
     with raw_connection(service) as connection:
         connection.sendall(
             f"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer {service.token}\r\n"
@@ -197,8 +197,8 @@ def test_a_body_framed_badly_is_refused_while_it_is_read(service: LocalService) 
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS"])
-def test_head_and_options_are_answered_without_a_body(service: LocalService, method: str) -> None:
-    """HEAD as GET would be; OPTIONS with what the path allows; neither says anything of its own."""
+def test_head_and_options_responses_have_no_body(service: LocalService, method: str) -> None:
+    """HEAD as GET would be; OPTIONS with the allowed methods; neither has a body."""
     connection = http.client.HTTPConnection(urlsplit(service.url).netloc, timeout=LONGEST)
     connection.request(method, "/v2/workflows/dlq", headers={"Authorization": f"Bearer {service.token}"})
     response = connection.getresponse()
@@ -209,7 +209,7 @@ def test_head_and_options_are_answered_without_a_body(service: LocalService, met
 
 
 def test_500_idle_sockets_do_not_stop_others(service: LocalService) -> None:
-    """Others are served at once beside them; and the idle ones are closed when their time is up."""
+    """Others are served without delay, and idle ones are closed after the timeout."""
     with ExitStack() as stack:
         idle = [stack.enter_context(raw_connection(service)) for _ in range(500)]
         begun = time.monotonic()
@@ -229,7 +229,7 @@ BEGUN = b"POST /v2/batch HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer TO
     ],
     ids=["head", "body"],
 )
-def test_slow_senders_are_told_that_their_time_is_up(service: LocalService, begin: bytes) -> None:
+def test_slow_senders_get_a_timeout_response(service: LocalService, begin: bytes) -> None:
     """Many that send a byte now and then get 408 when their time is up; others are served meanwhile."""
 
     def send_slowly(_: int) -> bytes:
@@ -261,7 +261,7 @@ def test_slow_senders_are_told_that_their_time_is_up(service: LocalService, begi
     | st.from_regex(rb"[A-Z]{1,9} /?[!-~]{0,40} HTTP/1\.[01]\r\n([!-~: ]{0,30}\r\n){0,4}")
 )
 def test_bytes_of_any_kind_get_a_refusal_or_nothing(service: LocalService, data: bytes) -> None:
-    """Whatever comes before an empty line is answered with 4xx at most, soon, and never ends the service."""
+    """Any bytes before an empty line get at most 4xx, quickly, and never end the service."""
     with raw_connection(service, LONGEST) as connection:
         connection.sendall(data + b"\r\n\r\n")
         connection.shutdown(socket.SHUT_WR)
@@ -274,7 +274,7 @@ def test_bytes_of_any_kind_get_a_refusal_or_nothing(service: LocalService, data:
     still_serves(service)
 
 
-def test_hostile_patterns_are_answered_in_bounded_time(service: LocalService) -> None:
+def test_hostile_patterns_take_bounded_time(service: LocalService) -> None:
     """A glob of many stars over long text, which a backtracking matcher would never be through with."""
     bearer = {"Authorization": f"Bearer {service.token}"}
     with httpx.Client(base_url=f"{service.url}/vector/plain", headers=bearer, timeout=10) as http:
@@ -290,18 +290,18 @@ def test_hostile_patterns_are_answered_in_bounded_time(service: LocalService) ->
 
 
 class Rebinding(asyncio.SelectorEventLoop):
-    """An event loop whose resolver says something else each time, as a hostile name server does."""
+    """An event loop whose resolver returns another address each time, as a hostile name server does."""
 
     def __init__(self) -> None:
         super().__init__()
         self.says: list[str] = []
-        self.asked = 0
+        self.requests = 0
 
     async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> list[Any]:  # type: ignore[override]
-        """The next thing it says; addresses resolve to themselves."""
+        """The next address; addresses resolve to themselves."""
         if host != "rebinding.example":
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
-        self.asked += 1
+        self.requests += 1
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.says.pop(0), port or 0))]
 
 
@@ -311,7 +311,7 @@ class Rebinding(asyncio.SelectorEventLoop):
 def test_a_name_is_resolved_once_and_that_address_is_called(
     server: Any, says: list[str], status: int
 ) -> None:
-    """What was checked is what is connected to: a name that changes its mind in between gains nothing."""
+    """The checked address is the one connected to, even if the name resolves differently by then."""
     server.always(b"{}")
     url = f"http://rebinding.example:{urlsplit(server.url).port}/x"
     publish = read_publish(url, [], b"")
@@ -329,13 +329,13 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
 
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         response = runner.run(deliver())
-    assert (response.status, loop.asked) == (status, 1)
-    assert [asked.headers["Host"] for asked in server.asked] == (
+    assert (response.status, loop.requests) == (status, 1)
+    assert [asked.headers["Host"] for asked in server.requests] == (
         [url.partition("//")[2].partition("/")[0]] if status == 200 else []
     )
 
 
-def test_nothing_of_all_this_is_in_the_log_but_types_and_places(service: LocalService) -> None:
+def test_the_log_holds_only_types_and_positions_of_bad_input(service: LocalService) -> None:
     """No token, no traceback; and no failure of the service's own."""
     log = (service.data_dir / "serve.log").read_text()
     assert service.token not in log

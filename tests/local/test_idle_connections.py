@@ -1,4 +1,4 @@
-"""Thousands of connections that say nothing, or not enough, do not keep the embedded service from others."""
+"""Thousands of idle or slow connections do not block the embedded service."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def open_files(service: LocalService) -> int:
 
 
 def ask(service: LocalService) -> float:
-    """Seconds that an authenticated request over a new connection takes."""
+    """Seconds of an authenticated request over a new connection."""
     begun = time.monotonic()
     host = service.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=10)
@@ -56,8 +56,8 @@ def ask(service: LocalService) -> float:
 
 
 @pytest.mark.parametrize("sent", SENT.values(), ids=SENT)
-def test_idle_connections_give_way(service: LocalService, sent: bytes) -> None:
-    """With 1,024 files and 3,000 idle sockets each authenticated request is served; then all are gone."""
+def test_idle_connections_are_closed_for_new_ones(service: LocalService, sent: bytes) -> None:
+    """With 1,024 files and 3,000 idle sockets each authenticated request is served; then all are closed."""
     ask(service)
     files = open_files(service)
     address = ("127.0.0.1", int(service.url.rpartition(":")[2]))
@@ -83,8 +83,8 @@ def test_idle_connections_give_way(service: LocalService, sent: bytes) -> None:
     assert open_files(service) <= files + 5
 
 
-def test_a_caller_with_the_token_does_not_give_way(service: LocalService) -> None:
-    """A connection over which the token came stays usable while others come and go."""
+def test_authenticated_connections_are_not_closed(service: LocalService) -> None:
+    """An authenticated connection stays usable while others are opened and closed."""
     host = service.url.removeprefix("http://")
     connection = http.client.HTTPConnection(host, timeout=10)
     connection.connect()
@@ -104,7 +104,7 @@ def test_a_caller_with_the_token_does_not_give_way(service: LocalService) -> Non
 
 @pytest.mark.slow
 def test_a_connection_that_says_nothing_is_closed(service: LocalService) -> None:
-    """Within ten seconds, whatever a request is allowed to take, and without a word."""
+    """Within ten seconds, whatever the request timeout, and without a response."""
     port = int(service.url.rpartition(":")[2])
     with socket.create_connection(("127.0.0.1", port), timeout=15) as connection:
         begun = time.monotonic()

@@ -1,4 +1,4 @@
-"""The document at /openapi.json: every route is in it, and the running service responds as it says."""
+"""The document at /openapi.json: every route is in it, and responses of the running service match it."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_document_has_every_route_and_no_other(
 
 
 def test_every_path_parameter_is_described(described: dict[str, Any]) -> None:
-    """Its name stands in the path and among the parameters, there and nowhere else."""
+    """Its name is in the path and among the parameters, and nowhere else."""
     for path, methods in described["paths"].items():
         for operation in methods.values():
             parameters = operation.get("parameters", ())
@@ -54,7 +54,7 @@ def test_every_path_parameter_is_described(described: dict[str, Any]) -> None:
 
 
 def test_every_name_that_is_referred_to_is_there(described: dict[str, Any]) -> None:
-    """No reference leads nowhere, no schema is left over, and each operation has a name of its own."""
+    """No reference leads nowhere, no schema is unused, and operation names are unique."""
     text = json.dumps(described)
     names = set(re.findall(r"#/components/schemas/(\w+)", text))
     assert names == set(described["components"]["schemas"])
@@ -89,10 +89,8 @@ def tailored(url: str) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3600)  # with many examples it takes as long as it takes
-def test_the_running_service_answers_as_the_document_says(
-    tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
+@pytest.mark.timeout(3600)  # many examples are slow
+def test_responses_of_the_service_match_the_document(tmp_path: Path, request: pytest.FixtureRequest) -> None:
     """Generated requests, right and wrong ones, find no 5xx and no response that is not described."""
     examples = request.config.getoption("--api-examples", default=3)
     with LocalService(indexes=INDEXES, time_factor=1000) as service:
@@ -117,7 +115,7 @@ def test_the_running_service_answers_as_the_document_says(
 
 @pytest.mark.slow
 def test_the_sample_history_is_as_described(described: dict[str, Any]) -> None:
-    """Entries that were filled in fit the schemas of what is listed, too."""
+    """Filled-in entries fit the schemas of listings, too."""
     listings = {"/v2/workflows/dlq": ("messages", "DlqEntry"), "/v2/workflows/logs": ("runs", "RunEntry")}
     with LocalService(sample=True) as service:
         for path, (rows, name) in listings.items():
@@ -134,7 +132,7 @@ def test_the_sample_history_is_as_described(described: dict[str, Any]) -> None:
 
 
 def test_the_document_names_nothing_of_this_service(tmp_path: Path, described: dict[str, Any]) -> None:
-    """It is the same whoever asks, with and without the token, whatever indexes there are."""
+    """It is the same with and without the token, and for any indexes."""
     with LocalService(tmp_path, indexes=["secret-project:dense:2:COSINE"]) as service:
         free = httpx.get(f"{service.url}/openapi.json")
         known = httpx.get(f"{service.url}/openapi.json", headers={"Authorization": f"Bearer {service.token}"})

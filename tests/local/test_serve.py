@@ -1,4 +1,4 @@
-"""The service as a process: its first line, its token, its ends, and what survives them."""
+"""The service as a process: its first line, its token, its exit, and what survives it."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
             pipe.close()
 
 
-def test_the_first_line_says_where_it_is_once_it_answers(started: Any, tmp_path: Path) -> None:
-    """Addresses of both halves, the file with the generated token, the process; loopback only."""
+def test_the_first_line_has_the_address_once_it_is_ready(started: Any, tmp_path: Path) -> None:
+    """Addresses of both APIs, the file with the generated token, the process; loopback only."""
     child = started("--index", "plain:dense:2:COSINE")
     line = json.loads(child.stdout.readline())
     assert set(line) == {"queue_url", "vector_urls", "token_file", "pid"}
@@ -84,7 +84,7 @@ def test_the_first_line_says_where_it_is_once_it_answers(started: Any, tmp_path:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_signals_end_it_cleanly_and_quickly(started: Any, number: signal.Signals) -> None:
-    """Exit status 0 within a moment, also with an idle connection open, and not a word on standard error."""
+    """Exit status 0 soon, also with an idle connection open, and nothing on standard error."""
     child = started()
     address = json.loads(child.stdout.readline())["queue_url"].removeprefix("http://").split(":")
     with socket.create_connection((address[0], int(address[1]))):
@@ -129,7 +129,7 @@ def test_tokens_come_from_the_environment_and_are_in_no_argument(started: Any) -
         (["--token-file", "/dev/null/token"], {}, "token file"),
     ],
 )
-def test_what_it_cannot_start_with_is_said_in_one_line(
+def test_startup_errors_are_one_line(
     started: Any, options: list[str], variables: dict[str, str], words: str
 ) -> None:
     """Exit status 1, one line on standard error, no traceback, no address."""
@@ -142,7 +142,7 @@ def test_what_it_cannot_start_with_is_said_in_one_line(
 
 
 def test_one_service_a_folder(tmp_path: Path) -> None:
-    """A second one on the same data refuses, and says why; after the first has ended it starts."""
+    """A second one on the same data is refused, with the reason; after the first has ended it starts."""
     with LocalService(tmp_path) as first:
         with pytest.raises(LocalServiceError, match="another embedded service holds"):
             LocalService(tmp_path).start()
@@ -166,30 +166,30 @@ def test_a_killed_service_delivers_after_its_restart(tmp_path: Path, server: Ser
             for number in range(20)
         ]
         failing = http.post(f"/v2/publish/{server.url}/failing").json()["messageId"]
-        wait_until(lambda: server.asked)
+        wait_until(lambda: server.requests)
         assert service.kill() == -signal.SIGKILL
         server.always(b"{}")
-        before = len(server.asked)
+        before = len(server.requests)
         service.start()
         assert service.url == address
-        wait_until(lambda: len(server.asked) - before >= 21)
-        delivered = {asked.headers["Service-Message-Id"] for asked in server.asked[before:]}
+        wait_until(lambda: len(server.requests) - before >= 21)
+        delivered = {request.headers["Service-Message-Id"] for request in server.requests[before:]}
         assert delivered == {*accepted, failing}
         wait_until(
             lambda: len(http.get("/v2/logs", params={"state": "DELIVERED"}).json()["events"]) == 21,
         )
         service.kill()
-        count = len(server.asked)
+        count = len(server.requests)
         service.start()
         time.sleep(0.3)
-        assert len(server.asked) == count
+        assert len(server.requests) == count
 
 
 def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Server) -> None:
     """Killed again and again while messages are published and delivered, everything accepted arrives."""
     server.always(b"{}")
     accepted: set[str] = set()
-    # the small destination resets connections when many come at once; the factor makes such retries quick
+    # the small destination resets connections when many are opened at once; the factor speeds up retries
     with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"], time_factor=100) as service:
         for cycle in range(4):
             with client(service) as http:
@@ -201,7 +201,9 @@ def test_no_accepted_message_is_lost_over_many_kills(tmp_path: Path, server: Ser
                         break
             service.kill()
             service.start()
-        wait_until(lambda: {asked.headers["Service-Message-Id"] for asked in list(server.asked)} >= accepted)
+        wait_until(
+            lambda: {request.headers["Service-Message-Id"] for request in list(server.requests)} >= accepted
+        )
     assert len(accepted) > 50
 
 
@@ -218,7 +220,7 @@ def test_the_sample_is_filled_in_once(tmp_path: Path) -> None:
 
 
 def test_a_service_shows_no_token(tmp_path: Path) -> None:
-    """Neither its repr nor its files hold the token that came from the environment."""
+    """Neither its repr nor its files hold the token from the environment."""
     with LocalService(tmp_path, indexes=["plain:dense:2:COSINE"]) as service:
         assert service.token not in repr(service) + str(vars(service))
         httpx.get(f"{service.url}/v2/dlq", params={"queue_token": service.token})

@@ -14,7 +14,7 @@ from toolkit.local.local_service import LocalService
 
 
 class Page(HTMLParser):
-    """What a page shows, and of which elements and attributes it is made."""
+    """The texts of a page, and its elements and attributes."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def service() -> Iterator[LocalService]:
-    """One index with three vectors, one failed message, and one that waits."""
+    """One index with three vectors, one failed message, and one pending."""
     with LocalService(indexes=["my-project:dense:2:COSINE"]) as running:
         bearer = {"Authorization": f"Bearer {running.token}"}
         with httpx.Client(base_url=running.url, headers=bearer) as http:
@@ -69,7 +69,7 @@ def test_it_counts_what_there_is(service: LocalService) -> None:
 
 
 def test_names_are_shown_to_those_with_the_token_alone(service: LocalService) -> None:
-    """Without it there is nothing that anybody named; with it, in either place, the indexes by name."""
+    """Without it no names are shown; with it, in header or query, the indexes by name."""
     assert "my-project" not in httpx.get(service.url).text
     for query, headers in (
         (f"?queue_token={service.token}", {}),

@@ -1,4 +1,4 @@
-"""No response of the embedded service quotes a token, whatever is wrong with the request that brought it."""
+"""No response of the embedded service quotes a token, whatever is wrong with its request."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalService]:
 def test_a_request_that_cannot_be_read_is_not_quoted(
     local: LocalService, request_text: str, token: str
 ) -> None:
-    """A 400 tells what is wrong with a head, without the line in which a token stands, ours or not."""
+    """A 400 explains a malformed head without quoting a line with a token, ours or not."""
     token = local.token if token == OURS else token
     with socket.create_connection(("127.0.0.1", int(local.url.rpartition(":")[2])), timeout=10) as connection:
         connection.sendall(request_text.replace("{}", token).encode("latin-1"))
@@ -71,7 +71,7 @@ def test_a_request_that_cannot_be_read_is_not_quoted(
     ],
 )
 def test_a_refusal_does_not_quote_our_token(local: LocalService, method: str, path: str, body: bytes) -> None:
-    """Wherever a caller put it: what is wrong is told without it."""
+    """Wherever a caller put it, the error does not quote it."""
     token = local.token
     filled = None if body is None else body.replace(b"{}", token.encode())
     address = local.url + path.replace("{}", token)

@@ -492,7 +492,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "serving.py",
         "            oldest.drop()\n",
         "            pass\n",
-        ("tests/local/test_idle_connections.py::test_idle_connections_give_way",),
+        ("tests/local/test_idle_connections.py::test_idle_connections_are_closed_for_new_ones",),
     ),
     Mutant(
         "a filter continues after its caller has stopped",

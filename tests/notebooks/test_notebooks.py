@@ -76,7 +76,7 @@ def test_in_git_it_is_valid_and_has_no_outputs(path: Path) -> None:
 
 
 @every_notebook
-def test_it_goes_from_a_question_to_an_answer(path: Path) -> None:
+def test_it_starts_with_a_question_and_ends_with_its_answer(path: Path) -> None:
     """A title and a question come first; the answer is the last chapter; what was opened is closed."""
     cells = nbformat.read(path, as_version=4).cells
     number = path.stem[:2].lstrip("0")

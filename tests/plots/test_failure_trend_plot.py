@@ -85,7 +85,7 @@ def test_stacks_and_their_second_sign():
     assert [handle.get_hatch() for handle in handles] == [first.get_hatch(), second.get_hatch()]
 
 
-def test_fallback_and_missing_times_are_said():
+def test_fallback_and_missing_times_are_reported():
     """The axis label says how many stand at their creation and how many are left out."""
     ax = plot_failure_trend(frame(failed(0), {"created_at": START}, {}), ax=axes(10))
     assert "1 of 2 placed at creation" in ax.get_xlabel()
@@ -151,7 +151,7 @@ def test_settings_and_figures_are_left_alone():
     assert plt.get_fignums() == []
 
 
-def test_a_figure_of_pyplots_when_none_is_given():
+def test_a_pyplot_figure_by_default():
     """Without an Axes a new figure is made where notebooks look for it."""
     ax = plot_failure_trend(frame(failed(0), failed(9)))
     try:

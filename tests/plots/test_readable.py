@@ -58,7 +58,7 @@ def test_every_plot_has_a_title(plot):
 
 
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
-def test_what_all_names_begin_with_is_said_once(layout):
+def test_a_common_prefix_is_shown_once(layout):
     """Workflows are named without their common address, which stands above them."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
     legend = ax.get_legend().get_texts() if layout == "stacked" else ax.get_yticklabels()
@@ -67,7 +67,7 @@ def test_what_all_names_begin_with_is_said_once(layout):
     assert [text.get_text() for text in ax.texts].count(f"names begin with {PREFIX}") == 1
 
 
-def test_a_burst_does_not_flatten_the_rest():
+def test_a_burst_does_not_flatten_other_bars():
     """The axis is cut, says so, and the burst carries its count; without one nothing is cut."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
     low, high = ax.get_ylim()
@@ -168,7 +168,7 @@ def test_vectors_of_one_length_are_a_plot():
     assert "all 3 of length 1" in ax.get_title(loc="left")
 
 
-def test_series_are_told_apart_by_colour_blind_eyes():
+def test_series_are_distinguishable_for_the_colour_blind():
     """The first colours of a theme still differ when red and green are one."""
     # F. Viénot, H. Brettel and J. D. Mollon (1999), deuteranopia
     deuteranope = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1.0]])

@@ -81,7 +81,7 @@ def test_the_calendar_is_local():
         tk.plot_failure_calendar(found, tz="Nowhere", ax=axes())
 
 
-def test_what_cannot_be_placed_is_said():
+def test_rows_that_cannot_be_drawn_are_reported():
     """Rows without times, numbers or vectors are counted in words beside what is drawn."""
     found = frame([(datetime(2026, 1, 1, 5, tzinfo=UTC), "a", 500)] * 3)
     found.loc[0, ["failed_at", "created_at"]] = pd.NaT

@@ -141,5 +141,5 @@ def test_a_request_is_as_it_was(server: ScriptedServer):
     """Only messages are masked: requests still have the token where it belongs."""
     server.always(b'{"messages": [], "cursor": ""}')
     tk.load_failures(server.service(), progress=False)
-    asked: list[Asked] = server.asked
+    asked: list[Asked] = server.requests
     assert asked[0].headers["Authorization"] == "Bearer queue-token-of-the-test"

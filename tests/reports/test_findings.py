@@ -115,7 +115,7 @@ def test_many_new_ids_are_capped_with_a_count(make, options):
         (None, "unknown", "no receipt"),
     ],
 )
-def test_completeness_is_said(make, rows, options, receipt, state, said):
+def test_completeness_is_reported(make, rows, options, receipt, state, said):
     """The report says whether it is on everything, why not, and that it does not know."""
     frame = make(rows, **(receipt or {}))
     if receipt is None:
@@ -292,7 +292,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(make, rows, opt
     found = failure_report(make(rows, **receipt), retention=retention, **options).to_dict()
     assert found["recent"]["failures_before"] is None
     assert found["numbers"][1]["change"] is None
-    assert found["numbers"][1]["note"] == "what was before is not known"
+    assert found["numbers"][1]["note"] == "the earlier value is not known"
     assert found["worst_workflows"]["rows"][0]["before"] is None
     assert (
         "up" not in failure_report(make(rows, **receipt), retention=retention, **options).to_markdown()[:600]

@@ -14,12 +14,12 @@ from toolkit.local.local_service import LocalService
 collect_ignore = ["applications"]  # programs of their own, run as their users run them
 
 FACTOR = 200
-"""How much faster waits are in the shared service: a minute's sleep takes 0.3 s."""
+"""Divides delays in the shared service: a minute's sleep lasts 0.3 s."""
 
 
 @pytest.fixture(scope="module")
 def running() -> Iterator[LocalService]:
-    """One service for the tests of a module; waits are divided by `FACTOR`."""
+    """One service for the tests of a module; delays are divided by `FACTOR`."""
     with LocalService(time_factor=FACTOR, indexes=["plain:dense:2:COSINE"], dialect="upstash") as service:
         yield service
 
@@ -34,7 +34,7 @@ def http(running: LocalService) -> Iterator[httpx.Client]:
 
 @pytest.fixture
 def wait_for() -> Callable[..., Any]:
-    """Wait for the first true value of a condition; a failure when none comes."""
+    """Wait for the first true value of a condition; fails on a timeout."""
 
     def wait(condition: Callable[[], Any], *, seconds: float = 20) -> Any:
         deadline = time.monotonic() + seconds

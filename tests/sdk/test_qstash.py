@@ -26,7 +26,7 @@ Wait = Callable[..., Any]
 
 @contextmanager
 def client(token: str, url: str | None) -> Iterator[QStash]:
-    """The package's client; it has no way of its own to close its connections."""
+    """The package's client, which has no method to close its connections."""
     found = QStash(token, base_url=url, retry=False)
     try:
         yield found
@@ -36,14 +36,14 @@ def client(token: str, url: str | None) -> Iterator[QStash]:
 
 @pytest.fixture(scope="module")
 def qstash(running: LocalService) -> Iterator[QStash]:
-    """The package's client, told nothing but where and with which token."""
+    """The package's client, with only an address and a token."""
     with client(running.token, running.url) as found:
         yield found
 
 
 @pytest.fixture(autouse=True)
 def quiet_queue(http: httpx.Client) -> Iterator[None]:
-    """Nothing is left from the test before: neither messages nor dead letters."""
+    """The queue without messages and dead letters of earlier tests."""
     yield
     http.delete("/v2/messages")
     entries = http.get("/v2/dlq").json()["messages"]
@@ -57,10 +57,10 @@ def test_text_and_json_are_published(qstash: QStash, server: Server, wait_for: W
     text = qstash.message.publish(
         url=f"{server.url}/text", body="grüße", content_type="text/plain", headers={"X-A": "1"}, method="PUT"
     )
-    wait_for(lambda: len(server.asked) == 1)
+    wait_for(lambda: len(server.requests) == 1)
     qstash.message.publish_json(url=f"{server.url}/json", body={"n": [1, None]})
-    wait_for(lambda: len(server.asked) == 2)
-    first, second = server.asked
+    wait_for(lambda: len(server.requests) == 2)
+    first, second = server.requests
     assert (first.method, first.body.decode(), first.headers["Content-Type"]) == (
         "PUT",
         "grüße",
@@ -72,7 +72,7 @@ def test_text_and_json_are_published(qstash: QStash, server: Server, wait_for: W
 
 
 def test_everything_the_package_can_ask_for_is_taken(qstash: QStash, server: Server, wait_for: Wait) -> None:
-    """Every option of publish at once; what waits is shown by the package's own reading of it."""
+    """Every option of publish at once; pending messages as the package reads them."""
     server.always(b"{}")
     sent = qstash.message.publish_json(
         url=f"{server.url}/all",
@@ -103,8 +103,8 @@ def test_everything_the_package_can_ask_for_is_taken(qstash: QStash, server: Ser
     assert waiting.label == "red"
     assert waiting.headers["x-plain"] == ["seen"]
     assert waiting.headers["x-key"] == [f"REDACTED:{hashlib.sha256(b'of the house').hexdigest()}"]
-    wait_for(lambda: len(server.asked) == 2)
-    work, callback = server.asked
+    wait_for(lambda: len(server.requests) == 2)
+    work, callback = server.requests
     assert work.headers["x-key"] == "of the house"
     assert (callback.path, callback.headers["x-c"]) == ("/callback", "c")
 
@@ -123,15 +123,15 @@ def test_all_headers_are_redacted_on_request(qstash: QStash, server: Server) -> 
     assert all(value[0].startswith("REDACTED:") for value in waiting.headers.values())
 
 
-def test_a_batch_is_answered_in_order(qstash: QStash, server: Server, wait_for: Wait) -> None:
+def test_batch_responses_are_in_order(qstash: QStash, server: Server, wait_for: Wait) -> None:
     """Text and JSON batches, each message with headers of its own."""
     server.always(b"{}")
     sent = qstash.message.batch(
         [{"url": f"{server.url}/{n}", "body": str(n), "headers": {"x-n": str(n)}} for n in range(3)]
     )
     sent += qstash.message.batch_json([{"url": f"{server.url}/3", "body": {"n": 3}}])
-    wait_for(lambda: len(server.asked) == 4)
-    by_id = {asked.headers["Upstash-Message-Id"]: asked for asked in server.asked}
+    wait_for(lambda: len(server.requests) == 4)
+    by_id = {asked.headers["Upstash-Message-Id"]: asked for asked in server.requests}
     assert [by_id[one.message_id].path for one in sent] == ["/0", "/1", "/2", "/3"]
     assert by_id[sent[1].message_id].headers["x-n"] == "1"
 
@@ -141,14 +141,14 @@ def test_callbacks_tell_what_came_back(qstash: QStash, server: Server, wait_for:
     server.json(b"done", 201)
     server.always(b"{}")
     sent = qstash.message.publish(url=f"{server.url}/work", body="it", callback=f"{server.url}/callback")
-    wait_for(lambda: len(server.asked) == 2)
-    told = json.loads(server.asked[1].body)
-    assert (told["status"], base64.b64decode(told["body"])) == (201, b"done")
-    assert (told["sourceMessageId"], base64.b64decode(told["sourceBody"])) == (sent.message_id, b"it")
+    wait_for(lambda: len(server.requests) == 2)
+    payload = json.loads(server.requests[1].body)
+    assert (payload["status"], base64.b64decode(payload["body"])) == (201, b"done")
+    assert (payload["sourceMessageId"], base64.b64decode(payload["sourceBody"])) == (sent.message_id, b"it")
 
 
 def fail(qstash: QStash, server: Server, wait_for: Wait, **options: Any) -> Any:
-    """A message that is given up at once; gives its entry."""
+    """A message that fails immediately; returns its entry."""
     sent = qstash.message.publish(url=f"{server.url}/work", body="it", retries=0, **options)
     return wait_for(lambda: [e for e in qstash.dlq.list().messages if e.message_id == sent.message_id])[0]
 
@@ -188,12 +188,12 @@ def test_the_failure_callback_names_the_entry(qstash: QStash, server: Server, wa
     server.json(b"oops", 500)
     server.always(b"{}")
     entry = fail(qstash, server, wait_for, failure_callback=f"{server.url}/failed")
-    wait_for(lambda: len(server.asked) == 2)
-    assert json.loads(server.asked[1].body)["dlqId"] == entry.dlq_id
+    wait_for(lambda: len(server.requests) == 2)
+    assert json.loads(server.requests[1].body)["dlqId"] == entry.dlq_id
 
 
 def test_messages_are_canceled(qstash: QStash, server: Server, wait_for: Wait) -> None:
-    """One, many and all of them; what is canceled is not delivered and not known any more."""
+    """One, many and all of them; canceled messages are neither delivered nor listed."""
     server.always(b"{}")
     sent = [qstash.message.publish(url=f"{server.url}/", delay="1d").message_id for _ in range(5)]
     qstash.message.cancel(sent[0])
@@ -202,13 +202,13 @@ def test_messages_are_canceled(qstash: QStash, server: Server, wait_for: Wait) -
     assert qstash.message.cancel_many([*sent[:3], "msg_unknown"]) == 2
     assert qstash.message.cancel_all() == 2
     assert qstash.message.cancel_all() == 0
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_the_log_tells_what_happened(
     qstash: QStash, server: Server, wait_for: Wait, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Events by message, state, label and moment, newest first."""
+    """Events by message, state, label and time, newest first."""
     server.json(b"oops", 500)
     server.always(b"{}")
     sent = qstash.message.publish(url=f"{server.url}/", retries=1, label="logged")
@@ -220,7 +220,7 @@ def test_the_log_tells_what_happened(
     assert len(qstash.log.list(filter={"label": "logged"}, count=1000).logs) == 3
     assert qstash.log.list(filter={**mine, "from_time": logs[0].time + 1}).logs == []
     assert len(qstash.log.list(filter={"message_ids": [sent.message_id]}).logs) == 3
-    capsys.readouterr()  # this version of the package prints what it lists
+    capsys.readouterr()  # this version of the package prints listings
 
 
 def test_the_receiver_verifies_our_signatures(
@@ -231,21 +231,21 @@ def test_the_receiver_verifies_our_signatures(
     keys = qstash.signing_key.get()
     receiver = Receiver(keys.current, keys.next)
     qstash.message.publish_json(url=f"{server.url}/signed?a=1", body={"a": 1})
-    wait_for(lambda: server.asked)
-    signature, body = server.asked[0].headers["Upstash-Signature"], server.asked[0].body.decode()
+    wait_for(lambda: server.requests)
+    signature, body = server.requests[0].headers["Upstash-Signature"], server.requests[0].body.decode()
     receiver.verify(signature=signature, body=body, url=f"{server.url}/signed?a=1", clock_tolerance=1)
     for changed in ({"body": body + " "}, {"url": f"{server.url}/other"}):
         with pytest.raises(SignatureError):
             receiver.verify(**{"signature": signature, "body": body, **changed})
     tk.verify_signature(
-        signature, server.asked[0].body, url=f"{server.url}/signed?a=1", keys=(keys.current, keys.next)
+        signature, server.requests[0].body, url=f"{server.url}/signed?a=1", keys=(keys.current, keys.next)
     )
     rotated = qstash.signing_key.rotate()
     assert rotated.current == keys.next
     assert qstash.signing_key.get() == rotated
     qstash.message.publish(url=f"{server.url}/rotated", body="b")
-    wait_for(lambda: len(server.asked) == 2)
-    receiver.verify(signature=server.asked[1].headers["Upstash-Signature"], body="b", clock_tolerance=1)
+    wait_for(lambda: len(server.requests) == 2)
+    receiver.verify(signature=server.requests[1].headers["Upstash-Signature"], body="b", clock_tolerance=1)
 
 
 def test_the_usual_variables_are_enough(
@@ -258,9 +258,9 @@ def test_the_usual_variables_are_enough(
     with client(running.token, None) as found:
         found.message.publish(url=f"{server.url}/package")
     tk.publish(tk.connect(), f"{server.url}/toolkit", body=b"{}")
-    wait_for(lambda: len(server.asked) == 2)
-    assert {asked.path for asked in server.asked} == {"/package", "/toolkit"}
-    assert all("Upstash-Signature" in asked.headers for asked in server.asked)
+    wait_for(lambda: len(server.requests) == 2)
+    assert {asked.path for asked in server.requests} == {"/package", "/toolkit"}
+    assert all("Upstash-Signature" in asked.headers for asked in server.requests)
     assert tk.load_failures(tk.connect(), kind="messages").empty
 
 
@@ -279,7 +279,7 @@ def test_a_wrong_token_is_refused(running: LocalService) -> None:
 
 
 def test_the_asynchronous_client_works_alike(running: LocalService, server: Server, wait_for: Wait) -> None:
-    """Publish, batch, DLQ and keys through the package's asynchronous half."""
+    """Publish, batch, DLQ and keys through the package's asynchronous client."""
     server.always(b"oops", 500)
 
     async def use() -> tuple[str, list[str]]:

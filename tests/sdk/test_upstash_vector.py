@@ -36,7 +36,7 @@ SPECS = (
 
 
 class Waited:
-    """An `AsyncIndex` whose methods are waited for, so that one test serves both kinds of client."""
+    """An `AsyncIndex` with blocking methods, so that one test serves both kinds of client."""
 
     def __init__(self, made: Any, loop: asyncio.AbstractEventLoop) -> None:
         self._made = made
@@ -66,7 +66,7 @@ def serving() -> Iterator[LocalService]:
 
 @pytest.fixture(scope="module", params=["sync", "async"])
 def opened(serving: LocalService, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Any]]:
-    """Gives the client of an index by its name."""
+    """Returns the client of an index by its name."""
     options = {"token": serving.token, "retries": 0, "allow_telemetry": False}
     if request.param == "sync":
         made: dict[str, Any] = {name: Index(url=url, **options) for name, url in serving.vector_urls.items()}
@@ -84,7 +84,7 @@ def opened(serving: LocalService, request: pytest.FixtureRequest) -> Iterator[Ca
 
 @pytest.fixture
 def client(opened: Callable[[str], Any]) -> Callable[[str], Any]:
-    """Gives the client of an index that is empty."""
+    """Returns the client of an empty index."""
 
     def give(name: str) -> Any:
         index = opened(name)
@@ -131,7 +131,7 @@ def test_dense_query(client: Callable[[str], Any], name: str, scores: dict[str, 
 
 
 def test_filters_and_batches(client: Callable[[str], Any]) -> None:
-    """A filter leaves what passes; a batch of one and of several gives one list for each query."""
+    """A filter keeps matching rows; a batch of one or several returns one list a query."""
     index = client("plain")
     index.upsert(vectors=ROWS)
     assert ids(index.query([1.0, 0.0], filter="city GLOB 'B*' AND n >= 2")) == ["b"]
@@ -144,7 +144,7 @@ def test_filters_and_batches(client: Callable[[str], Any]) -> None:
 
 
 def test_range_and_fetch(client: Callable[[str], Any]) -> None:
-    """Range goes from cursor to cursor through everything once; fetch follows the ids, or a prefix."""
+    """Range returns every row once, by cursors; fetch follows the ids, or a prefix."""
     index = client("plain")
     index.upsert(vectors=ROWS)
     seen, cursor = [], ""
@@ -165,7 +165,7 @@ def test_range_and_fetch(client: Callable[[str], Any]) -> None:
 
 
 def test_update_and_delete(client: Callable[[str], Any]) -> None:
-    """Update overwrites or patches; delete takes ids, a prefix or a filter, and counts."""
+    """Update overwrites or patches; delete accepts ids, a prefix or a filter, and counts."""
     index = client("plain")
     index.upsert(vectors=ROWS)
     patch = {"n": None, "seen": True}
@@ -186,7 +186,7 @@ AWKWARD = [0.1, 0.2, 0.7, 1e-7, 123456.7, 3.4e38, 5e-324, -0.3]
 
 
 def test_numbers_come_back_with_the_digits_they_were_sent_with(client: Callable[[str], Any]) -> None:
-    """What was sent with few digits compares equal, whichever operation returns it, dense and sparse."""
+    """Values sent with few digits compare equal in every operation, dense and sparse."""
     index = client("plain")
     pairs = [AWKWARD[start : start + 2] for start in range(0, len(AWKWARD), 2)]
     sent = {f"v{number}": pair for number, pair in enumerate(pairs)}
@@ -260,7 +260,7 @@ def test_a_dimension_named_twice_counts_with_the_sum(client: Callable[[str], Any
 
 @pytest.mark.parametrize("name", ["team/a", "a/b/c", "a//b", "/first", "last/", "a%2Fb", "Izmir/\u00fc 1"])
 def test_namespaces_with_slashes(client: Callable[[str], Any], name: str) -> None:
-    """The SDK puts a namespace into the path as it is: all operations take one with slashes."""
+    """The SDK puts a namespace into the path unescaped: all operations accept one with slashes."""
     index = client("plain")
     namespace = name.replace("%", "%25").replace(
         "\u00fc 1", "%C3%BC%201"
@@ -298,7 +298,7 @@ def test_namespaces(client: Callable[[str], Any]) -> None:
 
 
 def test_info_of_each_kind(client: Callable[[str], Any]) -> None:
-    """Info tells the kinds apart by the parts that they have, with similarity, dimension and models."""
+    """Info describes each kind by its parts, with similarity, dimension and models."""
     dense = client("near").info()
     assert (dense.dimension, dense.similarity_function, dense.sparse_index) == (2, "EUCLIDEAN", None)
     assert (dense.dense_index.dimension, dense.dense_index.embedding_model) == (2, "")
@@ -312,7 +312,7 @@ def test_info_of_each_kind(client: Callable[[str], Any]) -> None:
     assert hybrid.sparse_index.embedding_model == "bm25"
 
 
-def test_errors_are_told(client: Callable[[str], Any]) -> None:
+def test_errors_are_reported(client: Callable[[str], Any]) -> None:
     """The service's words reach the caller."""
     with pytest.raises(UpstashError, match="Invalid vector dimension: 3, expected: 2"):
         client("plain").query([1.0, 2.0, 3.0])
@@ -360,7 +360,7 @@ HYBRID = [
 
 
 def test_hybrid_index(client: Callable[[str], Any]) -> None:
-    """A query takes either vector or both; both are fused by rank, or by the distribution of scores."""
+    """A query accepts either vector or both; both are fused by rank, or by the distribution of scores."""
     index = client("both")
     index.upsert(vectors=HYBRID)
     assert ids(index.query([1.0, 0.0])) == ["near", "both", "rare"]
@@ -410,7 +410,7 @@ TEXTS = [
 
 @pytest.mark.parametrize("name", ["texts", "terms", "docs"])
 def test_text(client: Callable[[str], Any], name: str) -> None:
-    """Text is embedded by an index's models when stored, asked and updated, on all three kinds."""
+    """Text is embedded by an index's models when stored, queried and updated, on all three kinds."""
     index = client(name)
     index.upsert(vectors=TEXTS)
     first = index.query(data="certificate expired", top_k=1, include_data=True, include_metadata=True)[0]
@@ -423,7 +423,7 @@ def test_text(client: Callable[[str], Any], name: str) -> None:
 
 
 def test_query_modes_of_text(client: Callable[[str], Any]) -> None:
-    """A hybrid index answers text with its dense side, its sparse side, or both fused."""
+    """A hybrid index searches text by its dense side, its sparse side, or both fused."""
     index = client("docs")
     index.upsert(vectors=TEXTS)
     dense = index.query(data="certificates", query_mode=QueryMode.DENSE)
@@ -451,7 +451,7 @@ def test_query_modes_of_text(client: Callable[[str], Any]) -> None:
 def test_resumable_query(
     client: Callable[[str], Any], name: str, rows: list[Any], asked: dict[str, Any]
 ) -> None:
-    """A resumable query gives piece by piece what a query gives at once, until it is stopped."""
+    """A resumable query returns in batches the result of a plain query, until it is stopped."""
     index = client(name)
     index.upsert(vectors=rows)
     whole = [(hit.id, hit.score) for hit in index.query(**asked, top_k=10)]

@@ -32,7 +32,7 @@ class Application:
     url: str
 
     def account(self) -> dict[str, Any]:
-        """What it has done so far."""
+        """Its progress."""
         found: dict[str, Any] = httpx.get(f"{self.url}/account", timeout=10).json()
         return found
 
@@ -45,7 +45,7 @@ class Application:
         httpx.post(f"{self.url}/desk/{state}", timeout=10)
 
     def payload(self, price: int = 3) -> dict[str, Any]:
-        """What a run is started with."""
+        """The payload of a run."""
         return {"price": price, "pieces": 4, "desk": f"{self.url}/desk"}
 
 
@@ -75,7 +75,7 @@ def application(service: LocalService, log: Path, **variables: str) -> Iterator[
 
 
 def process_wait(process: subprocess.Popen[bytes]) -> None:
-    """Give the process a moment."""
+    """Wait shortly for the process."""
     try:
         process.wait(0.05)
     except subprocess.TimeoutExpired:
@@ -122,7 +122,7 @@ def test_a_workflow_of_five_steps_succeeds(app: Application, http: httpx.Client,
     assert http.get("/v2/workflows/dlq", params={"workflowRunId": run_id}).json()["messages"] == []
 
 
-def test_a_run_goes_on_after_the_service_was_killed(
+def test_a_run_continues_after_the_service_was_killed(
     app: Application, running: LocalService, http: httpx.Client, wait_for: Wait
 ) -> None:
     """Killed and started again while runs sleep, call and book, it brings every one of them to its end."""
@@ -131,7 +131,7 @@ def test_a_run_goes_on_after_the_service_was_killed(
     for _ in range(2):
         running.kill()
         running.start()
-        time.sleep(0.15)  # a part of the runs' way, which takes a second altogether
+        time.sleep(0.15)  # a part of the runs, which last about a second
     for price, run_id in enumerate(begun, start=1):
         assert wait_for(ended(http, run_id))["workflowState"] == "RUN_SUCCESS"
         assert app.account()["finished"][run_id]["sum"] == 4 * price
@@ -149,7 +149,7 @@ def fail(app: Application, http: httpx.Client, wait_for: Wait) -> tuple[str, dic
 
 
 def test_a_failing_step_is_retried_and_resumed(app: Application, http: httpx.Client, wait_for: Wait) -> None:
-    """Then the run is in the DLQ, the failure function was called, and resuming goes on there."""
+    """Then the run is in the DLQ, the failure function was called, and resuming continues there."""
     run_id, entry = fail(app, http, wait_for)
     assert app.ran(run_id) == ["total", "book", "book"]
     assert (entry["maxRetries"], entry["responseStatus"]) == (1, 500)
@@ -175,13 +175,13 @@ def test_restart_begins_anew(app: Application, http: httpx.Client, wait_for: Wai
 
 
 def test_a_sleeping_run_is_canceled(app: Application, http: httpx.Client, wait_for: Wait) -> None:
-    """Nothing runs after the cancellation, and the run says so."""
+    """Nothing runs after the cancellation, and the run is listed as canceled."""
     run_id = begin(app, app.payload())
     wait_for(lambda: app.ran(run_id))
     assert http.delete(f"/v2/workflows/runs/{run_id}").status_code == 200
     assert run_of(http, run_id)["workflowState"] == "RUN_CANCELED"
     other = begin(app, app.payload())
-    wait_for(ended(http, other))  # meanwhile the canceled one would have come to its end, too
+    wait_for(ended(http, other))  # by then the canceled one would have ended, too
     assert app.ran(run_id) == ["total"]
 
 
@@ -208,7 +208,7 @@ def test_the_toolkit_loads_and_resumes_what_the_application_left(
 def test_with_signing_keys_unsigned_requests_are_refused(
     running: LocalService, http: httpx.Client, tmp_path: Path, wait_for: Wait
 ) -> None:
-    """Started by a signed delivery, the run comes to its end; started from outside, it is refused."""
+    """Started by a signed delivery, the run ends; started from outside, it is refused."""
     keys = dict(
         zip(("QSTASH_CURRENT_SIGNING_KEY", "QSTASH_NEXT_SIGNING_KEY"), running.signing_keys, strict=True)
     )

@@ -92,12 +92,12 @@ def test_another_filter_is_refused_without_asking(server: Any, tmp_path: Path) -
     service = server.service()
     server.json(_page(_entry("a")))
     tk.sync_failures(service, tmp_path, progress=False)
-    asked = len(server.asked)
+    asked = len(server.requests)
     with pytest.raises(SnapshotBindingError):
         tk.sync_failures(service, tmp_path, filter=tk.FailureFilter(label="x"), progress=False)
     with pytest.raises(SnapshotBindingError):
         tk.sync_failures(service, tmp_path, kind="messages", progress=False)
-    assert len(server.asked) == asked
+    assert len(server.requests) == asked
 
 
 def test_an_error_of_the_service_keeps_the_snapshot(server: Any, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a scripted server says of similar vectors, and what it was asked."""
+"""What a scripted server says of similar vectors, and what it received."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def hits(*ids: str, **more: Any) -> bytes:
-    """The service's answer with these hits."""
+    """The service's response with these hits."""
     rows = [{"id": name, "score": 0.9 - place / 100} | more for place, name in enumerate(ids)]
     return json.dumps({"result": rows}).encode()
 
 
-def asked(server: Any) -> Any:
+def last_request(server: Any) -> Any:
     """The body of the last request."""
-    return json.loads(server.asked[-1].body)
+    return json.loads(server.requests[-1].body)

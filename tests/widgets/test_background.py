@@ -19,14 +19,14 @@ from toolkit.widgets.background import Cancelled, Job, JobProgress, in_thread, o
 def pages(server, count, size=2, before=lambda number: None):
     """Serve this many pages of the DLQ."""
 
-    def respond(asked):
-        number = int(dict(asked.query).get("cursor", 0))
+    def response(request):
+        number = int(dict(request.query).get("cursor", 0))
         before(number)
         rows = [{"dlqId": f"d{number}-{row}", "createdAt": 1_760_000_000_000 + number} for row in range(size)]
         more = {"cursor": str(number + 1)} if number + 1 < count else {}
         return json.dumps({"messages": rows, **more}).encode()
 
-    server.responding(respond)
+    server.responding(response)
 
 
 def test_progress_in_words():

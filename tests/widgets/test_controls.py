@@ -47,7 +47,7 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
     assert calls == [datetime(2026, 3, 8, 12, tzinfo=UTC), None]
 
 
-def test_a_value_set_from_python_calls_nobody(calls):
+def test_a_value_set_from_python_calls_no_handler(calls):
     """Setting a value shows it and calls nobody; Enter is reported with its text."""
     field = TextField("Run", lambda: calls.append("changed"))
     field.entered = calls.append
@@ -57,7 +57,7 @@ def test_a_value_set_from_python_calls_nobody(calls):
     assert (field.value, calls) == ("wfr_2", ["changed", None])
 
 
-def test_a_tick_chooses_and_keeps_its_place(calls):
+def test_a_ticked_value_keeps_its_position(calls):
     """Ticking adds in the order of ticking; nothing moves under the pointer; unticking removes."""
     choices = Choices("Label", lambda: calls.append(choices.value))
     choices.offer([(f"label-{number}", 100 - number) for number in range(9)])
@@ -73,7 +73,7 @@ def test_a_tick_chooses_and_keeps_its_place(calls):
     assert calls == [("label-2",), ("label-2", "label-0"), ("label-0",)]
 
 
-def test_enter_adds_the_first_that_is_found_and_the_button_the_typed_text(calls):
+def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
     """A part of a name and Enter choose the name; the part itself is added with the button that offers it."""
     choices = Choices("Workflow", lambda: calls.append(choices.value), literal=lambda _: True)
     choices.offer([("records", 9), ("orders/fulfil", 5), ("orders/confirm", 3)])
@@ -120,7 +120,7 @@ def test_searching_finds_values_that_are_not_shown():
     [[], {"seq": 1}, {"seq": 1, "event": "enter", "text": ["a"]}, {"event": "enter", "text": "a"},
      {"seq": 1, "event": "other", "text": "a"}, {"seq": 1, "event": "ticked", "value": 7, "on": True}],
 )  # fmt: skip
-def test_odd_messages_choose_nothing(content):
+def test_malformed_messages_choose_nothing(content):
     """Messages that the page would never send are ignored."""
     choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([("a", 1)])
@@ -178,7 +178,7 @@ def test_a_press_carries_the_values_it_was_made_on(calls):
     assert field.value == "b"
 
 
-def test_a_press_waits_for_a_value_that_is_being_processed(calls):
+def test_a_button_press_waits_for_a_pending_value(calls):
     """A value that arrives on one thread is processed before a press on another that carries it, too."""
     taking, go = threading.Event(), threading.Event()
 
@@ -209,7 +209,7 @@ def test_a_press_waits_for_a_value_that_is_being_processed(calls):
 @pytest.mark.parametrize(
     "content", [{}, {"seq": 2, "value": "c"}, {"seq": "2", "value": "b"}, {"seq": 2, "value": ["b"]}]
 )
-def test_odd_messages_choose_no_name(content):
+def test_malformed_messages_choose_no_name(content):
     """Messages that the page would never send are ignored."""
     chosen = Choosing("Name", lambda: None, ["a", "b"])
     chosen._handle_custom_msg(content, [])

@@ -131,37 +131,37 @@ def test_a_preset_counts_back_from_now(failures):
     assert panel.value == FailureFilter()
 
 
-def test_nothing_is_asked_before_a_button_is_pressed(server):
+def test_no_request_is_sent_before_a_button_is_pressed(server):
     """Making, showing and changing a widget sends no request; counting, looking and loading do."""
     panel = widget(server.service())
     panel.value = FailureFilter(label="a")
     panel.frame()
     panel._repr_mimebundle_()
-    assert server.asked == []
+    assert server.requests == []
     server.always(b'{"messages": [{"dlqId": "d1", "labels": ["a"]}, {"dlqId": "d2", "labels": ["a", "b"]}]}')
     assert panel.count() == 2
-    assert dict(server.asked[-1].query)["label"] == "a"
+    assert dict(server.requests[-1].query)["label"] == "a"
     panel.look()
     rows = panel.choices["label"].rows
     assert [(row["text"], row["count"]) for row in rows] == [("a", " (2)"), ("b", " (1)")]
-    asked = len(server.asked)
+    asked = len(server.requests)
     frame = panel.run()
     assert frame is panel.frame()
     assert frame["dlq_id"].tolist() == ["d1", "d2"]
-    assert len(server.asked) > asked
+    assert len(server.requests) > asked
     assert "complete" in panel.message
 
 
-def test_a_result_goes_with_the_filter_it_was_asked_by(server):
+def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
     """When the choice changes while failures are loaded, the result says that it is of an earlier one."""
     begun, go = threading.Event(), threading.Event()
 
-    def respond(_):
+    def response(_):
         begun.set()
         assert go.wait(30)
         return b'{"messages": [{"dlqId": "d1", "labels": ["a"]}]}'
 
-    server.responding(respond)
+    server.responding(response)
     panel = widget(server.service(), value=FailureFilter(label="a"))
 
     async def main():
@@ -174,7 +174,7 @@ def test_a_result_goes_with_the_filter_it_was_asked_by(server):
                 await asyncio.sleep(0.005)
 
     asyncio.run(main())
-    assert dict(server.asked[-1].query)["label"] == "a"
+    assert dict(server.requests[-1].query)["label"] == "a"
     assert panel.frame()["dlq_id"].tolist() == ["d1"]
     assert panel.message.startswith("1 failure of the choice that Load was pressed on. The choice has")
     assert panel._kept.origin == FailureFilter(label="a")

@@ -63,7 +63,7 @@ def test_looking_at_a_frame_keeps_all_of_it(vectors):
     assert panel.frame()["id"].tolist() == list("abcd")
 
 
-def test_finding_fields_keeps_a_frame_that_was_given(vectors, server, reading):
+def test_finding_fields_keeps_a_frame_that_was_passed(vectors, server, reading):
     """Fields are learnt from some vectors of the service; the count stays that of the given frame."""
     panel = MetadataFilterWidget(server.service(), frame=vectors)
     reading(vectors.head(1))
@@ -125,7 +125,7 @@ def test_a_look_that_fails_is_shown(server):
     assert panel.message == str(caught.value)
 
 
-def test_a_result_goes_with_the_filter_it_was_asked_by(vectors, server, monkeypatch):
+def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monkeypatch):
     """A button's load belongs to the filter it started with, even when a run was refused meanwhile."""
     begun, go = threading.Event(), threading.Event()
 
@@ -150,7 +150,7 @@ def test_a_result_goes_with_the_filter_it_was_asked_by(vectors, server, monkeypa
 
     asyncio.run(main())
     assert panel.frame()["id"].tolist() == ["a"]
-    assert panel._kept.origin.asked == "city = 'Izmir'"
+    assert panel._kept.origin.requested == "city = 'Izmir'"
     assert "earlier filter" in panel.message
     panel.value = "city = 'Izmir'"
     assert not panel._is_old()

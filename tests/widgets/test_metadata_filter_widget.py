@@ -268,7 +268,7 @@ def test_an_item_among_several_is_completed(vectors):
         {"event": "submit", "seq": 3, "text": "city", "head": None},
     ],
 )
-def test_odd_messages_change_nothing(vectors, content):
+def test_malformed_messages_change_nothing(vectors, content):
     """Messages that the page would never send are ignored."""
     field = row(MetadataFilterWidget(vectors)).field
     field._handle_custom_msg(content, [])
@@ -385,7 +385,7 @@ def test_a_filter_of_many_conditions_is_text_alone(vectors):
     assert panel.editor._many.value == ""
 
 
-def test_nothing_is_asked_before_a_button_is_pressed(sample_service):
+def test_no_request_is_sent_before_a_button_is_pressed(sample_service):
     """A widget on a service sends no request until its button is pressed; then Load finds every match."""
     panel = MetadataFilterWidget(sample_service)
     panel.value = "topic = 'encodings' AND tags CONTAINS 'eu'"
@@ -409,7 +409,7 @@ def test_making_a_widget_asks_nothing(server):
     panel.value = "a = 2"
     panel.frame()
     panel._repr_mimebundle_()
-    assert server.asked == []
+    assert server.requests == []
     server.always(b'{"error": "index is asleep <b>", "status": 400}', 400)
     with pytest.raises(BadRequestError) as caught:
         panel.run()

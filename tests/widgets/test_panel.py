@@ -74,7 +74,7 @@ def test_cancel_stops_the_call_and_the_next_one_can_start():
 
     async def main():
         panel.cancel()
-        assert panel.message == "Nothing is under way."
+        assert panel.message == "No call is running."
         panel._start_run()
         panel.cancel()
         await until(lambda: "Stopped before" in panel.message)
@@ -114,7 +114,7 @@ def test_errors_of_a_call_are_shown_in_words(error, said):
     assert 'role="alert"' in panel._status.value
 
 
-def test_run_waits_and_raises():
+def test_run_blocks_and_raises():
     """From code, a run returns its result, or raises and shows its error."""
     panel = Slow()
     panel.go.set()

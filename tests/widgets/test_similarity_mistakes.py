@@ -12,7 +12,7 @@ import pytest
 
 from tests.widgets import page
 from tests.widgets.page import write
-from tests.widgets.responses import asked, hits
+from tests.widgets.responses import hits, last_request
 from toolkit.errors import AuthenticationError, InputError, UnprocessableError
 from toolkit.filters.query import VectorQuery
 from toolkit.widgets import SimilarityQueryWidget
@@ -48,7 +48,7 @@ def until_free(panel, act):
 
 
 @pytest.mark.parametrize("mistake", ["topK", "vector"])
-def test_a_hit_is_not_asked_by_while_there_is_a_mistake(server, vectors, mistake):
+def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mistake):
     """Neither is the older query: no request is sent, and the panel says so."""
     panel = SimilarityQueryWidget(
         server.service(), value=VectorQuery(data="old", namespace="docs"), frame=vectors
@@ -58,8 +58,8 @@ def test_a_hit_is_not_asked_by_while_there_is_a_mistake(server, vectors, mistake
     if mistake == "topK":
         write(panel.options.top_k, "ten")
     until_free(panel, lambda: panel.ask_from(1))
-    assert len(server.asked) == 1
-    assert panel.message == "Nothing was asked: first mend what is marked above."
+    assert len(server.requests) == 1
+    assert panel.message == "No query was sent: first correct the fields marked above."
     assert panel.source.stored.text == "c"
     if mistake == "topK":
         return
@@ -120,11 +120,11 @@ def test_enter_asks_by_what_was_typed(server):
         page.enter(field, text, fields=[top_k])
 
     until_free(panel, lambda: enter(panel.source.text, "a cat"))
-    assert (asked(server)["data"], asked(server)["topK"]) == ("a cat", 7)
+    assert (last_request(server)["data"], last_request(server)["topK"]) == ("a cat", 7)
     assert panel.value == VectorQuery(data="a cat", top_k=7)
     enter(panel.source.vector, "[1,")
-    assert panel.message == "Nothing was asked: first mend what is marked above."
-    assert len(server.asked) == 1
+    assert panel.message == "No query was sent: first correct the fields marked above."
+    assert len(server.requests) == 1
 
 
 def test_errors_are_raised_and_shown_in_the_panel(server):
@@ -141,18 +141,18 @@ def test_errors_are_raised_and_shown_in_the_panel(server):
     for place in (-1, 2):
         with pytest.raises(InputError, match="an index among 2 hits"):
             panel.ask_from(place)
-    assert len(server.asked) == 2
+    assert len(server.requests) == 2
 
 
-def test_none_asks_nothing_also_where_an_id_waits_to_be_fetched(panel, server):
+def test_none_sends_nothing_even_with_an_unfetched_id(panel, server):
     """The value is None before and after; the id is forgotten."""
     write(panel.source.stored, "far")
     panel.value = None
     assert panel.source.stored.text == ""
     assert "Nothing to ask by yet" in panel.source.note.value
-    with pytest.raises(InputError, match="nothing to ask by"):
+    with pytest.raises(InputError, match="no text, vector or id"):
         panel.run()
-    assert server.asked == []
+    assert server.requests == []
 
 
 def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
@@ -166,7 +166,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
             panel.run()
 
     until_free(panel, both_ways)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 @pytest.mark.parametrize(
@@ -189,19 +189,19 @@ def test_commas_stand_between_thousands(server, typed, place):
                 {"kind": "ask", "position": True}, {"kind": "ask", "position": "0"}, {"kind": "ask"},
                 {"position": 0}, {}],
 )  # fmt: skip
-def test_odd_messages_ask_nothing(server, content):
+def test_malformed_messages_send_nothing(server, content):
     """Messages that the table would never send are ignored."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x"))
     server.json(hits("a", "b"))
     panel.run()
     panel.results.table.receive(content)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert panel.value == VectorQuery(data="x")
 
 
 def test_errors_of_a_query_are_shown_in_the_panel(panel, server):
     """Both are raised, and shown in the panel with the next step."""
-    with pytest.raises(InputError, match="nothing to ask by"):
+    with pytest.raises(InputError, match="no text, vector or id"):
         panel.run()
     assert "Fill one of the fields" in panel.message
     panel.pin()
@@ -309,7 +309,7 @@ def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
     server.always(hits(f"id {TOKEN}", vector=[1, 2]))
     panel.run()
     until_free(panel, lambda: panel.ask_from(0))
-    assert asked(server)["vector"] == [1, 2]
+    assert last_request(server)["vector"] == [1, 2]
     assert TOKEN not in panel.source._question.stored
     assert "id [masked" in panel.source.stored.text
     assert TOKEN not in state_of(panel)

@@ -15,14 +15,14 @@ from hypothesis import strategies as st
 import toolkit as tk
 from tests.widgets.page import choose, tick, write
 from tests.widgets.payloads import PAYLOADS
-from tests.widgets.responses import asked, hits
+from tests.widgets.responses import hits, last_request
 from toolkit.analysis import score_moves
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
 from toolkit.filters.query import VectorQuery
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets import SimilarityQueryWidget
-from toolkit.widgets.similarity_controls import asked_by, vectors_typed, written
+from toolkit.widgets.similarity_controls import query_source, vectors_typed, written
 from toolkit.widgets.similarity_results import hit_rows
 
 REDACT = Redactor(key=b"test")
@@ -79,7 +79,7 @@ def test_any_query_survives_the_controls_and_the_code(panel, query):
 @given(query=queries())
 def test_pasted_vectors_are_read_as_they_are_written(query):
     """Numbers to text to numbers, dense, sparse and both."""
-    question = asked_by(query)
+    question = query_source(query)
     if question.data is None:
         assert vectors_typed(written(question)) == question
 
@@ -101,7 +101,7 @@ def test_an_invalid_vector_is_explained_beside_it(panel, text):
     assert panel.value is None
 
 
-def test_what_was_edited_last_is_asked_by(panel, server):
+def test_the_field_edited_last_is_used(panel, server):
     """Text, vector, stored id and row exclude each other, and the panel says which it is."""
     source = panel.source
     assert panel.options.namespace.value == "docs"
@@ -124,25 +124,25 @@ def test_what_was_edited_last_is_asked_by(panel, server):
         assert source.row.problem
     write(source.stored, "c")
     assert "got no vector; expected a usable vector" in source.stored.problem
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_an_id_that_is_not_in_the_frame_is_fetched_when_it_is_asked(panel, server):
+def test_an_id_that_is_not_in_the_frame_is_fetched_by_the_query(panel, server):
     """Until then the value is None; afterwards it is the query by the vector that was fetched."""
     write(panel.source.stored, "far")
     assert panel.value is None
     assert "Ask fetches first" in panel.source.note.value
-    assert server.asked == []
+    assert server.requests == []
     server.json(b'{"result": {"dimension": 2, "similarityFunction": "COSINE"}}')
     server.json(b'{"result": [{"id": "far", "vector": [0.25, 0.5]}]}')
     server.json(hits("far", "a"))
     assert panel.run()["id"].tolist() == ["far", "a"]
     assert panel.value == VectorQuery(vector=[0.25, 0.5], namespace="docs")
-    assert [one.path for one in server.asked] == ["/info", "/fetch/docs", "/query/docs"]
+    assert [one.path for one in server.requests] == ["/info", "/fetch/docs", "/query/docs"]
     write(panel.options.top_k, "3")
     server.json(hits("far"))
     panel.run()
-    assert len(server.asked) == 4  # not fetched again
+    assert len(server.requests) == 4  # not fetched again
     write(panel.source.stored, "gone")
     server.json(b'{"result": {"dimension": 2}}')
     server.json(b'{"result": [null]}')
@@ -177,10 +177,10 @@ def test_options_are_the_value(server):
     panel.clear()
     assert panel.value is None
     assert panel.options.filter.value == ""
-    assert server.asked == []
+    assert server.requests == []
 
 
-def test_emptying_the_field_that_is_asked_by_asks_nothing(panel):
+def test_emptying_the_query_field_sends_nothing(panel):
     """A field beside it that holds a mistake does not count, and emptying that one changes nothing."""
     write(panel.source.text, "a cat")
     write(panel.source.vector, "[1,")
@@ -251,7 +251,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
     assert panel.message == "The hits shown are those of an earlier query."
 
 
-def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
+def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     """A message from the table asks by the hit's own vector; words say what moved."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", query_mode="DENSE"))
     panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
@@ -267,7 +267,7 @@ def test_a_hit_is_asked_by_and_compared_with_the_pinned_result(server, seen):
 
     asyncio.run(click())
     assert panel.value == VectorQuery(vector=[1, 2], include_vectors=True)
-    assert asked(server)["vector"] == [1, 2]
+    assert last_request(server)["vector"] == [1, 2]
     assert [row.moved for row in panel.results.table.hits] == ["▲ 1 up", "+ new", "▼ 2 down"]
     assert [row.moved for row in panel.results.pinned_table.hits] == ["", "", "✗ gone"]
     pd.testing.assert_frame_equal(panel.moves(), score_moves(panel.pinned(), panel.frame()))
@@ -293,7 +293,7 @@ def test_a_key_keeps_query_and_hits(server, request):
     assert [row.id for row in second.results.table.hits] == ["a"]
     third = SimilarityQueryWidget(server.service(), key=key, value=VectorQuery(data="y"))
     assert third.value == VectorQuery(data="y")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
 
 
 def test_only_services_queries_and_frames_of_vectors_fit(server, vectors):

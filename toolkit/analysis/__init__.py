@@ -1,6 +1,6 @@
-"""Questions about frames, answered by pure functions.
+"""Analyses of frames, as pure functions.
 
-Every function takes a frame with the columns it names (pandas, Arrow, or anything else narwhals reads), never
+Every function accepts a frame with the columns it names (pandas, Arrow, or what narwhals reads), never
 changes it, and returns a small pandas frame or a frozen value. Nothing here draws or sends a request.
 """
 

@@ -196,7 +196,7 @@ def count_errors(
     -------
     pandas.DataFrame
         One row a text, the most frequent first and equal ones by text: `text` (str, numbers, ids and names
-        in it replaced by signs such as ``<n>``), `kind` (str: where in the body it stood), `count` (Int64),
+        in it replaced by signs such as ``<n>``), `kind` (str: its position in the body), `count` (Int64),
         `share` (float64, of all failures), `workflows` (Int64, how many different ones), `dlq_id`, `example`
         (str: id and whole text of the latest failure), `last_at` (datetime64[ms, UTC], when that was).
 

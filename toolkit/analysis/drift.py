@@ -45,9 +45,9 @@ class Drift:
     rows: int
 
     def __repr__(self) -> str:
-        told = f"AUC {self.auc:.3f} [{self.low:.3f}, {self.high:.3f}]"
+        classifier = f"AUC {self.auc:.3f} [{self.low:.3f}, {self.high:.3f}]"
         energy = f"energy distance {self.energy:.4g} (p = {self.p_value:.3g})"
-        return f"{told}, {energy}, up to {self.rows:,} rows a side"
+        return f"{classifier}, {energy}, up to {self.rows:,} rows a side"
 
 
 def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drift:

@@ -11,7 +11,7 @@ from narwhals.typing import IntoFrame
 
 from toolkit.analysis.overview import failure_overview
 from toolkit.analysis.selection import collect, receipt_of, select
-from toolkit.analysis.wording import counted, moment
+from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html, visible
 
@@ -23,12 +23,12 @@ class FrameSummary:
     Attributes
     ----------
     what : str
-        ``"failures"``, ``"vectors"``, ``"hits"``, or what the receipt says.
+        ``"failures"``, ``"vectors"``, ``"hits"``, or the kind in the receipt.
     rows : int
     lines : tuple of (str, str)
         Names and texts, as they are shown.
     complete : bool or None
-        What the receipt says; None without one, and where the frame has other rows than were loaded.
+        From the receipt; None without one, and where the frame has other rows than were loaded.
 
     Examples
     --------
@@ -121,12 +121,12 @@ def _failures(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
     found = failure_overview(frame)
     lines = [("rows", f"{counted(found.count, 'failure')} in {counted(found.workflows, 'workflow')}")]
     if found.first_at and found.last_at:
-        first, last = moment(found.first_at), moment(found.last_at)
+        first, last = time_text(found.first_at), time_text(found.last_at)
         lines.append(("time", first if first == last else f"{first.removesuffix(' UTC')} to {last}"))
     if found.fell_back:
         lines.append(("placed by", f"created_at in {found.fell_back:,} rows without a failure time"))
     if found.gone:
-        lines.append(("gone", f"{found.gone:,} have left the queue since they were kept"))
+        lines.append(("gone", f"{found.gone:,} have left the queue since they were stored"))
     return found.count, lines
 
 

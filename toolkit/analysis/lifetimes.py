@@ -59,15 +59,15 @@ class FailureDelays:
 def failure_delays(failures: IntoFrame) -> FailureDelays:
     """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
 
-    Retries are what takes long: with the default schedule the first comes after 12 seconds, the second after
+    Most of the time is spent in retries: by default the first comes after 12 seconds, the second after
     2.5 minutes more, the third after half an hour, the fourth after 6 hours, the fifth after a day.
     `failed_at` has whole seconds and `created_at` milliseconds, so that a message that failed at once can
     seem to have failed before it was created: it counts as 0 seconds.
     """
     columns = ["created_at", "failed_at"]
-    table = collect(select(failures, columns, doing="counting failures by the time they took"))
-    took = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
-    known = np.maximum(took.dropna().to_numpy(dtype=np.float64), 0.0)
+    table = collect(select(failures, columns, doing="counting failures by the time until they failed"))
+    durations = (timestamps(table, "failed_at") - timestamps(table, "created_at")).dt.total_seconds()
+    known = np.maximum(durations.dropna().to_numpy(dtype=np.float64), 0.0)
     counts = np.bincount(np.searchsorted(_DELAYS, known, side="right") - 1, minlength=len(_DELAYS))
     used = np.flatnonzero(counts)
     low, high = (int(used[0]), int(used[-1]) + 1) if len(used) else (0, 0)
@@ -75,7 +75,7 @@ def failure_delays(failures: IntoFrame) -> FailureDelays:
         edges=np.append(_DELAYS, np.inf)[low : high + 1],
         counts=counts[low:high].astype(np.int64),
         median=float(np.median(known)) if len(known) else float("nan"),
-        left_out=len(took) - len(known),
+        left_out=len(durations) - len(known),
     )
 
 
@@ -86,7 +86,7 @@ class RetriesUsed:
     retries: NDArray[np.int64]  # from 0 to the most, without gaps
     used_up: NDArray[np.int64]  # rows whose retries were used up, by number of retries
     others: NDArray[np.int64]  # the other rows
-    allowed_only: bool  # whether the frame knows how many were allowed (failures), not made (callbacks)
+    allowed_only: bool  # whether retries are the allowed ones (failures), not the ones made (callbacks)
     left_out: int  # rows whose number is missing, negative or above 1,000
 
     @property
@@ -98,8 +98,8 @@ class RetriesUsed:
 def retries_used(frame: IntoFrame) -> RetriesUsed:
     """Count rows by how many retries there were.
 
-    A frame of callbacks knows how many were made (`retried`) and how many were allowed (`max_retries`). An
-    entry of the DLQ knows only the latter: it is there because they were used up, or because its endpoint
+    A frame of callbacks has the retries that were made (`retried`) and allowed (`max_retries`). An
+    entry of the DLQ has only the latter: it is there because they were used up, or because its endpoint
     said that another attempt is of no use.
     """
     doing = "counting retries"
@@ -139,7 +139,7 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
     retention : str or timedelta
         How long the queue keeps an entry: "3d", "7d", … by plan.
     now : datetime, optional
-        What hours are counted from; without a time zone, UTC. Default: the clock.
+        Start of the first hour; without a time zone, UTC. Default: now.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
     span = parse_duration(retention, name="retention")
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
     table = collect(
-        select_retained(failures, columns, doing="finding what expires").with_columns(
+        select_retained(failures, columns, doing="finding expiring failures").with_columns(
             when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
         )
     )
@@ -252,11 +252,11 @@ def expiry_bins(expiries: pd.DataFrame, now: datetime) -> ExpiryBins:
     coming = hours[hours >= 0]
     longest = timedelta(hours=float(coming.max())) if len(coming) else timedelta(0)
     step = next((step for step in _STEPS if longest < _MOST_BINS * step), _STEPS[-1])
-    places = (coming // (step.total_seconds() / 3600)).astype(np.int64)
+    indices = (coming // (step.total_seconds() / 3600)).astype(np.int64)
     return ExpiryBins(
         now=now.astimezone(UTC),
         step=step,
-        counts=np.bincount(places).astype(np.int64),
+        counts=np.bincount(indices).astype(np.int64),
         due=int((hours < 0).sum()),
         unknown=int(np.isnan(hours).sum()),
     )

@@ -16,7 +16,7 @@ from toolkit.errors import InputError
 from toolkit.tables.vectors import is_numbers
 
 _MOST_BINS = 1_000
-_BATCH = 8_192  # rows at a time: the squares of a large index all at once would need as much memory again
+_BATCH = 8_192  # rows a batch: squaring a large index as a whole would double the memory
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -34,8 +34,8 @@ _DAY: Final = 24 * 60 * _MINUTE
 _STEPS: Final = tuple(
     minutes * _MINUTE for minutes in (1, 5, 15, 30, 60, 180, 360, 720, 1440, 7 * 1440, 28 * 1440, 364 * 1440)
 )
-_MOST_BINS: Final = 60  # what a page's width shows as bars
-_MOST_BINS_ASKED: Final = 5_000
+_MOST_BINS: Final = 60  # bars that fit the width of a page
+_MOST_BINS_REQUESTED: Final = 5_000
 _MONDAY: Final = 4 * _DAY  # 1970-01-05, so that weeks begin on Mondays
 WEEKDAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 
@@ -82,12 +82,12 @@ def count_over_time(
     failures : frame
         With the columns `failed_at`, `created_at` and `by`.
     by : str, optional
-        Column of single values to tell apart, such as `workflow_url`. Default: one group of all failures.
+        Column of single values to group by, such as `workflow_url`. Default: one group of all failures.
     freq : str or timedelta, optional
         Width of a bin, in whole minutes ("15min", "6h", "1d"). Default: chosen so that there are at most 60.
         Bins lie on whole multiples of their width in UTC; weeks begin on Mondays.
     top : int
-        How many groups to tell apart, at least 1; the rest is the group ``other (n)``.
+        Number of groups, at least 1; all others are the group ``other (n)``.
     now : datetime, optional
         Bins extend to this time. Default: to the last failure.
 
@@ -148,8 +148,8 @@ def failure_trend(
     dated = counted["minute_"].is_valid().to_numpy()
     fell_back = np.array(counted["fell_back_"].to_pylist(), dtype=bool)
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
-    moments = [when for when in counted["minute_"].to_pylist() if when is not None]
-    minutes = np.array([round(when.timestamp()) * 1000 for when in moments], dtype=np.int64)
+    known = [when for when in counted["minute_"].to_pylist() if when is not None]
+    minutes = np.array([round(when.timestamp()) * 1000 for when in known], dtype=np.int64)
 
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
     starts, width = _bins(minutes, wanted, now, doing)
@@ -169,7 +169,7 @@ def failure_trend(
 def readable_top(heights: NDArray[Any]) -> float:
     """Where an axis of bars should end: above the tallest, or above all others that a burst would flatten.
 
-    It is cut where a twentieth of the bars, at least one, is more than five times as tall as the rest.
+    It is truncated where a twentieth of the bars (at least one) is over five times as tall as the others.
 
     >>> readable_top(np.array([3, 5, 4, 2, 400])), readable_top(np.array([3, 5, 4, 2, 9]))
     (6.25, 9.0)
@@ -202,11 +202,11 @@ def _bins(
     )
     low, high = _floor(first, width), _floor(last, width)
     count = (high - low) // width + 1
-    if count > _MOST_BINS_ASKED:
+    if count > _MOST_BINS_REQUESTED:
         raise InputError(
             doing,
             got=f"{count:,} bins between the first failure and the last",
-            expected=f"at most {_MOST_BINS_ASKED:,}",
+            expected=f"at most {_MOST_BINS_REQUESTED:,}",
             next_step="Use a wider freq, or a shorter span of the frame.",
         )
     return low + width * np.arange(count, dtype=np.int64), width

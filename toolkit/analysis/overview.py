@@ -166,7 +166,7 @@ class NewAndGone:
 def new_and_gone(failures: IntoFrame, previous: IntoFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
-    Where one of the two loads was not complete, an id can look new or gone without being it.
+    Where one of the two loads was not complete, an id can look new or missing without being so.
     """
     doing = "comparing failures"
     later = collect_timed(failures, ["dlq_id", "workflow_url"], doing=doing)

@@ -78,8 +78,8 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     Notes
     -----
     The interval is a Bayesian bootstrap (Rubin, 1981) of the mean over queries, with half a query
-    answered wholly and half a query not at all as its prior, so that it has a width when all queries are
-    answered alike.
+    with full recall and half a query with none as its prior, so that it has a width when all queries
+    are alike.
 
     Examples
     --------
@@ -144,7 +144,7 @@ class Threshold:
     value : float or None
         The threshold, or None where none can be promised.
     why : str
-        What it rests on, or what is missing.
+        Its basis, or the reason for its absence.
     """
 
     value: float | None
@@ -164,7 +164,7 @@ def threshold_for_precision(
 ) -> Threshold:
     """Find the lowest score from which on a share of matches is right, with a promise.
 
-    Half of the labels chooses in which order thresholds are tried; the other half tests them, from the safest
+    One half of the labels orders the thresholds; the other half tests them, from the safest
     down, until one fails. So the promise holds although many are tried.
 
     Parameters
@@ -174,11 +174,11 @@ def threshold_for_precision(
     labels : sequence of bool
         Whether each is a match.
     precision : float
-        The share of matches asked for at and above the threshold, between 0 and 1.
+        The required share of matches at and above the threshold, between 0 and 1.
     confidence : float
         How often, at least, the promise holds over samples of labels like these, between 0 and 1.
     seed : int
-        For the split in halves.
+        For the random split.
 
     Returns
     -------

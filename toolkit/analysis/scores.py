@@ -1,4 +1,4 @@
-"""Scores of query results: how they are spread, by rank, and what moved between two sets of results."""
+"""Scores of query results: distribution, by rank, and rank changes between two sets of results."""
 
 from __future__ import annotations
 
@@ -70,8 +70,8 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
     There are at most 1,000 `bins`, of equal width between the lowest and the highest score. Where all scores
-    are equal there is one bin, half a unit to either side; where they differ by less than bins can tell
-    apart, one bin as well. Beyond the first `top` groups, in their own order, the rest is one group.
+    are equal there is one bin, half a unit to either side; where they differ by less than bins can
+    separate, one bin as well. Groups beyond the first `top`, in their own order, are one group.
     """
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
@@ -92,8 +92,8 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
         [f"other ({merged})"] if merged else []
     )
     edges = _edges(scores[usable], bins) if usable.any() else np.zeros(0)
-    places = np.array([kept.get(value, top) for value in values], dtype=np.int64)
-    found = tuple(np.sort(scores[usable & (places == number)]) for number in range(len(groups)))
+    indices = np.array([kept.get(value, top) for value in values], dtype=np.int64)
+    found = tuple(np.sort(scores[usable & (indices == number)]) for number in range(len(groups)))
     counts = np.zeros((len(groups), max(len(edges) - 1, 0)), dtype=np.int64)
     for number, some in enumerate(found):
         counts[number] = np.histogram(some, bins=edges)[0]
@@ -115,9 +115,9 @@ def query_texts(hits: IntoFrame) -> dict[Any, str]:
     >>> query_texts(hits)
     {0: 'connection refused'}
     """
-    asked = getattr(hits, "attrs", {}).get("queries", ())
+    scopes = getattr(hits, "attrs", {}).get("queries", ())
     texts = {}
-    for number, one in enumerate(asked if isinstance(asked, list | tuple) else ()):
+    for number, one in enumerate(scopes if isinstance(scopes, list | tuple) else ()):
         text = (one.get("data") or one.get("id")) if isinstance(one, dict) else None
         if isinstance(text, str) and text.strip():
             texts[number] = text
@@ -127,9 +127,9 @@ def query_texts(hits: IntoFrame) -> dict[Any, str]:
 
 def _edges(scores: NDArray[np.float64], bins: int) -> NDArray[np.float64]:
     lowest, highest = scores.min(), scores.max()
-    # halves, because the distance of two large numbers may be none
-    half = highest / 2 - lowest / 2
-    if half <= bins * np.spacing(max(abs(lowest), abs(highest))):
+    # halved first: the difference of two large numbers can overflow
+    half_width = highest / 2 - lowest / 2
+    if half_width <= bins * np.spacing(max(abs(lowest), abs(highest))):
         return np.histogram_bin_edges(scores, bins=1)
     return np.linspace(lowest / 2, highest / 2, bins + 1) * 2
 
@@ -175,11 +175,11 @@ def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[l
 
 
 def score_moves(before: IntoFrame, after: IntoFrame) -> pd.DataFrame:
-    """What moved between two sets of results of the same queries.
+    """Rank changes between two sets of results of the same queries.
 
     One row a query and id of either: `query` (Int64), `id` (str), `rank_before`, `rank_after` (Int64, missing
     where it is not among the hits), `score_before`, `score_after` (float64), `moved` (Int64: ranks up;
-    missing where it came or went), ordered by query, then the better of the two ranks.
+    missing where it is in only one of them), ordered by query, then the better of the two ranks.
 
     >>> before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})

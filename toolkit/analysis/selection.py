@@ -111,7 +111,7 @@ def _with_pandas_times(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
 
 
 def _cast(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:
-    """The expression that gives a column the type that loaders write; None where it has that already."""
+    """The expression that casts a column to the type that loaders write; None where it has that already."""
     kind, types = _KINDS[column]
     read = nw.col(column)
     if not isinstance(dtype, types):

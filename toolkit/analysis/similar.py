@@ -67,11 +67,11 @@ def similar_texts(texts: Iterable[str | None], history: Iterable[str | None], k:
     0      0     1    1    0.808251  True
     """
     k = whole("k", k)
-    asked, known = _checked("texts", texts), _checked("history", history)
+    queried, known = _checked("texts", texts), _checked("history", history)
     index = _Index([_features(text) for text in known])
     rows: list[tuple[int, int, int, float, bool]] = []
     found: dict[str, list[tuple[int, float]]] = {}
-    for query, text in enumerate(asked):
+    for query, text in enumerate(queried):
         if text not in found:
             found[text] = index.nearest(_features(text), k)
         nearest = found[text]

@@ -18,14 +18,14 @@ def short_number(value: float) -> str:
     ('999', '1.2k', '2M')
     """
     for size, sign in _SIZES:
-        # what would be shown as 1000k is 1M
+        # 1M, not 1000k
         if abs(value) >= size * 0.9995:
             scaled = value / size
             return f"{scaled:.1f}".removesuffix(".0") + sign if abs(scaled) < _TENS else f"{scaled:.0f}{sign}"
     return f"{value:g}"
 
 
-def fitting_numbers(counts: Iterable[int], room: int) -> list[str]:
+def fitting_numbers(counts: Iterable[int], limit: int) -> list[str]:
     """Counts in full where each takes at most `room` characters, else all of them short.
 
     >>> fitting_numbers([5166, 30], 5), fitting_numbers([5166, 30], 4)
@@ -33,7 +33,7 @@ def fitting_numbers(counts: Iterable[int], room: int) -> list[str]:
     """
     numbers = list(counts)
     full = [f"{number:,}" for number in numbers]
-    return full if max(map(len, full), default=0) <= room else [short_number(number) for number in numbers]
+    return full if max(map(len, full), default=0) <= limit else [short_number(number) for number in numbers]
 
 
 def percent(share: float) -> str:
@@ -59,17 +59,17 @@ def span(length: timedelta) -> str:
     seconds = round(abs(length.total_seconds()))
     for number, (sign, size) in enumerate(_SPANS):
         if seconds >= size:
-            whole, rest = divmod(seconds, size)
+            whole, seconds_left = divmod(seconds, size)
             smaller = _SPANS[number + 1] if number + 1 < len(_SPANS) else None
-            second = rest // smaller[1] if smaller and whole < _TENS else 0
+            second = seconds_left // smaller[1] if smaller and whole < _TENS else 0
             return f"{whole} {sign} {second} {smaller[0]}" if smaller and second else f"{whole} {sign}"
     return "0 s"
 
 
-def moment(when: datetime) -> str:
+def time_text(when: datetime) -> str:
     """A time in UTC, to the minute.
 
-    >>> moment(datetime(2026, 3, 1, 9, 5, tzinfo=UTC))
+    >>> time_text(datetime(2026, 3, 1, 9, 5, tzinfo=UTC))
     '2026-03-01 09:05 UTC'
     """
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%M} UTC"

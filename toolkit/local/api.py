@@ -1,4 +1,4 @@
-"""What all routes of the embedded service share: error responses, and JSON that is read strictly."""
+"""Error responses and strict JSON parsing, shared by all routes of the embedded service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
 class ApiError(Exception):
-    """An error response: its HTTP status, and what is wrong, got and expected, with our token masked."""
+    """An error response: an HTTP status and a message with our token masked."""
 
     def __init__(self, status: int, message: str) -> None:
         self.status = status
@@ -43,13 +43,13 @@ class ApiError(Exception):
 
 
 class ErrorBody(TypedDict):
-    """What is wrong."""
+    """The error message."""
 
     error: str
 
 
 class VectorErrorBody(ErrorBody):
-    """What is wrong, and the status again."""
+    """The error message, and the status again."""
 
     status: int
 
@@ -60,7 +60,7 @@ async def read_json(request: Request) -> Any:
 
 
 async def read_body(request: Request, limit: int = MAX_BODY) -> bytes:
-    """The request's body as it came; more than `limit` bytes are an error with 413."""
+    """The raw request body; a 413 error when it is larger than `limit` bytes."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -85,7 +85,7 @@ def parse_json(body: bytes) -> Any:
     if text.startswith("\ufeff"):
         raise ApiError(400, "body is not JSON; got a byte order mark at offset 0; expected plain UTF-8")
 
-    # the parser's hooks are not told offsets: they are searched for only once something is wrong
+    # the parser's hooks get no offsets: positions are searched for only after an error
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):

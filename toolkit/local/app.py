@@ -35,7 +35,7 @@ from toolkit.local.vectors.vector_routes import vector_operations
 from toolkit.redaction import Secret
 from toolkit.serving import CALLER, MAX_HEAD
 
-_FAILED: Final = "the service failed; got an error of its own; expected a response"
+_FAILED: Final = "the service failed; got an internal error; expected a response"
 _WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # nothing there is of anybody's
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
@@ -45,7 +45,7 @@ _log = logging.getLogger(__name__)
 
 
 class Interception(Protocol):
-    """What stands before the application, such as faults on purpose; with operations of its own."""
+    """Middleware in front of the application, such as scripted faults, with operations of its own."""
 
     def operations(self) -> Iterable[Operation]:
         """Its operations, served and described beside those of the service."""
@@ -125,9 +125,9 @@ async def _http_error(request: Request, error: Exception) -> Response:
     allowed = _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
-    asked = f"{request.method} {request.url.path[:200]}"
+    requested = f"{request.method} {request.url.path[:200]}"
     message = (
-        f"{asked} is not served here; got {error.status_code} {error.detail}; expected a documented route"
+        f"{requested} is not served here; got {error.status_code} {error.detail}; expected a documented route"
     )
     response = _error_response(request.url.path, error.status_code, message)
     if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 requires this header with it
@@ -179,8 +179,8 @@ class Guard:
             await _error_response(scope["path"], error.status, error.message)(scope, receive, watched)
         except ClientDisconnect:
             return
-        except Exception as error:  # noqa: BLE001 - whatever it is, the service continues
-            # its type and line alone: messages may hold what was sent here
+        except Exception as error:  # noqa: BLE001 - any error; the service continues
+            # its type and line alone: the message may hold data of the request
             line = _innermost(error)
             _log.error("responding to %s failed: %s at %s", scope["method"], type(error).__name__, line)
             if begun and not ended:
@@ -191,7 +191,7 @@ class Guard:
     def _check(self, scope: Scope) -> None:
         target = len(scope["raw_path"]) + len(scope["query_string"])
         head = target + sum(len(name) + len(value) + 4 for name, value in scope["headers"])
-        if head > MAX_HEAD:  # the server does not measure one that came at once
+        if head > MAX_HEAD:  # the server does not limit a head that arrives in one read
             raise ApiError(431, f"headers too large; got {head} bytes; expected at most {MAX_HEAD}")
         headers = Headers(scope=scope)
         if _hostname(f"//{headers.get('host', '')}") not in _OUR_HOSTS:
@@ -210,7 +210,7 @@ class Guard:
         ]
         query = scope["query_string"].decode("latin-1")
         tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]
-        # every one is compared, so that the time taken tells nothing
+        # all are compared, so that the duration reveals nothing
         right = [hmac.compare_digest(token.encode(), self._token) for token in tokens]
         scope[KNOWN] = any(right)
         caller = scope.get("extensions", {}).get(CALLER)
@@ -227,7 +227,7 @@ class Guard:
             )
 
 
-class Abort(Exception):  # noqa: N818 - ends a connection, tells nothing
+class Abort(Exception):  # noqa: N818 - ends a connection, not an error
     """A response cannot be finished: the connection is closed, so that it does not look whole."""
 
 

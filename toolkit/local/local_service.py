@@ -20,7 +20,7 @@ from toolkit.redaction import Secret
 class LocalService:
     """The embedded service in a process of its own, until the ``with`` block ends.
 
-    Its state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 takes a free one and
+    Its state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 selects a free one and
     keeps it for later starts. `retention` is an age such as ``7d``; the other options are those of ``toolkit
     serve``, and `sample` fills in the sample history. `url` is the address of the queue, `vector_urls` that
     of each index by its name.
@@ -90,7 +90,7 @@ class LocalService:
     def start(self) -> Self:
         """Start it, or start it again on the same data and port.
 
-        Raises `LocalServiceError` when it does not come up, with the last line of its log, or is running
+        Raises `LocalServiceError` when it does not start, with the last line of its log, or is running
         already.
         """
         if self._process is not None:
@@ -123,7 +123,7 @@ class LocalService:
         return self._end(signal.SIGTERM)
 
     def kill(self) -> int:
-        """End it at once, as a crash would (``SIGKILL``); returns the exit status."""
+        """Kill it, as a crash would (``SIGKILL``); returns the exit status."""
         return self._end(signal.SIGKILL)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ _ERRORS: Final = {
     403: "Host or Origin is not this machine.",
     404: "It is not here.",
     408: "The request did not arrive in time.",
-    409: "The name is taken by something else.",
+    409: "The name is in use.",
     412: "It is not in a state for that.",
     413: "The body is too large.",
     422: "Understood, but impossible for this index.",
@@ -34,7 +34,7 @@ _PATH_PARAMETERS: Final = {
     "run_id": "Of a workflow run.",
     "event_id": "Name of an event: letters, digits, '-', '_' and '.'.",
     "index": "Name of an index.",
-    "namespace": "The rest of the path, slashes included, but for parts that are '.' or '..'. "
+    "namespace": "The remainder of the path, slashes included, but for parts that are '.' or '..'. "
     "The path without it, or with nothing after the last slash, is the default namespace.",
 }
 
@@ -138,7 +138,7 @@ def _query(query: type[Query]) -> list[Node]:
     found = []
     for one in msgspec.structs.fields(query):
         schema = msgspec.json.schema(one.type)
-        if "anyOf" in schema:  # with null, which no query can say
+        if "anyOf" in schema:  # with null, which a query cannot express
             schema = schema["anyOf"][0]
         description = schema.pop("description", "")
         found.append({"name": one.encode_name, "in": "query", "schema": schema, "description": description})

@@ -43,7 +43,7 @@ class Operation:
     """One method of one path.
 
     `returns` and `body` are the types of the JSON: None means no body, `bytes` any content, `str` a page of
-    HTML. `query` is None where all parameters belong to somebody else: the destination of a publish. `errors`
+    HTML. `query` is None where all parameters belong to the destination of a publish. `errors`
     are statuses beyond those that every operation has.
     """
 
@@ -120,7 +120,7 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
 
 def _parameter(one: inspect.Field) -> Parameter:
     kind = one.type
-    if isinstance(kind, inspect.UnionType):  # with None, which says that it was not given
+    if isinstance(kind, inspect.UnionType):  # with None, the default of an absent parameter
         kind = kind.types[0]
     schema: dict[str, Any] = {}
     if isinstance(kind, inspect.Metadata):

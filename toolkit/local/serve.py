@@ -44,7 +44,7 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
 
     The token and the signing keys come from the environment (``TOOLKIT_SERVE_TOKEN``,
     ``TOOLKIT_SERVE_CURRENT_SIGNING_KEY``, ``TOOLKIT_SERVE_NEXT_SIGNING_KEY``), or else are made and stored.
-    `fill` is called for ``--sample``. A `ToolkitError` says why it cannot start.
+    `fill` is called for ``--sample``. Raises `ToolkitError` when it cannot start.
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
@@ -147,9 +147,7 @@ def _serve(
         for number, handler in before.items():
             signal.signal(number, handler)
     if not server.started:
-        raise LocalServiceError(
-            "starting the embedded service", got="a failure of its own", expected="a start"
-        )
+        raise LocalServiceError("starting the embedded service", got="an internal error", expected="a start")
 
 
 class _ApiConnection(BoundedHttp):
@@ -174,7 +172,7 @@ def _make_folder(folder: Path) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """Hold the folder for this process; the lock goes with the process, however it ends."""
+    """Lock the folder for this process; the lock ends with the process."""
     try:
         import fcntl  # noqa: PLC0415 - not on Windows
     except ImportError:
@@ -186,7 +184,7 @@ def _locked(folder: Path) -> Iterator[None]:
         ) from None
     try:
         handle = open_private(folder / "lock", os.O_RDWR | os.O_CREAT)
-        # before SQLite opens them: closing a file afterwards would give up its locks
+        # before SQLite opens them: closing a file afterwards would release its locks
         check_private(*folder.glob("*/*.sqlite*"), *folder.glob("*/*.f32"))
     except OSError as error:
         raise LocalServiceError(

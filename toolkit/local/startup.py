@@ -20,7 +20,7 @@ DEFAULT_INDEXES: Final = ("docs:dense:256:COSINE:hashing", "plain:dense:2:COSINE
 TOKEN_VARIABLE: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 KEY_VARIABLES: Final = ("TOOLKIT_SERVE_CURRENT_SIGNING_KEY", "TOOLKIT_SERVE_NEXT_SIGNING_KEY")
 _SHORTEST_TOKEN: Final = 8
-_SHORTEST_KEY: Final = 32  # bytes: RFC 7518 asks for as many as SHA-256 has
+_SHORTEST_KEY: Final = 32  # bytes: RFC 7518 requires the length of a SHA-256 hash
 _HIGHEST_PORT: Final = 65535
 
 
@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--token-file", type=Path, metavar="FILE",
-        help=f"file with the token, made when missing (DIR/token); {TOKEN_VARIABLE} comes first",
+        help=f"file with the token, created when missing (DIR/token); {TOKEN_VARIABLE} has precedence",
     )  # fmt: skip
     parser.add_argument(
         "--index", action="append", default=[], metavar="SPEC",
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--time-factor", type=_factor, default=1.0, metavar="X",
-        help="divide all waits between retries, delays and sleeps by this (1)",
+        help="divide all retry delays, publish delays and sleeps by this (1)",
     )  # fmt: skip
     parser.add_argument(
         "--retention", type=_duration, default=RETENTION_MS, metavar="AGE",
@@ -70,7 +70,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--faults", type=Path, metavar="FILE",
-        help="JSON script of what goes wrong on purpose; see toolkit_demo.faults",
+        help="JSON script of deliberate faults; see toolkit_demo.faults",
     )  # fmt: skip
     parser.add_argument("--with-parent", action="store_true", help="end when standard input closes")
     parser.add_argument("--sample", action="store_true", help="fill in sample history, once")
@@ -120,7 +120,7 @@ def read_token(file: Path) -> tuple[Secret, Path | None]:
         text = _stored(file)
         if not text:
             _make(file, f"{secrets.token_urlsafe(32)}\n".encode())
-            text = _stored(file)  # another process's, where two wrote one at once
+            text = _stored(file)  # of the other process, where two created it concurrently
     except (OSError, UnicodeDecodeError) as error:
         raise SettingsError(
             f"reading the token file {file.name!r}",

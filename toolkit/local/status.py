@@ -21,7 +21,7 @@ from toolkit.redaction import escape_html
 from toolkit.version import __version__
 
 KNOWN: Final = "toolkit.known"
-"""Key of the ASGI scope that says whether the caller showed the token."""
+"""Key of the ASGI scope: whether the request was authenticated."""
 
 _HEADERS: Final = {
     "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; "

@@ -32,13 +32,13 @@ _TICK_STEPS: Final = tuple(
         *(1440 * days for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
     )
 )
-_TICK_WIDTH: Final = 0.75  # inches that a tick label and the gap beside it take
+_TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap beside it
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
-_WIDE: Final = 4.6  # inches from which a legend has room beside the Axes
+_WIDE: Final = 4.6  # inches from which a legend fits beside the Axes
 _LOW: Final = 1.9  # inches of height below which a heading is one short line
-_HIGH: Final = 2.1  # inches of height from which a layout engine finds room for texts without changing much
-_TEXTS: Final = 0.85  # inches of height that it takes from lower Axes for labels and heading
-_MARK: Final = 0.7  # inches that a mark on a cut bar takes
+_HIGH: Final = 2.1  # inches of height from which texts fit without a large change of layout
+_TEXTS: Final = 0.85  # inches of height of lower Axes used by labels and heading
+_MARK: Final = 0.7  # inches of a mark on a truncated bar
 _SHARE_OF_NAMES: Final = 0.4  # of the width, that names of rows may take
 
 
@@ -52,28 +52,28 @@ def inches_high(ax: Axes) -> float:
     return float(ax.get_window_extent().height / ax.figure.dpi)
 
 
-def room_high(ax: Axes) -> float:
-    """Height for ticks and rows: of low Axes, what a layout engine leaves after making room for texts."""
+def space_high(ax: Axes) -> float:
+    """Height for ticks and rows: of low Axes, the height left after placing texts."""
     high, figure = inches_high(ax), ax.get_figure(root=True)
     shrinks = high < _HIGH and figure is not None and figure.get_layout_engine() is not None
     return high - _TEXTS if shrinks else high
 
 
 def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: float = 0.0) -> None:
-    """A title, and what all names begin with, above the Axes and so many inches of other things."""
-    room = max(16, int(inches(ax) / COLUMN))
+    """A title, and the common prefix of all names, above the Axes; `above` inches are in use."""
+    space = max(16, int(inches(ax) / COLUMN))
     height = above * 72 + 5
     small = inches_high(ax) < _LOW
-    if prefix and not small and not prefix.endswith("://"):  # a scheme alone tells nothing
+    if prefix and not small and not prefix.endswith("://"):  # a scheme alone is no information
         ax.annotate(
-            f"names begin with {drawable(prefix, longest=max(8, room - 17))}", xy=(0, 1), xytext=(0, height),
+            f"names begin with {drawable(prefix, longest=max(8, space - 17))}", xy=(0, 1), xytext=(0, height),
             xycoords="axes fraction", textcoords="offset points", color=theme.muted, fontsize=9,
             va="bottom", annotation_clip=False, parse_math=False,
         )  # fmt: skip
         height += _LINE * 72 + 1
     if title:
         size = 9 if small else 11
-        fits = max(14, room * 9 // size)
+        fits = max(14, space * 9 // size)
         lines = wrapped(drawable(re.split("[,:]", title)[0] if small else title, longest=120), fits)
         if small and len(lines) > 1:
             lines = [f"{lines[0]}…"]
@@ -83,7 +83,7 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
 
 
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
-    """A legend beside the Axes where they are wide, above them where not; the inches it takes of each.
+    """A legend beside the Axes where they are wide, above them where not; the inches used of each.
 
     Above low Axes it names as many as leave them half of their height, and says how many more there are.
     Handles are given: a label that matplotlib finds by itself vanishes when it begins with "_".
@@ -108,7 +108,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
-    """End the vertical axis at `top` and mark the bars that go on; the inches that takes above.
+    """End the vertical axis at `top` and mark the truncated bars; the inches used above.
 
     Of neighbours, whose marks would lie on one another, the tallest is marked.
     """
@@ -117,13 +117,13 @@ def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: S
     per_inch = (high - low) / max(inches(ax), 0.1)
     marked: list[float] = []
     for number in sorted(range(len(heights)), key=lambda number: -heights[number]):
-        place = middles[number]
+        position = middles[number]
         if heights[number] <= top:
             break
-        if all(abs(place - other) > _MARK * per_inch for other in marked):
-            marked.append(place)
+        if all(abs(position - other) > _MARK * per_inch for other in marked):
+            marked.append(position)
             ax.annotate(
-                f"\N{BLACK UP-POINTING TRIANGLE} {heights[number]:,.0f}", xy=(place, top),
+                f"\N{BLACK UP-POINTING TRIANGLE} {heights[number]:,.0f}", xy=(position, top),
                 xytext=(0, 1), textcoords="offset points",
                 ha="center", va="bottom", color=theme.ink, fontsize=9, annotation_clip=False,
             )  # fmt: skip
@@ -131,7 +131,7 @@ def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: S
 
 
 def time_axis(ax: Axes, start: float, end: float, *, taken: float = 0.0) -> None:
-    """A horizontal axis of days since 1970, UTC, as matplotlib's date axes count; less the inches taken."""
+    """A horizontal axis of days since 1970, UTC, as matplotlib's date axes count; less the inches used."""
     # Ticks are chosen here because matplotlib's date locators let labels overlap on narrow Axes.
     most = max(2, int((inches(ax) - taken) / _TICK_WIDTH))
     step = next((step for step in _TICK_STEPS if (end - start) / step.total_seconds() * 86_400 <= most), None)
@@ -156,16 +156,16 @@ def count_axis(ax: Axes, label: str, theme: Theme) -> None:
     """A vertical axis of counts from 0."""
     ax.set_ylim(bottom=0)
     ax.yaxis.set_major_locator(
-        MaxNLocator(nbins=max(1, min(5, int(room_high(ax) / 0.3))), integer=True, min_n_ticks=1)
+        MaxNLocator(nbins=max(1, min(5, int(space_high(ax) / 0.3))), integer=True, min_n_ticks=1)
     )
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: short_number(value)))
     label_axis(ax.yaxis, label, theme)
 
 
 def number_axis(ax: Axes, axis: Axis) -> None:
-    """An axis of numbers such as scores: as many ticks as there is room for."""
-    room = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else room_high(ax) / 0.3
-    axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(room)))))
+    """An axis of numbers such as scores: as many ticks as fit."""
+    space = inches(ax) / _TICK_WIDTH if axis is ax.xaxis else space_high(ax) / 0.3
+    axis.set_major_locator(MaxNLocator(nbins=max(1, min(6, int(space)))))
     axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.6g}"))
 
 
@@ -179,35 +179,37 @@ def whole_axis(ax: Axes, apart: float) -> None:
 def label_axis(axis: Axis, label: str, theme: Theme) -> None:
     """The label of an axis, taken literally, on as many lines as it needs."""
     length = inches(axis.axes) if axis is axis.axes.xaxis else inches_high(axis.axes)
-    room = max(16, int(length / COLUMN * 1.1))
-    lines = [part for line in label.split("\n") for part in wrapped(line, room)]
+    space = max(16, int(length / COLUMN * 1.1))
+    lines = [part for line in label.split("\n") for part in wrapped(line, space)]
     axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
 
 
 def rows_that_fit(ax: Axes) -> int:
-    """How many rows of names there is room for."""
-    return max(2, int(room_high(ax) / _LINE))
+    """How many rows of names fit."""
+    return max(2, int(space_high(ax) / _LINE))
 
 
-def name_rows(ax: Axes, places: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()) -> str:
+def name_rows(
+    ax: Axes, positions: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()
+) -> str:
     """Name the rows on the vertical axis; long names lose their middle, notes behind them stay whole.
 
-    Addresses are named without what all begin with, which is returned: the heading says it.
+    Addresses are named without their common prefix, which is returned for the heading.
     """
     names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
-    room = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)
+    space = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)
     texts = [
-        f"{drawable(name, longest=max(8, min(40, room)))}{note}"
+        f"{drawable(name, longest=max(8, min(40, space)))}{note}"
         for name, note in zip(names, behind, strict=True)
     ]
-    ax.set_yticks(list(places), texts)
+    ax.set_yticks(list(positions), texts)
     as_written(ax.get_yticklabels())
     ax.tick_params(axis="y", length=0)
     return prefix
 
 
-def name_tops(ax: Axes, what: str, theme: Theme, places: Sequence[float], tops: Sequence[float]) -> None:
+def name_tops(ax: Axes, what: str, theme: Theme, positions: Sequence[float], tops: Sequence[float]) -> None:
     """Rows of bars, each on its own scale: at the right edge, which count its full height stands for."""
     label_axis(ax.yaxis, f"{what}: each row has its own scale, at the right", theme)
     if inches_high(ax) < _LOW:
@@ -215,16 +217,17 @@ def name_tops(ax: Axes, what: str, theme: Theme, places: Sequence[float], tops: 
     ax.grid(visible=False)
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.set_ylim(-len(tops) + 0.9, 1)
-    for place, top in zip(places, tops, strict=True):
+    for position, top in zip(positions, tops, strict=True):
         ax.plot(
             [0, 1],
-            [place, place],
+            [position, position],
             color=theme.grid,
             linewidth=0.6,
             transform=ax.get_yaxis_transform(),
             zorder=0.5,
         )
         ax.annotate(
-            short_number(round(top)), xy=(1, place + 0.85), xytext=(4, 0), xycoords=("axes fraction", "data"),
-            textcoords="offset points", va="top", color=theme.muted, fontsize=9, annotation_clip=False,
+            short_number(round(top)), xy=(1, position + 0.85), xytext=(4, 0),
+            xycoords=("axes fraction", "data"), textcoords="offset points", va="top", color=theme.muted,
+            fontsize=9, annotation_clip=False,
         )  # fmt: skip

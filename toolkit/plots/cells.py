@@ -15,13 +15,13 @@ from toolkit.analysis.counts import CountMatrix, count_matrix
 from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar, readable_top
 from toolkit.analysis.wording import counted, fitting_numbers, short_number
 from toolkit.arguments import whole
-from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, room_high, rows_that_fit
+from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, rows_that_fit, space_high
 from toolkit.plots.plot_text import COLUMN, as_written, drawable, say
 from toolkit.plots.style import FONT, Theme, ThemeName, drawing, theme_named
 
 _HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
-_HOUR: Final = 0.3  # inches that the label of an hour takes
-_NAME: Final = 0.6  # inches that a column's name takes at least
+_HOUR: Final = 0.3  # inches of the label of an hour
+_NAME: Final = 0.6  # least inches of a column's name
 _MANY: Final = 5  # the colour of the theme's from which on texts are those for many
 
 
@@ -30,7 +30,7 @@ def plot_failure_calendar(
 ) -> Axes:
     """Draw at which hours of which weekdays there were failures, as cells coloured by count.
 
-    Not for asking since when: weeks lie on one another here. `plot_failure_trend` has a time axis.
+    Not for finding when failures began: weeks are overlaid. `plot_failure_trend` has a time axis.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ def draw_calendar(found: FailureCalendar, ax: Axes, theme: Theme, *, title: str 
         return say(ax, f"No failures{_left_out(found)}", theme)
     above = draw_cells(ax, found.counts, theme)
     heading(ax, title, theme, above=above)
-    every = next(every for every in (1, 2, 3, 6) if room_high(ax) * every / 7 > _HIGH or every == 6)  # noqa: PLR2004
+    every = next(every for every in (1, 2, 3, 6) if space_high(ax) * every / 7 > _HIGH or every == 6)  # noqa: PLR2004
     name_rows(ax, range(0, 7, every), WEEKDAYS[::every])
     step = next(step for step in (1, 2, 3, 6, 12) if inches(ax) / (24 / step) > _HOUR or step == 12)  # noqa: PLR2004 - noon
     ax.set_xticks(range(0, 24, step), [f"{hour:02}" for hour in range(0, 24, step)])
@@ -107,7 +107,7 @@ def plot_failure_matrix(
     rows, columns : str
         Columns of single values.
     top : int
-        How many rows to tell apart; the rest is one row. Fewer where more do not fit the height.
+        Number of rows; all others are one row. Fewer where more do not fit the height.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -156,9 +156,9 @@ def draw_matrix(found: CountMatrix, ax: Axes, theme: Theme, *, columns: str, tit
 
 
 def _name_columns(ax: Axes, found: CountMatrix) -> None:
-    room = inches(ax) / len(found.columns)
-    names = [drawable(name, longest=max(5, int(room / COLUMN) - 1)) for name in found.columns]
-    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(room / COLUMN))
+    space = inches(ax) / len(found.columns)
+    names = [drawable(name, longest=max(5, int(space / COLUMN) - 1)) for name in found.columns]
+    totals = fitting_numbers(found.counts.sum(axis=0).tolist(), int(space / COLUMN))
     texts = [f"{name}\n{total}" for name, total in zip(names, totals, strict=True)]
     ax.set_xticks(range(len(texts)), texts)
     as_written(ax.get_xticklabels())
@@ -170,14 +170,15 @@ def draw_cells(
     """Draw a matrix of counts, the first row at the top; a cell without a count has no colour.
 
     `edges` are the horizontal edges of the columns. Counts are written into the cells, the second sign beside
-    colour, where all of them fit; where not, there is a key. Returns the inches that it takes above the Axes.
+    colour, where all of them fit; where not, there is a key. Returns the inches used above the Axes.
     """
     rows, columns = counts.shape
     edges = np.arange(columns + 1) - 0.5 if edges is None else edges
     bounds = _bounds(counts, len(theme.heat))
     levels = np.searchsorted(bounds, counts, side="left")
     shown = [
-        theme.heat[place] for place in np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
+        theme.heat[position]
+        for position in np.linspace(0, len(theme.heat) - 1, len(bounds)).round().astype(int)
     ]
     narrowest = inches(ax) * float((edges[1:] - edges[:-1]).min() / (edges[-1] - edges[0]))
     ax.pcolormesh(
@@ -190,9 +191,9 @@ def draw_cells(
     ax.grid(visible=False)
     ax.spines[:].set_visible(False)
     ax.tick_params(length=0)
-    room = int(inches(ax) / columns / (COLUMN * 0.9)) - 1
-    written = fitting_numbers(counts.ravel().tolist(), room)
-    if max(map(len, written), default=0) > room or inches_high(ax) / rows < _HIGH:
+    space = int(inches(ax) / columns / (COLUMN * 0.9)) - 1
+    written = fitting_numbers(counts.ravel().tolist(), space)
+    if max(map(len, written), default=0) > space or inches_high(ax) / rows < _HIGH:
         return _key(ax, bounds, shown, theme)
     middle = (edges[:-1] + edges[1:]) / 2
     for row, column in np.argwhere(counts > 0):
@@ -207,7 +208,7 @@ def draw_cells(
 def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
     """The highest count of each colour, evenly by the root of the count: counts are skewed.
 
-    Where a burst stands out from all others, it has the last colour for itself.
+    The last colour is for an outlying burst alone.
     """
     most = int(counts.max(initial=1))
     top = min(most, round(readable_top(counts.ravel())))
@@ -216,12 +217,12 @@ def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
 
 
 def _key(ax: Axes, bounds: list[int], shown: list[str], theme: Theme) -> float:
-    """Which colours stand for how many failures, above the right end of the Axes."""
+    """A key of colours and counts, above the right end of the Axes."""
     most = max(2, min(5, int(inches(ax) / 0.7)))
-    some = sorted({round(place) for place in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
-    patches = [Patch(facecolor=shown[place], edgecolor=theme.grid, linewidth=0.6) for place in some]
+    some = sorted({round(position) for position in np.linspace(0, len(bounds) - 1, min(len(bounds), most))})
+    patches = [Patch(facecolor=shown[position], edgecolor=theme.grid, linewidth=0.6) for position in some]
     lowest = [1, *(bound + 1 for bound in bounds)]
-    names = [_span(lowest[place], bounds[place]) for place in some]
+    names = [_span(lowest[position], bounds[position]) for position in some]
     ax.legend(
         patches, names, loc="lower right", bbox_to_anchor=(1.0, 1.0), ncols=len(names), frameon=False,
         prop={"family": FONT, "size": 8}, labelcolor=theme.muted, handlelength=1.0, handleheight=0.8,

@@ -1,4 +1,4 @@
-"""What expires when."""
+"""Failures by time of expiry."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from narwhals.typing import IntoFrame
 from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins
 from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.selection import when_counted
-from toolkit.analysis.wording import moment, short_number, span
+from toolkit.analysis.wording import short_number, span, time_text
 from toolkit.plots.axis import DAY, count_axis, cut, heading, inches, label_axis, time_axis
 from toolkit.plots.plot_text import say
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_WIDE = 5.0  # inches from which one line of a label has room
+_WIDE = 5.0  # inches from which a label fits on one line
 
 
 def plot_expiry(
@@ -51,7 +51,7 @@ def plot_expiry(
     Raises
     ------
     InputError
-        When a column is missing or the retention is no span of time.
+        When a column is missing or the retention is not a duration.
 
     Examples
     --------
@@ -89,13 +89,13 @@ def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -
     top, above = readable_top(found.counts), 0.0
     if top < found.counts.max():
         above = cut(ax, theme, top, (left + width / 2).tolist(), found.counts.tolist())
-        said = (
+        sentence = (
             f"failures that expire\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
         )
-        label_axis(ax.yaxis, said, theme)
+        label_axis(ax.yaxis, sentence, theme)
     heading(ax, title, theme, above=above)
     between = " " if inches(ax) > _WIDE else "\n"
-    label = f"time of expiry (UTC), from {moment(found.now)} on;{between}a bar is {span(found.step)}"
+    label = f"time of expiry (UTC), from {time_text(found.now)} on;{between}a bar is {span(found.step)}"
     label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)
     return ax
 

@@ -26,7 +26,7 @@ _SHORT: Final = {
     "CALLBACK_CANCELED": "canceled",
     "CALLBACK_SUCCESS": "succeeded",
 }
-_SPAN: Final = 0.5  # inches that a span of time takes as a label
+_SPAN: Final = 0.5  # inches of a duration as a label
 
 
 def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
@@ -157,7 +157,7 @@ def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
 def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw the time from creation to failure, in steps that people name.
 
-    What failed at once never worked; what took a day used up its retries. Bars are of equal width and
+    Immediate failures never worked; those after a day used up their retries. Bars are of equal width and
     steps are not: heights are counts, not densities.
 
     Parameters
@@ -194,15 +194,15 @@ def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: 
         heading(axes, "Time from creation to failure", colours)
         if not found.total:
             return say(axes, f"No failures with both times{_left_out(found)}", colours)
-        places = np.arange(len(found.counts))
+        positions = np.arange(len(found.counts))
         axes.bar(
-            places, found.counts, width=0.94, align="edge", color=colours.series[0], hatch=HATCHES[0],
+            positions, found.counts, width=0.94, align="edge", color=colours.series[0], hatch=HATCHES[0],
             edgecolor=colours.paper, linewidth=0,
         )  # fmt: skip
         step = max(1, int(np.ceil(len(found.edges) * _SPAN / max(inches(axes), _SPAN))))
         shown = range(0, len(found.edges), step)
         axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
-        axes.set_xlim(-0.06, len(places))
+        axes.set_xlim(-0.06, len(positions))
         count_axis(axes, "failures", colours)
         middle = span(timedelta(seconds=round(found.median)))
         label_axis(

@@ -13,7 +13,7 @@ from matplotlib.path import Path
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.over_time import FailureTrend, failure_trend, readable_top
-from toolkit.analysis.wording import counted, moment, span
+from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (
     DAY,
@@ -32,7 +32,7 @@ from toolkit.plots.cells import draw_cells
 from toolkit.plots.plot_text import COLUMN, drawable, say, without_prefix
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 
-_NARROW: Final = 4.6  # inches up to which a legend stands above the Axes
+_NARROW: Final = 4.6  # inches up to which a legend is above the Axes
 
 Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
@@ -51,7 +51,7 @@ def plot_failure_trend(
 ) -> Axes:
     """Draw how many failures there were when, as a whole or by a column.
 
-    Failures stand at `failed_at`, those without it at `created_at`; the label says how many. Not for
+    Failures are counted at `failed_at`, those without it at `created_at`; the label says how many. Not for
     comparing groups that are not at the bottom of a stack bar by bar: facets do that.
 
     Parameters
@@ -59,18 +59,18 @@ def plot_failure_trend(
     failures : frame
         With the columns `failed_at`, `created_at` and `by`.
     by : str, optional
-        Column of single values to tell apart, such as ``"workflow_url"``.
+        Column of single values to group by, such as ``"workflow_url"``.
     freq : str or timedelta, optional
         Width of a bar, in whole minutes ("15min", "6h", "1d"). Default: chosen from the span.
     top : int
-        How many groups to tell apart, 1 to 8; the rest is one group. Where rows do not fit the height of the
+        Number of groups, 1 to 8; all others are one group. Where rows do not fit the height of the
         Axes, there are fewer.
     layout : {"stacked", "facets", "ranked"}
         Bars on one another; a row of bars for each group, each on its own scale; or a row of cells for each
         group, the one with the most failures at the top, coloured by count. Where one burst would flatten
-        all other bars, the axis is cut: it says so, and the burst carries its count.
+        all other bars, the axis is truncated: it says so, and the burst carries its count.
     now : datetime, optional
-        The axis goes on to this time. Default: to the last failure.
+        The axis ends at this time. Default: to the last failure.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -98,7 +98,7 @@ def plot_failure_trend(
     choice("layout", layout, get_args(Layout))
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
-        # a legend above takes room that bars need, rows of their own all of it
+        # a legend above reduces the height of bars, separate rows all of it
         rows = rows_that_fit(axes) - 1
         if layout == "stacked" and inches(axes) < _NARROW:
             rows = rows_that_fit(axes) // 6
@@ -165,19 +165,19 @@ def _facets(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
 ) -> tuple[str, float, float]:
     tops = [readable_top(counts) for counts in trend.counts]
-    places = [-number for number in range(len(trend.groups))]
+    positions = [-number for number in range(len(trend.groups))]
     for number, (counts, top) in enumerate(zip(trend.counts, tops, strict=True)):
         heights = np.minimum(counts / top, 1) * 0.85
         _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
         if counts.max() > top:
             _mark(ax, theme, left + width / 2, counts, -number + 0.85, width)
-    prefix = _row_names(trend, ax, places)
-    name_tops(ax, "failures", theme, places, tops)
+    prefix = _row_names(trend, ax, positions)
+    name_tops(ax, "failures", theme, positions, tops)
     return prefix, 0.5, 0.0
 
 
 def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, width: float) -> None:
-    """Write the count of a row's tallest bar, which is cut, beside its top."""
+    """Write the count of a row's tallest, truncated bar beside its top."""
     number = int(counts.argmax())
     right = number < len(counts) * 0.8
     side = middles[number] + (width if right else -width) / 2
@@ -195,13 +195,13 @@ def _cells(
     return _row_names(trend, ax, list(range(len(trend.groups)))), 0.0, above
 
 
-def _row_names(trend: FailureTrend, ax: Axes, places: Sequence[float]) -> str:
+def _row_names(trend: FailureTrend, ax: Axes, positions: Sequence[float]) -> str:
     totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
-    return name_rows(ax, places, trend.groups, notes=totals)
+    return name_rows(ax, positions, trend.groups, notes=totals)
 
 
 class Bars(PathPatch):
-    """Bars of one look as a single artist: hatching hundreds one by one takes most of the time of a plot."""
+    """Bars of one look as a single artist: hatching hundreds one by one is slow."""
 
     def __init__(self, lefts: Floats, bottoms: Floats, width: float, heights: Floats, **look: Any) -> None:
         self.lefts, self.bottoms, self.heights = lefts, bottoms, heights
@@ -232,8 +232,8 @@ def _sentence(trend: FailureTrend) -> str:
         return f"No failures{undated}"
     start = trend.starts[trend.counts.sum(axis=0).argmax()]
     if trend.step <= timedelta(minutes=1):
-        return f"1 failure, at {moment(start)}{undated}"
-    return f"1 failure, within {span(trend.step)} from {moment(start)}{undated}"
+        return f"1 failure, at {time_text(start)}{undated}"
+    return f"1 failure, within {span(trend.step)} from {time_text(start)}{undated}"
 
 
 def _time_label(trend: FailureTrend) -> str:

@@ -33,7 +33,7 @@ from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
 
-# the second signs, beside colour: one a line, in order
+# line styles, in addition to colour, in order
 _DASHES: Final = (
     "-", (0, (3.7, 1.6)), (0, (6.4, 1.6, 1, 1.6)), (0, (1, 1.65)),
     (0, (6, 1)), (0, (1, 1)), (0, (4, 1, 1, 1)), (0, (4, 1, 1, 1, 1, 1)), (0, (1, 3)),
@@ -53,7 +53,7 @@ def plot_score_distribution(
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
-    """Draw how scores are spread, of one query or of several beside each other.
+    """Draw the distribution of scores, of one query or of several.
 
     Not for comparing scores of different indexes or query modes: only the order of scores of one kind means
     anything.
@@ -63,14 +63,14 @@ def plot_score_distribution(
     hits : frame
         With the columns `score` and `by`.
     by : str or None
-        Column of single values to tell apart; None takes all hits together.
+        Column of single values to group by; None for all hits together.
     kind : {"histogram", "ecdf", "ridge"}, optional
         Bars (outlines, for several groups); the share of hits up to each score; or a row of bars a group.
         Default: bars for one group, rows for several.
     bins : int
         How many bars, 1 to 1,000, on the same edges for every group.
     top : int
-        How many groups to tell apart, 1 to 8; the rest is one group.
+        Number of groups, 1 to 8; all others are one group.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -158,10 +158,10 @@ def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
 def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     low, high = found.edges[0], found.edges[-1]
     for number, scores in enumerate(found.scores):
-        places = np.concatenate([[low], scores, [high]])
+        positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
         ax.plot(
-            places, shares, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
+            positions, shares, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
             drawstyle="steps-post",
         )  # fmt: skip
     ax.set_xlim(low, high)
@@ -170,7 +170,7 @@ def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
     label_axis(ax.yaxis, "share of hits up to this score", theme)
     if len(found.groups) > 1:
-        # all shares end at 100 %: names stand in the order of the medians, the highest score at the bottom
+        # all shares end at 100 %: names are in the order of the medians, the highest score at the bottom
         ends = [1 - (np.median(scores) - low) / (high - low) for scores in found.scores]
         _name_lines(ax, ends, _named(found), theme)
 
@@ -184,12 +184,12 @@ def _named(found: ScoreBins) -> list[str]:
 
 def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
     tops = found.counts.max(axis=1).clip(1).tolist()
-    places = [-number for number in range(len(tops))]
+    positions = [-number for number in range(len(tops))]
     for number, top in enumerate(tops):
         _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
-    prefix = name_rows(ax, places, found.groups, notes=totals)
-    name_tops(ax, "hits", theme, places, tops)
+    prefix = name_rows(ax, positions, found.groups, notes=totals)
+    name_tops(ax, "hits", theme, positions, tops)
     heading(ax, f"Scores of hits, by {by}", theme, prefix=prefix)
 
 
@@ -203,7 +203,7 @@ def plot_score_by_rank(
 ) -> Axes:
     """Draw the score of each hit against its rank, a line a query, named where it ends.
 
-    A steep fall and then a flat tail means that few hits are near and the rest is noise. Not for comparing
+    A steep fall and then a flat tail means that few hits are near and the others are noise. Not for comparing
     scores of different indexes or query modes.
 
     Parameters
@@ -211,9 +211,9 @@ def plot_score_by_rank(
     hits : frame
         With the columns `rank`, `score` and `by`.
     by : str
-        Column of single values to tell apart.
+        Column of single values to group by.
     top : int
-        How many lines, 1 to 9; the label says how many were left out.
+        Number of lines, 1 to 9; the label says how many were left out.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -272,15 +272,15 @@ def plot_score_comparison(
 ) -> Axes:
     """Draw each hit's score in one configuration against its score in another.
 
-    Hits of one of the two alone stand on its margin. Whether the order moved is what counts; that all points
-    lie off the diagonal only says that the two measure differently.
+    Hits of only one of the two are on its margin. What matters is whether the order changed; points that all
+    lie off the diagonal only mean that the two use different scales.
 
     Parameters
     ----------
     before, after : frame
         Results of the same queries, with the columns `query`, `rank`, `id`, `score`.
     names : (str, str)
-        What the two are called.
+        Names of the two.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -315,8 +315,8 @@ def plot_score_comparison(
     )
     with drawing(ax, colours) as axes:
         # the legend names them behind a mark and a count
-        room = max(6.0, min(24.0, inches(axes) / COLUMN - 15))
-        first, second = (drawable(name, longest=room) for name in called)
+        space = max(6.0, min(24.0, inches(axes) / COLUMN - 15))
+        first, second = (drawable(name, longest=space) for name in called)
         both, lost, new = np.isfinite(x) & np.isfinite(y), np.isfinite(x), np.isfinite(y)
         lost, new = lost & ~both, new & ~both
         title = f"Scores: {first} and {second}"
@@ -326,8 +326,8 @@ def plot_score_comparison(
             return say(axes, "No hits with a finite score", colours)
         values = np.concatenate([x[np.isfinite(x)], y[np.isfinite(y)]])
         low, high = float(values.min()), float(values.max())
-        room = (high - low) * 0.06 or 0.5
-        margin = low - room
+        space = (high - low) * 0.06 or 0.5
+        margin = low - space
         axes.plot(
             [margin, high], [margin, high], color=colours.muted, linewidth=1, linestyle=(0, (4, 3)), zorder=0
         )
@@ -340,8 +340,8 @@ def plot_score_comparison(
             axes.scatter(
                 across, up, s=28, marker=MarkerStyle(marker, "full"), color=colours.series[sign], linewidths=0
             )
-        axes.set_xlim(margin - room, high + room)
-        axes.set_ylim(margin - room, high + room)
+        axes.set_xlim(margin - space, high + space)
+        axes.set_ylim(margin - space, high + space)
         number_axis(axes, axes.xaxis)
         number_axis(axes, axes.yaxis)
         label_axis(axes.xaxis, f"score {first}", colours)
@@ -360,9 +360,9 @@ def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Th
     longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
     low, high = ax.get_ylim()
     gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)
-    for number, place in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
+    for number, position in enumerate(_spread(np.asarray(ends, dtype=np.float64), gap, low, high)):
         ax.annotate(
-            drawable(names[number], longest=longest), xy=(1, place), xycoords=("axes fraction", "data"),
+            drawable(names[number], longest=longest), xy=(1, position), xycoords=("axes fraction", "data"),
             xytext=(6, 0), textcoords="offset points", va="center", fontsize=9, annotation_clip=False,
             color=theme.ink, parse_math=False,
         )  # fmt: skip
@@ -374,15 +374,15 @@ def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Th
 
 
 def _spread(ends: NDArray[np.float64], gap: float, low: float, high: float) -> NDArray[np.float64]:
-    """The heights moved apart as little as is needed, in their order, within the limits where they fit."""
+    """Heights at least `gap` apart, moved as little as possible, within the limits where they fit."""
     order = np.argsort(ends, kind="stable")
-    places = ends[order].copy()
-    for number in range(1, len(places)):
-        places[number] = max(places[number], places[number - 1] + gap)
-    if len(places) and places[-1] > high:
-        places[-1] = high
-        for number in range(len(places) - 2, -1, -1):
-            places[number] = min(places[number], places[number + 1] - gap)
-    moved = np.empty_like(places)
-    moved[order] = np.maximum(places, low - gap * len(places))
-    return moved
+    positions = ends[order].copy()
+    for number in range(1, len(positions)):
+        positions[number] = max(positions[number], positions[number - 1] + gap)
+    if len(positions) and positions[-1] > high:
+        positions[-1] = high
+        for number in range(len(positions) - 2, -1, -1):
+            positions[number] = min(positions[number], positions[number + 1] - gap)
+    shifted = np.empty_like(positions)
+    shifted[order] = np.maximum(positions, low - gap * len(positions))
+    return shifted

@@ -1,7 +1,7 @@
 r"""Text from data, made fit to be drawn: never maths, never invisible, never wider than the plot.
 
-Widths are counted in columns: what an ordinary character of our font takes, and the unit in which room is
-measured. A wide one takes more, a combining mark none, one that is written out (``\u4e2d``) six.
+Widths are counted in columns, the width of an ordinary character of our font. A
+wide one has more, a combining mark none, an escaped one (``\u4e2d``) six.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from toolkit.plots.style import FONT, Theme
 from toolkit.redaction import visible
 
 COLUMN: Final = 0.085
-"""Inches that a column of a text of 9 points takes."""
+"""Inches of a column of a text of 9 points."""
 
 _LONGEST: Final = 48
 _READ: Final = 4_000  # characters that are looked at
-_MARKS: Final = 2  # that may stand on one character: more would reach into the lines around it
+_MARKS: Final = 2  # on one character: more would overlap the adjacent lines
 _EM: Final = COLUMN * 72 / 9  # of a column
-_PIECE: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
+_PART: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 
 
 def drawable(value: object, *, longest: float = _LONGEST) -> str:
@@ -52,7 +52,7 @@ def drawable(value: object, *, longest: float = _LONGEST) -> str:
             written += _escaped(character)
         else:
             written += character
-    return _shortened(_pieces(" ".join(written.split())), longest) or "(empty)"
+    return _shortened(_parts(" ".join(written.split())), longest) or "(empty)"
 
 
 @cache
@@ -70,7 +70,7 @@ def width(text: str) -> float:
     return sum(columns(character) or 0.0 for character in text)
 
 
-def wrapped(text: str, room: float) -> list[str]:
+def wrapped(text: str, limit: float) -> list[str]:
     r"""A drawable text on lines of at most so many columns; long words are broken, but no character in them.
 
     >>> print(*wrapped(r"what the \u4e2d\u6587\u5b57 says", 13), sep=" / ")
@@ -78,50 +78,50 @@ def wrapped(text: str, room: float) -> list[str]:
     """
     lines = [""]
     for word in re.findall(r"[^ ]+", text):
-        if width(f"{lines[-1]} {word}") <= room:
+        if width(f"{lines[-1]} {word}") <= limit:
             lines[-1] = f"{lines[-1]} {word}".lstrip()
             continue
         lines.append("")
-        for piece in _pieces(word):
-            if lines[-1] and width(lines[-1] + piece) > room:
+        for part in _parts(word):
+            if lines[-1] and width(lines[-1] + part) > limit:
                 lines.append("")
-            lines[-1] += piece
+            lines[-1] += part
     return [line for line in lines if line]
 
 
-def _pieces(text: str) -> list[str]:
-    """What must not be parted: characters with the marks on them, and those that are written out."""
-    pieces: list[str] = []
-    for piece in _PIECE.findall(text):
-        if pieces and columns(piece[0]) == 0:
-            pieces[-1] += piece
+def _parts(text: str) -> list[str]:
+    """The unbreakable parts: characters with their marks, and escapes."""
+    parts: list[str] = []
+    for part in _PART.findall(text):
+        if parts and columns(part[0]) == 0:
+            parts[-1] += part
         else:
-            pieces.append(piece)
-    return pieces
+            parts.append(part)
+    return parts
 
 
-def _shortened(pieces: list[str], longest: float) -> str:
-    widths = [width(piece) for piece in pieces]
+def _shortened(parts: list[str], longest: float) -> str:
+    widths = [width(part) for part in parts]
     if sum(widths) <= longest:
-        return "".join(pieces)
-    room = longest - width("…")
-    head = _fitting(widths, room / 2)
-    tail = _fitting(widths[::-1], room - sum(widths[:head]))
-    head = _fitting(widths, room - sum(widths[len(widths) - tail :]))
-    return f"{''.join(pieces[:head])}…{''.join(pieces[len(pieces) - tail :])}"
+        return "".join(parts)
+    limit = longest - width("…")
+    head = _fitting(widths, limit / 2)
+    tail = _fitting(widths[::-1], limit - sum(widths[:head]))
+    head = _fitting(widths, limit - sum(widths[len(widths) - tail :]))
+    return f"{''.join(parts[:head])}…{''.join(parts[len(parts) - tail :])}"
 
 
-def _fitting(widths: Sequence[float], room: float) -> int:
-    """How many of the first pieces have room."""
+def _fitting(widths: Sequence[float], limit: float) -> int:
+    """How many of the first parts fit."""
     number, taken = 0, 0.0
-    while number < len(widths) and taken + widths[number] <= room:
+    while number < len(widths) and taken + widths[number] <= limit:
         taken += widths[number]
         number += 1
     return number
 
 
 def without_prefix(names: Sequence[str]) -> tuple[list[str], str]:
-    """Addresses without what all of them begin with, to a slash, and that beginning; others as they are.
+    """Addresses without their common prefix, up to a slash, and that prefix; others unchanged.
 
     >>> without_prefix(["https://a.example/flows/pay", "https://a.example/flows/ship", "other (3)"])
     (['pay', 'ship', 'other (3)'], 'https://a.example/flows/')
@@ -147,7 +147,7 @@ def as_written(texts: list[Text]) -> None:
 
 
 def say(ax: Axes, sentence: str, theme: Theme) -> Axes:
-    """A sentence in place of a plot that would show nothing."""
+    """A sentence instead of an empty plot."""
     ax.set_xticks([])
     ax.set_yticks([])
     ax.spines[:].set_visible(False)

@@ -1,4 +1,4 @@
-"""How the plots look: colours that stay apart for colour-blind eyes, a second sign in grey, light and dark.
+"""How the plots look: colours distinguishable for the colour-blind, hatches and dashes, light and dark.
 
 Colours are those of M. Okabe and K. Ito, *Color Universal Design* (2008). The style is put on the one Axes
 that is drawn on; matplotlib's own settings stay as they are.
@@ -24,7 +24,7 @@ ThemeName = Literal["light", "dark"]
 
 FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
-"""The second sign, beside colour: one a series, in order."""
+"""In addition to colour: one a series, in order."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class Theme:
     ink, muted, grid, paper : str
         Text, lesser text, lines, background.
     series : tuple of str
-        One colour a series, in order; the last is for what was merged.
+        One colour a series, in order; the last is for merged groups.
     heat : tuple of str
         From few, which is near the background, to many.
     on_few, on_many : str
@@ -100,8 +100,8 @@ def theme_named(name: ThemeName) -> Theme:
 def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     """Prepared Axes to draw on; without `ax` those of a new figure of pyplot's, which notebooks show.
 
-    What is drawn does not depend on matplotlib's settings, and no setting is changed, not for a moment:
-    settings are those of all threads, and the first figure of a notebook sets some itself. What artists took
+    Plots do not depend on matplotlib's settings, and no setting is changed, not even temporarily:
+    settings are shared by all threads, and the first figure of a notebook sets some itself. What artists took
     from them is set right on leaving. A new figure is closed when drawing raises: it would be shown empty.
     """
     if ax is not None:
@@ -114,9 +114,9 @@ def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
         figsize=(9, 3.6), layout=layout, facecolor=theme.paper, edgecolor=theme.paper, frameon=True
     )
     try:
-        # the room that texts are measured by until there is a layout
-        place = figure.add_gridspec(left=0.1, right=0.97, bottom=0.15, top=0.9)[0]
-        ax = prepare(figure.add_subplot(place), theme)
+        # the space by which texts are measured until there is a layout
+        position = figure.add_gridspec(left=0.1, right=0.97, bottom=0.15, top=0.9)[0]
+        ax = prepare(figure.add_subplot(position), theme)
         yield ax
         _set_right(ax)
     except BaseException:
@@ -131,7 +131,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
         spine.set(visible=side in {"left", "bottom"}, color=theme.grid, linewidth=0.8)
     ax.minorticks_off()
     for axis in (ax.xaxis, ax.yaxis):
-        axis.reset_ticks()  # ticks made before would keep what they were made with, and hand it on
+        axis.reset_ticks()  # earlier ticks would keep their settings and pass them on
         axis.labelpad = 4.0
     ax.tick_params(
         which="both", direction="out", length=3, width=0.8, pad=3.5, colors=theme.muted, labelsize=9,
@@ -145,7 +145,7 @@ def prepare(ax: Axes, theme: Theme) -> Axes:
 
 
 def _set_right(ax: Axes) -> None:
-    """Give artists what they would have taken from matplotlib's settings as it comes, and our font."""
+    """Give artists matplotlib's default settings, and our font."""
     for artist in (ax.figure.patch, *ax.findobj()):
         artist.set_sketch_params()
         artist.set_path_effects([])

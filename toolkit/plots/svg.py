@@ -1,4 +1,4 @@
-"""A figure as SVG that stands inside a page: no script, no style sheet, no clash of ids, CSS colours."""
+"""A figure as SVG inside a page: no script, no style sheet, no clash of ids, CSS colours."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, the
     ``--plot-on-many``) with the theme's value where a page sets none. Texts stay text, each escaped by
     `toolkit.redaction`.
     """
-    root = ET.fromstring(_drawn(figure))  # noqa: S314 - written by matplotlib a moment ago
+    root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
     names = [element.attrib["id"] for element in root.iter() if "id" in element.attrib]
     ids = {name: f"{prefix}-{number}" for number, name in enumerate(names)}  # matplotlib's are random
@@ -97,13 +97,13 @@ def _draw_hatches(root: ET.Element) -> None:
         for path in paths:
             path.set("style", path.attrib["style"].replace(f"url(#{name})", colour))
         outline = " ".join(path.attrib["d"] for path in paths)
-        places = [float(found) for found in _COORDINATE.findall(outline)]
+        positions = [float(found) for found in _COORDINATE.findall(outline)]
         holder = ET.SubElement(parents[paths[-1]], f"{_SVG}g", {"clip-path": clip} if clip else {})
         within = ET.SubElement(ET.SubElement(holder, f"{_SVG}defs"), f"{_SVG}clipPath", id=f"{name}-{number}")
         ET.SubElement(within, f"{_SVG}path", d=outline)
         lines = ET.SubElement(holder, f"{_SVG}g", {"clip-path": f"url(#{name}-{number})"})
-        for x in _tiles(places[::2]):
-            for y in _tiles(places[1::2]):
+        for x in _tiles(positions[::2]):
+            for y in _tiles(positions[1::2]):
                 ET.SubElement(lines, f"{_SVG}use", href=f"#{name}", x=str(x), y=str(y))
     for name, pattern in patterns.items():
         drawn = pattern.find(f"{_SVG}path")
@@ -117,8 +117,8 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
         return attributes
     sizes: dict[tuple[float, float], float] = {}
     for circle in attributes["d"].split("M")[1:]:
-        places = [float(found) for found in _COORDINATE.findall(circle)]
-        (left, right), (top, bottom) = ((min(part), max(part)) for part in (places[::2], places[1::2]))
+        positions = [float(found) for found in _COORDINATE.findall(circle)]
+        (left, right), (top, bottom) = ((min(part), max(part)) for part in (positions[::2], positions[1::2]))
         centre = (round((left + right) / 2, 1), round((top + bottom) / 2, 1))
         sizes[centre] = max(sizes.get(centre, 0.0), right - left)
     style = re.sub("stroke-(width|linecap): [^;]+", "", attributes["style"])
@@ -129,9 +129,9 @@ def _dotted(attributes: dict[str, str]) -> dict[str, str]:
     }
 
 
-def _tiles(places: list[float]) -> range:
-    """Where the tiles begin that cover these places."""
-    return range(int(min(places) // _TILE) * _TILE, int(max(places)) + 1, _TILE)
+def _tiles(positions: list[float]) -> range:
+    """Starts of the tiles that cover these coordinates."""
+    return range(int(min(positions) // _TILE) * _TILE, int(max(positions)) + 1, _TILE)
 
 
 def _markup(element: ET.Element, ids: dict[str, str], variables: dict[str, str]) -> str:

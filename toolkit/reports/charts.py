@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from toolkit.analysis import CountMatrix, ExpiryBins, FailureCalendar, FailureTrend
-from toolkit.analysis.wording import counted, moment, span
+from toolkit.analysis.wording import counted, span, time_text
 from toolkit.plots.cells import draw_calendar, draw_matrix
 from toolkit.plots.expiry import draw_expiry
 from toolkit.plots.failure_trend import draw_trend
@@ -20,12 +20,12 @@ from toolkit.plots.svg import inline_svg
 
 _WIDE: Final = 9.6  # inches
 _NARROW: Final = 4.0
-_ROW: Final = 0.32  # inches of height that a row of cells takes
+_ROW: Final = 0.32  # inches of height of a row of cells
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Charts:
-    """What is drawn, its texts masked."""
+    """The data of the charts, with texts masked."""
 
     trend: FailureTrend
     expiry: ExpiryBins
@@ -47,8 +47,8 @@ class Charts:
             ),
             "expiry": (
                 self.expiry.total > 0, "Failures by time of expiry",
-                f"{counted(self.expiry.total, 'failure')} that expire after {moment(self.expiry.now)}", 2.8,
-                lambda ax, theme: draw_expiry(self.expiry, ax, theme),
+                f"{counted(self.expiry.total, 'failure')} that expire after {time_text(self.expiry.now)}",
+                2.8, lambda ax, theme: draw_expiry(self.expiry, ax, theme),
             ),
             "matrix": (
                 self.matrix.total > 1, "Failures by workflow and response status",
@@ -81,4 +81,4 @@ def _svg(
     with drawing(figure.add_subplot(), theme) as ax:
         draw(ax, theme)
     svg = inline_svg(figure, title=title, description=described, prefix=prefix, theme=theme)
-    return Markup(svg)  # noqa: S704 - every text in it went through the escaper
+    return Markup(svg)  # noqa: S704 - every text in it is escaped

@@ -1,4 +1,4 @@
-"""The failure report: what failed, since when, where, with which words, and what expires, on one page."""
+"""The failure report, on one page: counts, time, workflows, error texts and expiry."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from toolkit.reports.markdown import render_markdown
 from toolkit.reports.pdf import print_page
 from toolkit.times import parse_duration
 
-_GROUPS: Final = 5  # workflows told apart in the trend
-_ROWS: Final = 8  # workflows and statuses told apart in the matrix
+_GROUPS: Final = 5  # workflows in the trend
+_ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 
 
@@ -90,7 +90,7 @@ class FailureReport:
         InputError
             For another suffix.
         ToolkitError
-            When the file cannot be written, or a PDF not be printed; one that was there before is as it was.
+            When the file cannot be written or the PDF not be printed; an existing file is unchanged.
         """
         path = Path(path)
         suffix = path.suffix.lower()
@@ -129,21 +129,21 @@ def failure_report(
 ) -> FailureReport:
     """Report on failures: how many, how complete, when, where, in which words, what expires and what is new.
 
-    The same frames, options and `now` give the same bytes.
+    The same frames, options and `now` produce the same bytes.
 
     Parameters
     ----------
     failures : pandas.DataFrame
         The failures table, as loaders return it; its receipt says whether it is complete.
     previous : pandas.DataFrame, optional
-        An earlier one, to say what is new.
+        An earlier one, to compare with.
     retention : str or timedelta
         How long the queue keeps an entry ("3d", "7d", … by plan); entries expire that long after `failed_at`.
     now : datetime, optional
         What "within 24 hours" counts from; without a time zone, UTC. Default: the clock.
     title : str, optional
     redactor : Redactor, optional
-        Masks secrets in everything shown. Default: one with the user's key, which knows no live tokens;
+        Masks secrets in everything shown. Default: one with the user's key, which has no live tokens;
         loaders have masked those in the frames.
 
     Returns
@@ -197,7 +197,7 @@ def _masked(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
 
 
 def _write_private(path: Path, content: bytes) -> None:
-    """Write a new file beside the path and rename it: mode 0600, links not followed, whole or not at all."""
+    """Write a new file beside the path and rename it: mode 0600, links not followed, atomic."""
     draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
     try:
         handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
@@ -215,7 +215,7 @@ def _write_private(path: Path, content: bytes) -> None:
         raise ToolkitError(
             f"writing {path.name!r}",
             got=f"{type(error).__name__}: {error.strerror}",
-            expected="a folder that exists, with room",
+            expected="an existing folder with free space",
             next_step="Make the folder, or choose another.",
         ) from None
 

@@ -1,4 +1,4 @@
-"""What a failure report says, as JSON-able values with every secret masked: the one source of all its forms.
+"""The findings of a failure report, as JSON-able values with secrets masked: the source of all its forms.
 
 ``docs/failure-report.schema.json`` describes them: times are ISO 8601 in UTC, counts integers, shares floats
 of 1, missing values null.
@@ -48,7 +48,7 @@ _LONGEST: Final = 500  # characters of a text that is shown
 
 
 class Cleaner:
-    """Makes values JSON-able and safe to show: secrets masked, then cut to 500 characters."""
+    """Makes values JSON-able and safe to show: secrets masked, then truncated to 500 characters."""
 
     def __init__(self, redactor: Redactor) -> None:
         self.redactor = redactor
@@ -57,7 +57,7 @@ class Cleaner:
         """A text, or None where it is missing."""
         if value is None or value is pd.NA or (isinstance(value, float) and pd.isna(value)):
             return None
-        # masked before it is cut: half a secret would not be recognised
+        # masked before it is truncated: part of a secret would not be recognised
         return shorten(self.redactor.text(str(value)), _LONGEST)
 
     def value(self, value: Any) -> Any:
@@ -97,7 +97,7 @@ def find(
     title: str,
     redactor: Redactor,
 ) -> dict[str, Any]:
-    """Everything a report says about failures."""
+    """All findings of a report."""
     clean = Cleaner(redactor)
     overview = failure_overview(failures)
     receipt = receipt_of(failures)
@@ -182,7 +182,7 @@ def _recent(
 
 
 def _covers(receipt: Receipt | None, start: datetime) -> bool:
-    """Whether a load asked for everything since this time, and got it."""
+    """Whether a load requested everything since this time, and is complete."""
     if receipt is None or not receipt.complete:
         return False
     since = receipt.scope.get("since")
@@ -194,7 +194,7 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
     if receipt is None:
         return {
             "state": "unknown",
-            "sentence": "Not known to be complete: the frame has no receipt that says how it was loaded.",
+            "sentence": "Not known to be complete: the frame has no receipt of its load.",
         }
     if receipt.complete:
         sentence = f"Complete: every entry present during the load was read ({receipt.rows:,} rows)."
@@ -257,7 +257,7 @@ def _caution(receipt: Receipt | None, earlier: Receipt | None) -> str | None:
 
 
 def _reaches_further(scope: Mapping[str, Any], earlier: Mapping[str, Any]) -> bool:
-    """Whether a load can hold entries that existed before and that the earlier one did not ask for."""
+    """Whether a load can hold older entries that the earlier one did not request."""
     times = {"since", "until"}  # those of "the last seven days" move on, which is no difference
     if {name: scope[name] for name in scope.keys() - times} != {
         name: earlier[name] for name in earlier.keys() - times

@@ -1,4 +1,4 @@
-"""What a report begins with: its verdict in one sentence, and four numbers with their changes."""
+"""The headline of a report: its verdict in one sentence, and four numbers with their changes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from toolkit.analysis.wording import counted, moment, percent, span
+from toolkit.analysis.wording import counted, percent, span, time_text
 
 _PARTS: Final = {
     "workflow_url": "workflow",
@@ -51,7 +51,7 @@ def filter_in_words(scope: Mapping[str, Any]) -> str:
     ' of plain messages since 2026-03-03 00:00 UTC'
     """
     named = [f"{name} {_some(scope[part])}" for part, name in _PARTS.items() if scope.get(part)]
-    times = [f" {part} {moment(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
+    times = [f" {part} {time_text(read_time(scope[part]))}" for part in ("since", "until") if scope.get(part)]
     kind = " of plain messages" if scope.get("kind") == "messages" else ""
     return f"{kind}{' with ' if named else ''}{' and '.join(named)}{''.join(times)}"
 
@@ -80,7 +80,10 @@ def read_time(text: str) -> datetime:
 def _window(overview: Mapping[str, Any]) -> str:
     if not overview["first_at"]:
         return ""
-    first, last = moment(read_time(overview["first_at"])), moment(read_time(overview["last_at"]))
+    first, last = (
+        time_text(read_time(overview["first_at"])),
+        time_text(read_time(overview["last_at"])),
+    )
     return f" at {first}" if first == last else f" between {first.removesuffix(' UTC')} and {last}"
 
 
@@ -141,7 +144,7 @@ def change_in_words(number: Mapping[str, Any]) -> str | None:
 def _against(recent: Mapping[str, Any], what: str) -> dict[str, Any]:
     before = recent[f"{what}_before"]
     if before is None:
-        return {"change": None, "note": "what was before is not known"}
+        return {"change": None, "note": "the earlier value is not known"}
     return {"change": recent[what] - before, "note": f"{before:,} in the {recent['hours']} hours before"}
 
 

@@ -13,7 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from toolkit.analysis.over_time import WEEKDAYS
-from toolkit.analysis.wording import counted, moment, percent, short_number, span
+from toolkit.analysis.wording import counted, percent, short_number, span, time_text
 from toolkit.redaction import escape_attribute, escape_html
 from toolkit.reports.charts import Charts
 from toolkit.reports.headline import change_in_words, read_time
@@ -32,7 +32,7 @@ def render_fragment(found: Mapping[str, Any], charts: Charts) -> str:
 def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
     environment = Environment(
         loader=PackageLoader("toolkit.reports", "templates"),
-        # every value a template shows comes through `_escaped`; autoescape only sees that it did
+        # every value of a template passes `_escaped`; autoescape only verifies that
         finalize=_escaped,
         autoescape=True,
         undefined=StrictUndefined,
@@ -45,8 +45,8 @@ def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
         "breakable": _breakable,
         "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
         "percent": percent,
-        "moment": moment,
-        "time": lambda text: moment(read_time(text)),
+        "timestamp": time_text,
+        "time": lambda text: time_text(read_time(text)),
         "hours": lambda hours: span(timedelta(hours=hours)),
         "counted": counted,
         "change": change_in_words,
@@ -65,7 +65,7 @@ def _steps(found: Mapping[str, Any]) -> list[datetime]:
 
 
 def _escaped(value: object) -> Markup:
-    """Markup as it is, everything else through the one escaper; missing values as nothing."""
+    """Markup unchanged, everything else escaped; missing values are empty."""
     if isinstance(value, Markup):
         return value
     return Markup("" if value is None else escape_html(value))  # noqa: S704 - escaped right here

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from toolkit.analysis.wording import counted, moment, percent
+from toolkit.analysis.wording import counted, percent, time_text
 from toolkit.redaction import visible
 from toolkit.reports.headline import change_in_words, read_time
 
@@ -18,7 +18,7 @@ _ENTITIES: Final = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;"}
 
 
 def escape_markdown(value: object) -> str:
-    r"""A text as it stands in a paragraph or table cell of Markdown: on one line, every sign taken literally.
+    r"""A text for a paragraph or table cell of Markdown: on one line, every character literal.
 
     A text that holds ``$`` or a backslash is written as code: pages typeset TeX in everything else, also
     where Markdown has these signs escaped.
@@ -39,19 +39,19 @@ def _as_code(text: str) -> str:
     if not text.strip():
         return text
     fence = "`" * (1 + max((len(run) for run in re.findall("`+", text)), default=0))
-    # a space at both ends is taken off, and keeps a backtick from the fence
+    # the renderer strips one space at both ends, which separates backticks from the fence
     pad = " " if text[0] in "` " or text[-1] in "` " else ""
     return f"{fence}{pad}{text}{pad}{fence}"
 
 
 class _Code(str):
-    """A cell that is ready as it stands: an id in backticks, to be copied whole."""
+    """A finished cell: an id in backticks, to be copied whole."""
 
     __slots__ = ()
 
 
 def _code(identity: str) -> str:
-    """An id as it can be copied from the rendered page and from the source alike."""
+    """An id that can be copied from the rendered page and from the source."""
     return _Code(f"`{identity}`") if _PLAIN_ID.fullmatch(identity) else _Code(escape_markdown(identity))
 
 
@@ -73,7 +73,7 @@ def render_markdown(found: Mapping[str, Any]) -> str:
     parts += ["## Scope and completeness", *_scope(completeness)]
     # an indented block, so that no value in the code can end it
     parts += ["## The code", "\n".join(f"    {line}" for line in visible(found["code"]).split("\n"))]
-    parts.append(f"Made {moment(read_time(found['generated_at']))}; secrets are masked.")
+    parts.append(f"Made {time_text(read_time(found['generated_at']))}; secrets are masked.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -161,7 +161,7 @@ def _new(comparison: Mapping[str, Any]) -> list[str]:
 
 def _scope(completeness: Mapping[str, Any]) -> list[str]:
     if completeness["state"] == "unknown":
-        return ["The frame has no receipt, so where it comes from is not known."]
+        return ["The frame has no receipt, so its source is not known."]
     lines = [f"- source: {escape_markdown(completeness['source'])}"]
     lines += [
         f"- {escape_markdown(name)}: {escape_markdown(value)}"

@@ -18,7 +18,7 @@ _SECONDS: Final = 120
 
 def print_page(markup: str) -> bytes:
     """A whole page, which loads nothing, as a PDF of A4; `ToolkitError` where Chromium prints none."""
-    # Windows looks in the current folder first, where anybody's chromium.exe may lie
+    # Windows searches the current folder first, where any chromium.exe may be
     found = (path for name in _BROWSERS if (path := shutil.which(name)) and Path(path).is_absolute())
     browser = next(found, None)
     if browser is None:

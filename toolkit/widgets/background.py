@@ -1,4 +1,4 @@
-"""Slow calls on a thread of their own, with progress and a way to stop that keeps what was read."""
+"""Slow calls on a separate thread, with progress and a cancel that keeps the rows read."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class Cancelled(KeyboardInterrupt):
-    """A person pressed Cancel: an interrupt of one call. Loads keep what they have read, as for Ctrl-C."""
+    """A person pressed Cancel: an interrupt of one call. Loads keep the rows read, as for Ctrl-C."""
 
 
 @dataclass
@@ -56,7 +56,7 @@ class JobProgress:
 
 @dataclass
 class Job:
-    """One call that may take long: `report` receives its progress, `stopping` asks it to stop."""
+    """One call that may take long: `report` receives its progress, `stopping` makes it stop."""
 
     report: Callable[[JobProgress], object]
     clock: Callable[[], float] = time.monotonic
@@ -83,7 +83,7 @@ class Job:
     def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
         """Read the load that `opened` returns, given its options, into its frame.
 
-        An IncompleteLoadError holds as ``.partial`` what was read before the load failed or was stopped.
+        An IncompleteLoadError holds as ``.partial`` the rows read before the load failed or was stopped.
         """
         counts: list[tuple[int, int | None]] = [(0, None)]
         options = LoadOptions(limit=limit, progress=lambda done, total: counts.__setitem__(0, (done, total)))
@@ -105,7 +105,7 @@ class Job:
 
 
 def in_thread(call: Callable[[], T]) -> Future[T]:
-    """Run a call on a thread of its own, for which the interpreter does not wait when it ends."""
+    """Run a call on a daemon thread."""
     future: Future[T] = Future()
 
     def work() -> None:
@@ -119,7 +119,7 @@ def in_thread(call: Callable[[], T]) -> Future[T]:
 
 
 def on_loop() -> Callable[[Callable[[], None]], Any]:
-    """How to call something on the running event loop; at once, where none is running."""
+    """A function that calls on the running event loop; directly, where none is running."""
     try:
         return asyncio.get_running_loop().call_soon_threadsafe
     except RuntimeError:

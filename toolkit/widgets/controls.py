@@ -14,12 +14,12 @@ from toolkit.redaction import escape_html, visible
 from toolkit.times import parse_time
 from toolkit.widgets.javascript import Changed, Control, ReceiveFields, module, synced
 
-_ROWS: Final = 6  # values of a multi-select that are shown at once
-_COMPLETIONS: Final = 40  # shown at once
+_ROWS: Final = 6  # visible values of a multi-select
+_COMPLETIONS: Final = 40  # visible
 
 Clock = Callable[[], datetime]
 Completion = tuple[str, str, str]
-"""What is shown, and the text before and after the caret once it is chosen."""
+"""The displayed text, and the text before and after the caret once it is chosen."""
 
 
 def note(text: str, kind: str = "note") -> str:
@@ -37,7 +37,7 @@ class TextField(Control):
     `suggestions` that contain what is typed; with neither (None), there are none. With `several`, the text is
     a list with commas, and the item at the caret is completed. With `follows`, the value follows every letter
     and long text wraps; else it changes when the text is entered, chosen or left. `entered` is called after
-    Enter with the messages that came with it. `text` is what the page shows, `value` what it means.
+    Enter with the messages that came with it. `text` is shown by the page, `value` is its meaning.
     """
 
     _esm = module("text")
@@ -110,7 +110,7 @@ class TextField(Control):
         untouched = text == self.text and not kept
         sought = "" if untouched else head.strip().casefold()
         found = [name for name in self.suggestions if sought in name.casefold()]
-        # a name that cannot be shown as it is would become another one when it is chosen
+        # a name that is not shown exactly would become another one when it is chosen
         found = [name for name in found if visible(name) == name and "\n" not in name]
         found.sort(key=lambda name: not name.casefold().startswith(sought))
         return [(name, f"{kept}{name}", tail) for name in found]
@@ -173,8 +173,8 @@ class Choices(Control):
     """Several texts out of many: found by searching, ticked, or added as they are typed.
 
     `offered` values are listed even where none was counted. `literal` says whether a typed text that is not
-    listed can be a value. Only the first few values are shown; the search finds the others, and Enter takes
-    the first of them. What is chosen is always shown.
+    listed can be a value. Only the first few values are shown; the search finds the others, and Enter selects
+    the first of them. Chosen values are always shown.
     """
 
     _esm = module("ticks")
@@ -203,7 +203,7 @@ class Choices(Control):
 
     @property
     def value(self) -> tuple[str, ...]:
-        """What is chosen, in the order in which it was."""
+        """The chosen values, in the order of choosing."""
         return self._value
 
     @value.setter
@@ -254,7 +254,7 @@ class Choices(Control):
     def _draw(self) -> None:
         sought = self._sought
         found = self._found(sought)
-        # chosen values are added at the end, so that nothing moves under the pointer when it is ticked
+        # chosen values are added at the end, so that no box moves under the pointer
         missing = [name for name in found[_ROWS:] if name in self._value][: _ROWS - 1]
         shown = [*found[: _ROWS - len(missing)], *missing]
         fits = bool(sought) and sought not in self._short and self._literal(sought)
@@ -280,17 +280,17 @@ class Choices(Control):
 
 
 def shared_start(names: Iterable[str]) -> str:
-    """What all addresses have in common, up to a slash: it hides the differences where there is little space.
+    """The common prefix of addresses, up to a slash, which is dropped where space is short.
 
     >>> shared_start(["https://shop.example/a/b", "https://shop.example/a/c"])
     'https://shop.example/a/'
-    >>> shared_start(["red", "rest"])
+    >>> shared_start(["red", "reset"])
     ''
     """
     several = list(names)
     if len(several) < 2:  # noqa: PLR2004 - one name is all shared
         return ""
-    first, last = min(several), max(several)  # what these two share, all share
+    first, last = min(several), max(several)  # the common prefix of these two is that of all
     end = next((index for index, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
     shared = first[:end]
     return shared[: shared.rfind("/") + 1] if "://" in shared else ""

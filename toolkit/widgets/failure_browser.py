@@ -1,4 +1,4 @@
-"""The dead letter queue as a table with one failure in full beside it."""
+"""The dead letter queue as a table, with the details of one failure."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, is_count, module, 
 from toolkit.widgets.panel import Panel
 
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
-_MOST: Final = 200  # rows sent at once
-_CODE: Final = 10_000  # characters of code that are shown; what is copied is whole
-_ORDERS: Final = 16  # that are kept: what was pressed on an earlier one arrives after at most a few
+_MOST: Final = 200  # rows a message
+_CODE: Final = 10_000  # characters of code shown; the copy is complete
+_ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
 
 class FailureTable(anywidget.AnyWidget):
@@ -43,14 +43,14 @@ class FailureTable(anywidget.AnyWidget):
 
 
 class FailureBrowser(Panel):
-    """Browse failures: a table to search, sort and select in, and one failure in full beside it.
+    """Browse failures: a table to search, sort and select in, and the details of one failure.
 
     Parameters
     ----------
     failures : pandas.DataFrame
         Of `load_failures`, or rows of one. 100,000 are fluid.
     value : FailureView, optional
-        What is searched, sorted by and selected at first.
+        Initial search, order and selection.
     key : str, optional
         Keeps the value when the cell is run again in the same kernel.
     redactor : Redactor, optional
@@ -64,13 +64,13 @@ class FailureBrowser(Panel):
     Raises
     ------
     InputError
-        For what is no frame of failures.
+        When `failures` is not a frame of failures.
 
     Notes
     -----
     Header values are shown by an allow-list; texts and bodies are masked where they look like secrets.
-    The frame stays as it is. Keys in the table: arrows move, Space selects, Ctrl+A selects all that is found,
-    Ctrl+C copies the ids of what is selected.
+    The frame is not changed. Keys in the table: arrows move, Space selects, Ctrl+A selects all that is found,
+    Ctrl+C copies the selected ids.
 
     A search finds the failures in which every word is: in ids, addresses, times, error, labels, bodies and
     all other texts but headers. A number that is a status of a failure is compared with statuses alone; in
@@ -106,7 +106,7 @@ class FailureBrowser(Panel):
         super().__init__("Failures", value=given, key=key, redactor=redactor)
         hint = "words that are all in it, such as orders/fulfil 500; press Enter"
         self.search = TextField("Search", lambda: self._change(search=self.search.value), hint=hint)
-        self._said = widgets.HTML()
+        self._status = widgets.HTML()
         self.detail = widgets.HTML().add_class("tk-beside")
         self.actions = Actions(
             {
@@ -124,7 +124,7 @@ class FailureBrowser(Panel):
         )
         self.table.on_msg(lambda _, content, __: self._receive(content))
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
-        self._compose(self.search, self._said, both, self.actions, self._code)
+        self._compose(self.search, self._status, both, self.actions, self._code)
 
     def found(self) -> pd.DataFrame:
         """The failures that the search finds, in the table's order: rows of the frame."""
@@ -135,7 +135,7 @@ class FailureBrowser(Panel):
         return self._rows.frame.iloc[self._rows.indices_of(self.value.selected)]
 
     def select_found(self) -> None:
-        """Select all that the search finds, beside what is selected already."""
+        """Add all rows that the search finds to the selection."""
         with MESSAGE_LOCK:
             self._arrange(self._mark(self._order, on=True))
 
@@ -180,7 +180,7 @@ class FailureBrowser(Panel):
     def _static(self) -> tuple[pd.DataFrame, str]:
         return self.found(), self._counts()
 
-    def _call(self, job: Job, asked: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
+    def _call(self, job: Job, requested: FailureView) -> pd.DataFrame:  # noqa: ARG002 - nothing here is slow
         return self.frame()
 
     def _arrived(self, frame: pd.DataFrame) -> str:
@@ -205,7 +205,7 @@ class FailureBrowser(Panel):
             self.table.version += 1
         self._orders[self.table.order] = self._order
         self._orders.pop(self.table.order - _ORDERS, None)
-        self._count()  # after the rows, so that whoever has read it sees them
+        self._count()  # after the rows, so that the count never precedes them
 
     def _show_found(self) -> None:
         """Show a failure that is found: the one shown already, else the first."""
@@ -237,7 +237,7 @@ class FailureBrowser(Panel):
             remarks.extend(self._rows.unknown_words(search))
         if self._rows.without_time:
             remarks.append("≥ is before the time of the message, where that of the failure is not known.")
-        self._said.value = note(self._counts(), "count") + note(" ".join(remarks))
+        self._status.value = note(self._counts(), "count") + note(" ".join(remarks))
 
     def _id_at(self, position: int) -> str:
         return self._rows.ids([int(self._order[position])])[0]
@@ -247,7 +247,7 @@ class FailureBrowser(Panel):
         return {"kind": "rows", "version": version, "from": start, "rows": rows}
 
     def _receive(self, content: Any) -> None:
-        """Check a message of the table in the page, and do what it says.
+        """Check a message of the table in the page, and apply it.
 
         Its positions are those of the order that the page had when it was sent. The next order may have been
         on its way to the page by then; what was selected is what was seen.
@@ -298,7 +298,7 @@ class FailureBrowser(Panel):
         return value
 
     def _copy(self, what: str) -> None:
-        """Send the page ids or code of the selection for the clipboard; without one, select what is shown."""
+        """Send the page ids or code of the selection for the clipboard; without one, the shown rows."""
         if not self.value.selected and self._active is not None:
             self._change(selected=self._rows.ids([self._active]))
         selected = self.value.selected
@@ -307,21 +307,21 @@ class FailureBrowser(Panel):
             return
         number = counted(len(selected), "id")
         if what == "ids":
-            text, said, self._code.value = "\n".join(selected), f"{number} copied.", ""
+            text, status, self._code.value = "\n".join(selected), f"{number} copied.", ""
         else:
-            text, said = self.selection_code(), f"Code with {number} copied."
+            text, status = self.selection_code(), f"Code with {number} copied."
             self._show_code()
-        self.table.send({"kind": "copy", "text": text, "said": said})
+        self.table.send({"kind": "copy", "text": text, "said": status})
 
-    def _copied(self, said: str, *, done: bool) -> None:
+    def _copied(self, status: str, *, done: bool) -> None:
         if done:
-            self.say(said)
+            self.say(status)
         else:
             self._show_code()
             self.say("This page may not write to the clipboard: copy from the code above.", "problem")
 
     def _change(self, **parts: Any) -> None:
-        """Change some parts of the value, and draw it; all others are what they are now."""
+        """Change some parts of the value, keep the others, and draw it."""
         with MESSAGE_LOCK:
             self._changed_to(self.value.replace(**parts))
             self._arrange(self.value)

@@ -1,4 +1,4 @@
-"""One failure in full as markup, masked and escaped: what was sent, what came back, what happened when."""
+"""The details of one failure as markup, masked and escaped: request, response and times."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RETRIED: Final = ("upstash-retried", "service-retried", "retried")
 _LONGEST: Final = 20_000  # characters of a body that are shown
 _BYTES: Final = 256
 _LINE: Final = 16
-# A text without its end, where the body was cut, goes to the end: looking behind it takes quadratic time.
+# A text without its end, in a truncated body, extends to the end: searching on takes quadratic time.
 _JSON: Final = re.compile(
     r'(?P<name>"(?:[^"\\]|\\.)*+"(?=:))|(?P<text>"(?:[^"\\]|\\.)*+(?:"|\\?\Z))'
     r"|(?P<number>-?\d[\d.eE+\-]*)|(?P<word>\b(?:true|false|null|NaN|-?Infinity)\b)"
@@ -55,7 +55,7 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
     True
     """
     status = _text(row, "response_status", redactor)
-    # what went wrong comes first: it is what one looks for
+    # the error comes first
     sections = [
         (f"Response {status}".strip(), _message(row, "response_", redactor)),
         ("Summary", _facts(row, redactor)),
@@ -94,8 +94,8 @@ def _formatted(body: str, redactor: Redactor) -> tuple[str, re.Pattern[str] | No
             value = redactor.value(json.loads(body))
             return json.dumps(value, ensure_ascii=False, indent=2), _JSON
         except (ValueError, RecursionError):
-            pass  # no JSON, or none that could be read: shown as it is
-    # masked before it is cut, so that no half of a secret is left over
+            pass  # not readable as JSON: shown unchanged
+    # masked before it is truncated, so that no part of a secret remains
     return redactor.text(body), _TAGS if start[:1] == "<" else None
 
 
@@ -133,7 +133,7 @@ def _known(value: Any) -> bool:
 def _text(row: Mapping[str, Any], name: str, redactor: Redactor) -> str:
     value = row.get(name)
     if name == "labels":
-        with suppress(TypeError, ValueError):  # else it is shown as it is
+        with suppress(TypeError, ValueError):  # else it is shown unchanged
             value = json.loads(value or "null")
         several = value if isinstance(value, list) else [value] if _known(value) else []
         return ", ".join(redactor.text(str(label)) for label in several)
@@ -173,7 +173,7 @@ def _timestamp(value: Any) -> datetime | None:
     """A time in UTC, also where it has no time zone; None where there is none."""
     found = value if isinstance(value, datetime | str) else None
     when = pd.NaT if found is None else pd.to_datetime(found, utc=True, errors="coerce")
-    # Python's own, as pandas has no difference of times that are centuries apart
+    # Python's own: pandas overflows for times that are centuries apart
     return when.to_pydatetime(warn=False) if isinstance(when, pd.Timestamp) else None
 
 

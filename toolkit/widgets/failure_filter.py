@@ -34,7 +34,7 @@ from toolkit.widgets.javascript import Actions, Control, is_count, module, synce
 from toolkit.widgets.panel import Call, SourcePanel
 
 NEWEST: Final = 1_000
-"""How many entries `look` reads to learn which values there are."""
+"""How many entries `look` reads to find the values in use."""
 
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
 _CHANGED: Final = "The choice has changed since: Load again to follow it."
@@ -71,18 +71,18 @@ class FailureFilterWidget(SourcePanel):
     Parameters
     ----------
     source : Service or pandas.DataFrame
-        Where the failures are. A frame is filtered here, at once. A service is asked when a button is
+        Source of the failures. A frame is filtered here, immediately. A service is queried when a button is
         pressed, never before.
     value : FailureFilter, optional
-        What is chosen at first. Default: every failure.
+        Initial filter. Default: every failure.
     frame : pandas.DataFrame, optional
-        Beside a service: failures loaded earlier, to fill the choices and count matches without asking.
+        With a service: failures loaded earlier, to fill the choices and count matches without requests.
     kind : {"workflows", "messages"}
         As in `load_failures`.
     key : str, optional
         Keeps value and result when the cell is run again in the same kernel.
     clock : callable, optional
-        What ages such as ``7d`` are counted back from.
+        Ages such as ``7d`` are counted back from this time.
 
     Attributes
     ----------
@@ -97,7 +97,7 @@ class FailureFilterWidget(SourcePanel):
     Notes
     -----
     In a frame, times are compared with ``created_at``. Values that were masked when a frame was loaded can
-    choose rows of that frame, and not of the service: the widget says so.
+    apply to that frame, not to the service: the widget says so.
 
     Examples
     --------
@@ -131,8 +131,8 @@ class FailureFilterWidget(SourcePanel):
         if not callable(clock):
             raise wrong("clock", clock, "a callable that returns the time")
         self._kind, self._clock = kind, clock
-        self._asked: FailureFilter | None = None  # what the last call was asked with
-        self._mistaken: Sequence[str] = ()  # what to say of a filter that matched nothing
+        self._requested: FailureFilter | None = None  # the filter of the last call
+        self._mistaken: Sequence[str] = ()  # likely mistakes of a filter that matched nothing
         given = FailureFilter() if value is None else value
         requests: dict[str, Call] = {
             "Count": lambda: self._start(self._counted, self._say_count),
@@ -216,7 +216,7 @@ class FailureFilterWidget(SourcePanel):
         self._reflect()
 
     def _reflect(self) -> None:
-        """Show what follows from the value: the range on the histogram, the counts, the code."""
+        """Update the range on the histogram, the counts and the code."""
         value = self.value
         if self._kept.origin not in (None, value) and self._job is None:
             self.say(f"The last result is {counted(len(self.frame()), 'failure')}. {_CHANGED}")
@@ -246,7 +246,7 @@ class FailureFilterWidget(SourcePanel):
             return
         try:
             counts = count_choices(self._known, self.value, tuple(self.choices))
-        except InputError:  # a frame without a column that is chosen by, which `matching` says
+        except InputError:  # the frame lacks a column of the filter: `matching` reports it
             counts = count_choices(self._known, FailureFilter(), tuple(self.choices))
         # a line with a secret in it would be offered masked, and find nothing
         counts["error"] = [pair for pair in counts["error"] if self._redactor.text(pair[0]) == pair[0]]
@@ -270,34 +270,34 @@ class FailureFilterWidget(SourcePanel):
             return super()._static()
         try:
             return self._matching(self._known), self.matching()
-        except InputError:  # `matching` says which column is missing
+        except InputError:  # `matching` names the missing column
             return self._empty(), self.matching()
 
     def look(self) -> None:
-        """Read the newest entries of the service, to fill the choices; waits."""
-        self._waited(self._looked, self._learn)
+        """Read the newest entries of the service, to fill the choices; blocks."""
+        self._run_and_wait(self._looked, self._learn)
 
     def count(self) -> int:
-        """How many failures of the service match: reads them all and keeps none; waits."""
-        number: int = self._waited(self._counted, self._say_count)
+        """How many failures of the service match: reads them all and keeps none; blocks."""
+        number: int = self._run_and_wait(self._counted, self._say_count)
         return number
 
-    def _call(self, job: Job, asked: FailureFilter) -> pd.DataFrame:
+    def _call(self, job: Job, requested: FailureFilter) -> pd.DataFrame:
         if self._service is None:
             return self.frame()
-        service, kind, self._asked = self._service, self._kind, asked
-        frame = job.read(lambda options: open_failures(service, asked, options, kind=kind))
-        self._mistaken = mistaken_values(service, asked, kind) if frame.empty else []
+        service, kind, self._requested = self._service, self._kind, requested
+        frame = job.read(lambda options: open_failures(service, requested, options, kind=kind))
+        self._mistaken = mistaken_values(service, requested, kind) if frame.empty else []
         return frame
 
-    def _counted(self, job: Job, asked: FailureFilter) -> int:
+    def _counted(self, job: Job, requested: FailureFilter) -> int:
         if self._service is None:
             return len(self.frame())
         found = 0
-        for table in open_failures(self._service, asked, LoadOptions(progress=False), kind=self._kind):
+        for table in open_failures(self._service, requested, LoadOptions(progress=False), kind=self._kind):
             found += table.num_rows
             job.step(found)
-        self._mistaken = [] if found else mistaken_values(self._service, asked, self._kind)
+        self._mistaken = [] if found else mistaken_values(self._service, requested, self._kind)
         return found
 
     def _say_count(self, number: int) -> int:
@@ -318,13 +318,13 @@ class FailureFilterWidget(SourcePanel):
         self.say(f"Choices are those of the newest {counted(len(frame), 'failure')}")
 
     def _arrived(self, frame: pd.DataFrame) -> str:
-        self._kept.origin = self._asked
+        self._kept.origin = self._requested
         if self._known is None and len(frame):  # no rows would leave nothing to choose from
             self._learn(frame)
         found = counted(len(frame), "failure")
         if "receipt" not in frame.attrs:
             return f"{found} chosen"
-        if self._asked != self.value:
+        if self._requested != self.value:
             return f"{found} of the choice that Load was pressed on. {_CHANGED}"
         loaded = f"{found} loaded. {receipt(frame).verdict}"
         return " ".join([f"{loaded}.", *self._mistaken]) if self._mistaken else loaded

@@ -62,7 +62,7 @@ class FailureView:
     Parameters
     ----------
     search : str
-        Found in ids, addresses, labels and bodies, whatever the case of its letters. Empty: everything.
+        Searched in ids, addresses, labels and bodies, ignoring case. Empty: everything.
     sort_by : str
         A column that is shown: ``"failed_at"``, ``"created_at"``, ``"workflow_url"``, ``"response_status"``,
         ``"failure_function_state"``, ``"label"`` or ``"max_retries"``.
@@ -125,8 +125,8 @@ class FailureView:
 class FailureRows:
     """A frame of failures, searched and sorted; columns other than ``dlq_id`` may be missing.
 
-    The text that is searched is put together a second later on a thread of its own, so that the first rows
-    are shown at once; or by the first search, when that is sooner.
+    The searched text is built a second later on a separate thread, so that the first rows
+    are shown immediately; or by the first search, when that is sooner.
     """
 
     def __init__(self, frame: pd.DataFrame, redactor: Redactor) -> None:
@@ -163,7 +163,7 @@ class FailureRows:
         return found[np.argsort(keys, kind="stable")]
 
     def cells(self, indices: Sequence[int]) -> list[list[str]]:
-        """What the table shows of these rows, masked."""
+        """The cells of these rows, masked."""
         needed = {*COLUMNS, "created_at", "labels", "response_body"}
         rows = self.frame[[name for name in self.frame.columns if name in needed]].iloc[list(indices)]
         shown = [self._column(rows, name) for name in COLUMNS]
@@ -204,7 +204,7 @@ class FailureRows:
             text = _STATES.get(text, text)
         if name == "workflow_url":
             text = text.removeprefix(self._shared)
-        if name == "error":  # where a package is named first, the exception's own name would be cut off
+        if name == "error":  # without the package, else the exception's own name would be truncated
             text = _MODULES.sub("", text)
         return visible(shorten(text, _LONGEST))
 

@@ -1,9 +1,9 @@
-"""Controls drawn by JavaScript: the page sends what a person does in numbered messages.
+"""Controls drawn by JavaScript: the page sends user actions in numbered messages.
 
-JupyterLab takes a key pressed in a focused button, checkbox, list or slider for a shortcut of the notebook:
+JupyterLab treats a key pressed in a focused button, checkbox, list or slider as a notebook shortcut:
 ``d d`` deletes the cell (ipywidgets issue 3912). Every panel has a `KeyboardGuard` against that. Controls of
-ipywidgets send a value when the kernel is free and the press of a button at once, so that a press overtakes
-what was typed before it. Here each press carries the messages that the kernel has not confirmed.
+ipywidgets send a value when the kernel is free but a button press immediately, so that a press overtakes
+text that was typed before it. Here each press carries the messages that the kernel has not confirmed.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Control(anywidget.AnyWidget):
         """Process a message of the page, unless it is an older one, or none that the page would send."""
         if not isinstance(content, dict) or not is_count(content.get("seq")):
             return
-        # the number is sent together with the changes: the page ignores what is older than its own
+        # the number is sent together with the changes: the page ignores older ones than its own
         with MESSAGE_LOCK, self.hold_sync():
             if content["seq"] > self.seq and self._process(content):
                 self.seq = content["seq"]
@@ -101,7 +101,7 @@ class Control(anywidget.AnyWidget):
 
 
 class Actions(anywidget.AnyWidget):
-    """What a panel can do, as buttons; with `main`, the first is the main one."""
+    """The buttons of a panel; with `main`, the first is the main one."""
 
     _esm = module("buttons")
     names = synced(traitlets.List(traitlets.Unicode()))
@@ -122,7 +122,7 @@ class Actions(anywidget.AnyWidget):
                 self.press(content["press"])
 
     def press(self, name: str) -> None:
-        """Do what the button of this name does."""
+        """Run the action of this button."""
         self._calls[name]()
 
 

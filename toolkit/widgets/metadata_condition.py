@@ -22,7 +22,7 @@ _HOLDING: Final = ("CONTAINS", "NOT CONTAINS")
 OPERATORS: Final = (*_COMPARING, *_AMONG, *_HOLDING, *_PATTERN, *WITHOUT_VALUE)
 """Every operator, as the language writes it."""
 
-# in one order, so that an operator keeps its position whatever the field
+# in one order, so that an operator has the same position for every field
 _FITTING: Final = {
     "text": (*_COMPARING, *_AMONG, *_PATTERN),
     "number": (*_COMPARING, *_AMONG),
@@ -45,7 +45,7 @@ _VALUE: Final = re.compile(
 
 
 def field_named(fields: Iterable[MetadataField], name: str) -> MetadataField | None:
-    """The field of this name; for another item of an array, what is known of its first.
+    """The field of this name; for another item of an array, that of its first.
 
     >>> field_named([MetadataField("tags[0]", ("text",), 1, ())], "tags[7]").kinds
     ('text',)
@@ -117,8 +117,8 @@ def typed_value(value: Value) -> str:
     """
     if not isinstance(value, str):
         return _literal(value)
-    odd = not value or value != value.strip() or not value.isprintable() or "," in value
-    return _literal(value) if odd or value[0] in "'\"" or value_typed(value) != value else value
+    misplaced = not value or value != value.strip() or not value.isprintable() or "," in value
+    return _literal(value) if misplaced or value[0] in "'\"" or value_typed(value) != value else value
 
 
 def _literal(value: Value) -> str:
@@ -132,7 +132,7 @@ def value_typed(text: str) -> Value:
         found = parse(f"x = {text}")
     except FilterSyntaxError:
         found = None
-    # a text that goes on after the value, such as "1 AND y = 2", is no value of the language but a text
+    # more text after a value, as in "1 AND y = 2", makes all of it a text
     if isinstance(found, Comparison):
         return found.value
     if text[:1] in ("'", '"'):
@@ -158,9 +158,9 @@ def _items(text: str) -> list[str]:
 
 
 def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
-    """What can follow at the caret of a filter; `head` is the part before the caret.
+    """Completions at the caret of a filter; `head` is the part before the caret.
 
-    The rest of a word that the caret is in is replaced, too.
+    The remainder of a word that the caret is in is replaced, too.
 
     >>> completions("cx = 1", "c", [MetadataField("city", ("text",), 2, ())])
     [('city', 'city', ' = 1')]
@@ -198,7 +198,7 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
     """Those of the endings that begin with `begun`, values in either quotes.
 
-    One that cannot be shown as it is would become another text when it is chosen.
+    One that is not shown exactly would become another text when it is chosen.
     """
     sought = begun.replace('"', "'").casefold()
     found = [

@@ -35,7 +35,7 @@ from toolkit.widgets.metadata_condition import (
 from toolkit.widgets.panel import table_markup
 
 _EXAMPLE: Final = "city = 'Izmir' AND (year >= 2024 OR tags CONTAINS 'new')"
-_STAYS: Final = "Until this is mended, the filter stays as it was."
+_STAYS: Final = "The filter is unchanged until this is corrected."
 _CONTEXT: Final = 60  # characters shown on both sides of a mistake
 _MOST: Final = 40  # conditions shown as controls; each is a handful of widgets
 _DEEPEST: Final = 6
@@ -51,7 +51,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
     `changed` is called after a person made another filter. Values that the redactor would mask are not
     offered, nor those below a name that says it holds a secret. `mistake` is why the text shown does not
     parse. While somebody types, the end of a filter that is not complete is no mistake: the line below says
-    what can follow. Enter asks for a verdict.
+    what can follow. Enter checks it.
     """
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:
@@ -75,7 +75,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
 
     @property
     def value(self) -> str:
-        """The filter. What is set may be text that does not parse: it is kept, and explained below it."""
+        """The filter. Text that does not parse is kept, with an explanation below it."""
         return self._value
 
     @value.setter
@@ -153,7 +153,7 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
                 self._many.value = note(f"{count} conditions, {depth} deep: edit the text.")
         except FilterSyntaxError:
             shown = False
-            self._many.value = note("The controls come back when the text is a filter.")
+            self._many.value = note("The controls return when the text is a filter.")
         self.rows.layout.display = "" if shown else "none"
         self.rows.show(tree if shown else None)
         self.number()
@@ -287,7 +287,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         _close(removed)
 
     def number(self, counts: Counter[str]) -> None:
-        """Number this group and what is in it."""
+        """Number this group and its members."""
         counts["group"] += 1
         number = counts["group"]
         self.kind.label = f"Group {number}"
@@ -316,7 +316,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self.parts[0].attend()
 
     def learn(self) -> None:
-        """Offer what is known now."""
+        """Offer the fields known now."""
         for part in self.parts:
             part.learn()
 

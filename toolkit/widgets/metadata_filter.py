@@ -25,17 +25,17 @@ from toolkit.widgets.metadata_editor import MetadataEditor
 from toolkit.widgets.panel import Call, SourcePanel
 
 SAMPLE: Final = 1_000
-"""How many vectors `look` reads to learn which fields there are."""
+"""How many vectors `look` reads to find their fields."""
 
 COUNTED: Final = 20_000
-"""How many of the vectors known here are counted: while somebody edits, every filter reads them again."""
+"""How many vectors of the frame are counted: each edit of the filter reads them again."""
 
 
 @dataclass(frozen=True)
 class MatchedVectors:
-    """What a run read, what of it the filter that it was `asked` with matches, and why that is not all."""
+    """The rows of a run, those matching the `requested` filter, and why they are not all."""
 
-    asked: str
+    requested: str
     read: pd.DataFrame
     chosen: pd.DataFrame
     error: IncompleteLoadError | None = None
@@ -47,14 +47,14 @@ class MetadataFilterWidget(SourcePanel):
     Parameters
     ----------
     source : Service or pandas.DataFrame
-        Where the vectors are. A frame with metadata is filtered here, at once. A service is asked when a
+        Source of the vectors. A frame with metadata is filtered here, immediately. A service is read when a
         button is pressed, never before.
     value : str or MetadataFilter, optional
         The filter at first. Default: none, every vector.
     namespace : str, default ""
         Of a service: whose vectors are read.
     frame : pandas.DataFrame, optional
-        Beside a service: vectors loaded earlier, to learn the fields from and count matches without asking.
+        With a service: vectors loaded earlier, to find fields and count matches without requests.
     key : str, optional
         Keeps value and result when the cell is run again in the same kernel.
 
@@ -74,8 +74,8 @@ class MetadataFilterWidget(SourcePanel):
     Notes
     -----
     The service has no listing by filter: `run` reads the namespace's ids and metadata and matches them
-    here, so it finds every match. A query filters with a budget and can find fewer. What was read is kept,
-    so that other filters are counted without asking again.
+    here, so it finds every match. A query filters with a budget and can find fewer. Vectors read are kept,
+    so that other filters are counted without further requests.
 
     Examples
     --------
@@ -140,11 +140,11 @@ class MetadataFilterWidget(SourcePanel):
         return _matching(frame, self.value)
 
     def look(self) -> None:
-        """Read some vectors of the service, to learn the fields; waits.
+        """Read some vectors of the service, to find their fields; blocks.
 
-        When reading fails, the panel shows the error too, and learns from what was read.
+        When reading fails, the panel shows the error too, and uses the vectors read.
         """
-        found = self._waited(self._looked, self._learn)
+        found = self._run_and_wait(self._looked, self._learn)
         if found.error is not None:
             raise found.error
 
@@ -159,20 +159,24 @@ class MetadataFilterWidget(SourcePanel):
     def _is_old(self) -> bool:
         """Whether the result is that of another filter; of a frame, it follows the filter."""
         origin = self._kept.origin
-        return self._service is not None and isinstance(origin, MatchedVectors) and origin.asked != self.value
+        return (
+            self._service is not None
+            and isinstance(origin, MatchedVectors)
+            and origin.requested != self.value
+        )
 
     def _reflect(self) -> None:
         if self._is_old() and self._job is None:
             self.say("The vectors loaded last are those of an earlier filter.")
         self._show_counts()
 
-    def _call(self, job: Job, asked: str) -> MatchedVectors:
-        return self._load(job, asked, None)
+    def _call(self, job: Job, requested: str) -> MatchedVectors:
+        return self._load(job, requested, None)
 
     def _looked(self, job: Job, _: str) -> MatchedVectors:
         return self._load(job, "", SAMPLE)
 
-    def _load(self, job: Job, asked: str, limit: int | None) -> MatchedVectors:
+    def _load(self, job: Job, requested: str, limit: int | None) -> MatchedVectors:
         """All that can be read, also where the load ends early; of a frame, the frame."""
         error = None
         try:
@@ -181,10 +185,10 @@ class MetadataFilterWidget(SourcePanel):
             if not isinstance(found.partial, pd.DataFrame):
                 raise
             read, error = found.partial, found
-        chosen = _matching(read, asked)
+        chosen = _matching(read, requested)
         if error is not None:
             error.partial = chosen
-        return MatchedVectors(asked, read, chosen, error)
+        return MatchedVectors(requested, read, chosen, error)
 
     def _vectors(self, job: Job, limit: int | None) -> pd.DataFrame:
         service, namespace = self._service, self._namespace
@@ -211,7 +215,7 @@ class MetadataFilterWidget(SourcePanel):
         self._reflect()
         if found.error is None:
             self.say(f"Fields are those of {counted(len(found.read), 'vector')}")
-        else:  # not `_failed`: what was read for its fields is no result
+        else:  # not `_failed`: vectors read for their fields are no result
             self.say(self._redactor.text(str(found.error)), "problem")
         return found
 
@@ -221,8 +225,8 @@ class MetadataFilterWidget(SourcePanel):
             load, all_read = self._kept.origin, receipt(frame)
             mistakes: list[str] = []
             if isinstance(load, MatchedVectors):
-                all_read = receipt(load.read)  # how many of them match is said already
-                mistakes = _mistakes(load.read, load.asked) if frame.empty else []
+                all_read = receipt(load.read)  # the number of matches is shown already
+                mistakes = _mistakes(load.read, load.requested) if frame.empty else []
             found = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
             found += "".join(f". Nothing matches: {one.removesuffix('.')}" for one in mistakes)
         return f"{found}. They are those of an earlier filter." if self._is_old() else found
@@ -244,7 +248,7 @@ def _filter_text(value: object) -> str:
 
 
 def _mistakes(frame: pd.DataFrame, text: str) -> list[str]:
-    """What a filter that matches none of these vectors asks for and none of them has."""
+    """Fields and values of a filter without matches that no vector has."""
     if not text:
         return []
     wanted, metadata = parse(text), list(metadata_values(frame["metadata"]))

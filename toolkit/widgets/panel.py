@@ -23,7 +23,7 @@ from toolkit.widgets.controls import note
 from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, KeyboardGuard, receive_all, script
 
 LONGEST_JSON: Final = 1_000_000
-"""Characters of a text that are read as JSON; a longer one is shown as it is."""
+"""Characters of a text that are read as JSON; a longer one is shown as text."""
 
 _ROWS: Final = 10
 _COLUMNS: Final = 8
@@ -36,9 +36,9 @@ Call = Callable[[], object]
 
 @dataclass
 class PanelState:
-    """What a panel with a ``key`` keeps: its value, the one that the cell gave, its last result.
+    """The state of a panel with a ``key``: its value, the one passed by the cell, its last result.
 
-    `origin` is what the panel needs to know later of where the result came from.
+    `origin` records the source of the result.
     """
 
     value: Any = None
@@ -53,7 +53,7 @@ _STATES: dict[tuple[str, str], PanelState] = {}  # outliving a panel is its purp
 def _state(kind: str, key: str | None, given: Any) -> PanelState:
     """The state of the panel before with this kind and key, if there was one.
 
-    A value that the cell gives wins when it is not the one that it gave before: its author has changed it.
+    A value passed by the cell wins when it differs from the one passed before.
     """
     if key is None:
         return PanelState(given, given)
@@ -72,13 +72,13 @@ class _Checked(traitlets.Any):
 class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """A widget with a value that is also a line of code.
 
-    Subclasses build their controls and call `_compose`. They say what a run is (`_call`), which values fit
+    Subclasses build their controls and call `_compose`. They define a run (`_call`), which values fit
     (`_value_type` or `_checked`), how a value is shown in the controls (`_show`) and a result (`_arrived`).
     When a person changes a control they call `_changed_to`. The `title` heads the panel and its static form.
     With a `key`, value and last result are kept while the kernel lives. The `redactor` masks what is shown.
     """
 
-    value = _Checked(help="What is chosen: frozen, readable, settable, observable.")
+    value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
     _value_type: type = object
     _styles: tuple[str, ...] = ("style.css",)
 
@@ -95,9 +95,9 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self.message = ""
         super().__init__()
         self.add_class("tk-panel")
-        # what the controls draw is text from data, too, and pages made of notebooks are typeset as a whole
+        # controls draw text from data, too, and pages made of notebooks are typeset as a whole
         self.add_class("mathjax_ignore").add_class("tex2jax_ignore")
-        self.set_trait("value", value)  # checked before what is kept is replaced by it
+        self.set_trait("value", value)  # checked before it replaces the kept one
         self._kept = _state(type(self).__name__, key, value)
         self.set_trait("value", self._kept.value)
 
@@ -117,8 +117,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._show(self.value)
         self.observe(self._value_set, "value")
 
-    def _call(self, job: Job, asked: Any) -> Any:
-        """What a run does with what `_request` returned; on a thread that must not touch controls."""
+    def _call(self, job: Job, requested: Any) -> Any:
+        """Run with the result of `_request`, on a thread that must not touch controls."""
         raise NotImplementedError
 
     def _show(self, value: Any) -> None:
@@ -126,7 +126,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         raise NotImplementedError
 
     def _request(self) -> Any:
-        """What a run is given: the value when it starts."""
+        """The argument of a run: the value when it starts."""
         return self.value
 
     def _settle(self, result: Any) -> pd.DataFrame:
@@ -154,7 +154,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return self._empty() if self._kept.frame is None else self._kept.frame
 
     def run(self) -> pd.DataFrame:
-        """Do what the main button does, and wait for it; returns what `frame` returns from now on.
+        """Run the main button's action and block; returns the new result of `frame`.
 
         Errors are shown in the panel, too. While a call that a button has started is running, InputError is
         raised: the result of that call would replace this one later.
@@ -162,17 +162,17 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         if self._job is not None:
             raise InputError(
                 f"running a {type(self).__name__}",
-                got="a call that is under way",
+                got="a call that is running",
                 expected="none",
                 next_step="Wait for it, or call cancel().",
             )
-        frame: pd.DataFrame = self._waited(self._call, self._settle)
+        frame: pd.DataFrame = self._run_and_wait(self._call, self._settle)
         return frame
 
     def cancel(self) -> None:
-        """Stop the running call at its next step. What a load has read is kept."""
+        """Stop the running call at its next step. Rows that a load has read are kept."""
         if self._job is None:
-            self.say("Nothing is under way.")
+            self.say("No call is running.")
         else:
             self._job.stopping.set()
             self.say("Stopping …")
@@ -183,11 +183,11 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._status.value = note(text, kind)
 
     def _receive_fields(self, fields: object) -> None:
-        """Process the values that came with the press of a button: those it was clicked on."""
+        """Process the field values that were sent with the press of a button."""
         receive_all(self, fields)
 
-    def _waited(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> Any:
-        """Do a call and what follows it here and now; an error is shown, and raised."""
+    def _run_and_wait(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> Any:
+        """Run a call and its follow-up in this thread; an error is shown and raised."""
         try:
             return then(call(Job(self._progressed), self._request()))
         except (Exception, Cancelled) as error:
@@ -198,22 +198,24 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._start(self._call, self._settle)
 
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
-        """Start a slow call on a thread of its own, unless one is running; what follows is on the loop."""
+        """Start a slow call on a thread of its own, unless one is running; its follow-up runs on the loop."""
         if self._job is not None:
-            self.say("One call is under way. Cancel stops it.", "problem")
+            self.say("A call is running. Cancel stops it.", "problem")
             return
-        after, asked = on_loop(), self._request()
+        after, requested = on_loop(), self._request()
         job = self._job = Job(lambda progress: after(lambda: self._progressed(progress)))
-        self.say("Asking …")
+        self.say("Loading …")
 
         def ended(future: Future[T]) -> None:
             self._job = None
             try:
                 then(future.result())
-            except BaseException as error:  # noqa: BLE001 - shown in the panel: nobody else is there to see it
+            except BaseException as error:  # noqa: BLE001 - shown in the panel
                 self._failed(error)
 
-        in_thread(lambda: call(job, asked)).add_done_callback(lambda future: after(partial(ended, future)))
+        in_thread(lambda: call(job, requested)).add_done_callback(
+            lambda future: after(partial(ended, future))
+        )
 
     def _progressed(self, progress: JobProgress) -> None:
         self.say(progress.words())
@@ -222,7 +224,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self._status.value += f'<progress aria-label="Progress" max="1" value="{share:.3f}"></progress>'
 
     def _failed(self, error: BaseException) -> None:
-        """Show what went wrong; what a load has read until then is the result."""
+        """Show the error; rows that a load has read are the result."""
         if isinstance(error, IncompleteLoadError) and isinstance(error.partial, pd.DataFrame):
             self._kept.frame = error.partial
             self._arrived(error.partial)
@@ -260,7 +262,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         return f"{type(self).__name__}({self._short_code()})"
 
     def _static(self) -> tuple[pd.DataFrame, str]:
-        """What pages without widgets show: rows, and a line about them."""
+        """The form for pages without widgets: rows, and a line about them."""
         frame = self.frame()
         return frame, f"{counted(len(frame), 'row')} in the last result"
 
@@ -281,7 +283,7 @@ class SourcePanel(Panel):
     """A panel whose value chooses rows: of a frame at once, of a service when a button is pressed.
 
     Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many of the
-    rows known here match, as a sentence. `requests` are the buttons that ask the service besides Load.
+    rows known here match, as a sentence. `requests` are the buttons besides Load that send requests.
     """
 
     def __init__(
@@ -311,7 +313,7 @@ class SourcePanel(Panel):
         return super().frame()
 
     def _show_counts(self) -> None:
-        """Show what follows from the value: code, and how many rows match."""
+        """Update the code and the number of matching rows."""
         self._show_code()
         self._count.value = note(self.matching(), "count")
 

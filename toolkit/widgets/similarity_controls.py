@@ -1,4 +1,4 @@
-"""The controls of a similarity query: what it asks by (text, vectors, stored id, row), and its options."""
+"""The controls of a similarity query: its source (text, vectors, stored id, row) and its options."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ _SCORING: Final = {  # each with the kinds of index that have it
 
 @dataclass(frozen=True)
 class Question:
-    """What is asked by, without the options: a text, vectors, or a stored id.
+    """The source of a query, without options: a text, vectors, or a stored id.
 
     `stored` is the id that the vectors belong to, `origin` says where they come from. An id without vectors
-    is pending: its vectors are fetched when it is asked.
+    is pending: its vectors are fetched by the query.
     """
 
     data: str | None = None
@@ -54,49 +54,47 @@ class Question:
         return self.data is None and self.vector is None and self.sparse is None
 
     def query(self, options: Mapping[str, Any]) -> VectorQuery:
-        """The whole query. The mode is left out where no text is asked by: no vector query has one."""
+        """The whole query. The mode is left out without a text: vector queries have none."""
         chosen = dict(options)
         if self.data is None:
             chosen.pop("query_mode", None)
         return VectorQuery(data=self.data, vector=self.vector, sparse=self.sparse, **chosen)
 
     def words(self, masked: Callable[[str], str] = str) -> str:
-        """What is asked by, as a sentence; texts are masked before they are cut.
+        """The source of the query, as a sentence; texts are masked before they are truncated.
 
         >>> Question(vector=(0.5, 1.0), stored="rb-7", origin="the frame").words()
-        'Asked by the vector of rb-7, from the frame: 2 numbers.'
+        'Query by the vector of rb-7, from the frame: 2 numbers.'
         """
         if self.data is not None:
-            return f"Asked by the text “{shorten(masked(self.data), _LONGEST)}”."
+            return f"Query by the text “{shorten(masked(self.data), _LONGEST)}”."
         name = "a vector"
         if self.stored is not None:
             name = f"the vector of {shorten(masked(self.stored), _LONGEST)}"
         if self.pending:
-            return f"Asked by {name}, which Ask fetches first. Until then the value is None."
+            return f"Query by {name}, which Ask fetches first. Until then the value is None."
         parts = [counted(len(self.vector), "number")] if self.vector is not None else []
         parts += [counted(len(self.sparse.indices), "sparse term")] if self.sparse is not None else []
         origin = f", from {self.origin}" if self.origin else ""
-        return f"Asked by {name}{origin}: {' and '.join(parts)}."
+        return f"Query by {name}{origin}: {' and '.join(parts)}."
 
     def misfit(self, info: IndexInfo) -> str:
-        """Why an index cannot be asked by this; empty where it can."""
+        """Why an index does not accept this; empty where it does."""
         if self.data is not None:
-            return (
-                "" if info.model else "This index has no model: it cannot be asked by text, only by vectors."
-            )
+            return "" if info.model else "This index has no model: it accepts no text, only vectors."
         if self.sparse is not None and info.kind == "DENSE":
-            return "A dense index takes no sparse vector."
+            return "A dense index accepts no sparse vector."
         if self.vector is None:
             return ""
         if info.kind == "SPARSE":
-            return 'A sparse index takes sparse vectors: {"indices": [3], "values": [0.5]}.'
+            return 'A sparse index accepts sparse vectors: {"indices": [3], "values": [0.5]}.'
         found, wanted = len(self.vector), info.dimension
         return (
             f"A vector of {found:,} numbers; this index has {wanted:,} dimensions." if found != wanted else ""
         )
 
 
-def asked_by(query: VectorQuery) -> Question:
+def query_source(query: VectorQuery) -> Question:
     """The question of a query."""
     return Question(query.data, query.vector, query.sparse)
 
@@ -120,17 +118,17 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
         except ValueError:
             wrong = next(item for item in items if not _is_number(item))
             raise InputError(doing, got=repr(shorten(masked(wrong), _LONGEST)), expected=_FORM) from None
-        return asked_by(VectorQuery(vector=numbers))
+        return query_source(VectorQuery(vector=numbers))
     try:
         found = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(doing, got=f"no JSON ({shorten(str(error), _LONGEST)})", expected=_FORM) from None
     if isinstance(found, list):
-        return asked_by(VectorQuery(vector=found))
+        return query_source(VectorQuery(vector=found))
     if set(found) == {"indices", "values"}:
-        return asked_by(VectorQuery(sparse=found))
+        return query_source(VectorQuery(sparse=found))
     if set(found) == {"vector", "sparse"}:
-        return asked_by(VectorQuery(vector=found["vector"], sparse=found["sparse"]))
+        return query_source(VectorQuery(vector=found["vector"], sparse=found["sparse"]))
     names = shorten(masked(", ".join(found)), _LONGEST)
     raise InputError(doing, got=f"names {names or 'none'}", expected=_FORM)
 
@@ -153,13 +151,13 @@ def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str]
     if dense is None and (indices is None or values is None):
         problem = row.get("vector_problem")
         raise InputError(
-            f"asking by the vector of {shorten(masked(identity), _LONGEST)!r}",
+            f"querying by the vector of {shorten(masked(identity), _LONGEST)!r}",
             got=problem if isinstance(problem, str) else f"no vector in {origin}",
             expected="a usable vector",
             next_step="Load vectors with include_vectors=True, or choose another one.",
         )
     sparse = None if indices is None or values is None else (indices, values)
-    return replace(asked_by(VectorQuery(vector=dense, sparse=sparse)), stored=identity, origin=origin)
+    return replace(query_source(VectorQuery(vector=dense, sparse=sparse)), stored=identity, origin=origin)
 
 
 def whole_number(text: str) -> int | None:
@@ -190,12 +188,12 @@ def _is_number(text: str) -> bool:
 
 
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """The fields for what is asked by. They exclude each other: the one edited last counts.
+    """The fields for the source of a query. They exclude each other: the one edited last counts.
 
-    `changed` is called after a person gave another question, `entered` after Enter in one of the fields, with
-    the messages that came with it. Rows of a `frame` of vectors can be asked by, and ids are looked up in it.
-    A field that a person edits holds the exact text, even where that looks like a secret; what is said about
-    it elsewhere is masked, and so is an id that comes from the service.
+    `changed` is called after a person edited the source, `entered` after Enter in one of the fields, with
+    the messages that came with it. Rows of a `frame` of vectors can be sources, and ids are looked up in it.
+    A field that a person edits holds the exact text, even where that looks like a secret; messages about
+    it are masked, and so is an id from the service.
     """
 
     def __init__(
@@ -204,7 +202,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         self._changed, self._frame, self._redactor = changed, frame, redactor
         self._question: Question | None = None
         self._from: TextField | None = None  # the field that it came from
-        self._explained: TextField | None = None  # the field that says why it cannot be asked
+        self._explained: TextField | None = None  # the field with the explanation
         self._info: IndexInfo | None = None
         self._fetched: dict[tuple[str, str], Question] = {}
         masked = redactor.text
@@ -228,11 +226,11 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     @property
     def mistaken(self) -> bool:
-        """Whether a field holds what cannot be read, and so is no part of the question."""
+        """Whether a field holds a mistake, and so is no part of the query."""
         return any(field.problem for field in self._fields)
 
     def question(self, namespace: str) -> Question | None:
-        """What is asked by in a namespace; None where nothing is. Ids are looked up here, never fetched.
+        """The source of a query in a namespace, or None. Ids are looked up here, never fetched.
 
         InputError when the frame has the id without a usable vector.
         """
@@ -243,7 +241,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         return fetched or self._looked_up(question.stored, namespace) or question
 
     def show(self, question: Question | None) -> None:
-        """Show what is asked by."""
+        """Show the source of the query."""
         if question is None:
             self._take(None, None)
             return
@@ -261,21 +259,21 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
             self._fetched = {(namespace, question.stored): question}
 
     def learn_index(self, info: IndexInfo) -> None:
-        """Say from now on what this index cannot be asked by."""
+        """Explain from now on what this index does not accept."""
         self._info = info
         if not info.model:
             self.text.hint = "this index has no model to embed a text with"
 
     def describe(self, question: Question | None) -> None:
-        """Say what is asked by, and whether the index can be asked by it."""
-        text, misfit = "Nothing to ask by yet: fill one of these fields.", ""
+        """Show the source, and whether the index accepts it."""
+        text, misfit = "Nothing to search for yet: fill one of these fields.", ""
         if question is not None:
             text = question.words(self._redactor.text)
             misfit = "" if self._info is None else question.misfit(self._info)
         self.note.value = note(self._redactor.text(text)) + note(misfit, "problem")
 
     def explain(self, problem: str | None) -> None:
-        """Say why the question cannot be asked, beside the field that it came from; None: it can."""
+        """Explain beside its field why the source is not accepted; None clears it."""
         if problem is not None:
             self._explained = self._from or self.text
             self._explained.problem = self._redactor.text(problem)
@@ -367,7 +365,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
 
     @property
     def mistaken(self) -> bool:
-        """Whether a control shows what cannot be read, and so is no part of the options."""
+        """Whether a control holds a mistake, and so is no part of the options."""
         # a filter that was set from Python is part of them, right or wrong
         shown, used = self.filter.text.text.strip(), visible(self.filter.value).strip()
         return (self.filter.mistake is not None and shown != used) or self.top_k.problem is not None
@@ -378,7 +376,7 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.namespace.value = offered[0] if len(names) == 1 and offered else ""
 
     def _offer(self, names: Iterable[str]) -> list[str]:
-        """Offer these namespaces, without those that are masked or have to be; returns what is offered."""
+        """Offer these namespaces, without masked ones and secrets; returns those offered."""
         shown = (name for name in names if name and not MASK.search(name))
         found = sorted(name for name in shown if self._redactor.text(name) == name)
         self.namespace.suggestions = tuple(found)
@@ -397,13 +395,13 @@ class QueryOptions(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         self.show(VectorQuery(data="any", namespace=self.namespace.value))
 
     def learn(self, info: IndexInfo) -> None:
-        """Offer what this index has, and hide what it does not."""
+        """Show the options of this index, and hide the others."""
         self._kind = info.kind
         self._offer(info.namespaces)
         self.fit(by_text=True)
 
     def fit(self, *, by_text: bool) -> None:
-        """Show what fits the index, and say what is not used. What is chosen stays visible."""
+        """Show options that fit the index, and mark unused ones. Chosen ones stay visible."""
         for name, chosen in self.scoring.items():
             # the mode alone can be chosen before the index is known: most have no fusion and weights
             here = self._kind in _SCORING[name][2] or (self._kind is None and name == "query_mode")

@@ -1,4 +1,4 @@
-"""Asking an index for what is similar: a `VectorQuery` as controls, and its hits."""
+"""Similarity queries: a `VectorQuery` as controls, and its hits."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ from toolkit.widgets.similarity_controls import (
     QueryOptions,
     QuerySource,
     Question,
-    asked_by,
+    query_source,
     row_of,
     vectors_of,
 )
 from toolkit.widgets.similarity_results import HitResults, scope
 
 _LONGEST: Final = 400  # characters of code that are shown; a query by a vector has more
-_NOT_ASKED: Final = "Nothing was asked: first mend what is marked above."
+_NOT_SENT: Final = "No query was sent: first correct the fields marked above."
 
 Request = tuple[VectorQuery | None, tuple[Question, Mapping[str, Any]] | None]
-"""The value, and the question without its vectors with the options, which comes before the value."""
+"""The value, and before its vectors are fetched the pending source with the options."""
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a run returned.
+    """The result of a run.
 
-    The `hits` have data and metadata even where these are not asked for: they tell what a hit is. `fetched`
+    The `hits` have data and metadata even where these are not requested, to describe hits. `fetched`
     are the vectors that were fetched for an id. `mistakes` say, where there are no hits, which namespace or
     metadata field does not exist.
     """
 
-    asked: VectorQuery
+    request: VectorQuery
     hits: pd.DataFrame
     fetched: Question | None
     mistakes: list[str]
 
     def frame(self) -> pd.DataFrame:
-        """The hits with what was asked for alone, as `query` returns them."""
-        extra = [name for name in ("data", "metadata") if not getattr(self.asked, f"include_{name}")]
+        """The hits with the requested columns alone, as `query` returns them."""
+        extra = [name for name in ("data", "metadata") if not getattr(self.request, f"include_{name}")]
         return self.hits.drop(columns=[name for name in extra if name in self.hits.columns])
 
 
 class SimilarityQueryWidget(Panel):
-    """Ask an index for what is similar, see the scores, go on from a hit, compare two ways of asking.
+    """Query an index by similarity, view the scores, query again by a hit, compare two queries.
 
     Parameters
     ----------
     service : Service
-        Asked when a button is pressed, a hit is chosen, or Enter is pressed in a field that is asked by.
+        Queried when a button is pressed, a hit is chosen, or Enter is pressed in a source field.
     value : VectorQuery, optional
-        What is asked at first. Default: nothing yet.
+        Initial query. Default: none.
     frame : pandas.DataFrame, optional
-        Vectors loaded earlier (`load_vectors`): to ask by a row, to look ids up, to complete the filter.
+        Vectors loaded earlier (`load_vectors`): to query by a row, to look up ids, to complete the filter.
     key : str, optional
         Keeps value and result when the cell is run again in the same kernel.
 
     Attributes
     ----------
     value : VectorQuery or None
-        None while there is nothing to ask by. Readable, settable, observable.
+        None while there is no source. Readable, settable, observable.
 
     Raises
     ------
@@ -85,12 +85,12 @@ class SimilarityQueryWidget(Panel):
 
     Notes
     -----
-    A stored id becomes its vector: a query knows vectors and texts, no ids. It is taken from the frame where
-    that has the id in the namespace that is asked, else fetched when the query is asked. Until then the value
-    is None, afterwards the query by the vector that was fetched, so that its code asks the same again even
+    A stored id becomes its vector: queries hold vectors and texts, no ids. It is read from the frame where
+    that has the id in the queried namespace, else fetched by the query. Until then the value
+    is None, afterwards the query by the vector that was fetched, so that its code repeats the same query even
     when the stored vector changes. A fetched vector is used again until another id is fetched.
 
-    Pin keeps a result; the next ones are shown beside it with what moved. Ranks tell more than scores: those
+    Pin keeps a result; the next ones are shown beside it with rank changes. Compare ranks, not scores: scores
     of two models or modes do not compare.
 
     Examples
@@ -104,7 +104,7 @@ class SimilarityQueryWidget(Panel):
     """
 
     _styles = ("style.css", "vectors.css")
-    _mistakes: Sequence[str] = ()  # what to say of a query that found nothing
+    _mistakes: Sequence[str] = ()  # likely mistakes of a query without hits
 
     def __init__(
         self,
@@ -142,47 +142,47 @@ class SimilarityQueryWidget(Panel):
             self._ask_from, self._receive_fields, redactor=self._redactor, prefix=f"tk-{self.model_id[:12]}"
         )
         self._compose(self.source, self.options, self._code, self.actions)
-        # below the status line: what is said about a run is beside the buttons
+        # below the status line: messages of a run are beside the buttons
         self.children = [*self.children, self.results]
         if self._kept.frame is not None:
             self.results.show(self._kept.origin)
 
     def _checked(self, value: Any) -> VectorQuery | None:
         if value is None and self._pending is not None and not self._reading:
-            self._show(None)  # it is None already, so that nobody hears of it: an id that is not fetched yet
+            self._show(None)  # already None, so observers are not called: an id that is not fetched yet
         return None if value is None else instance("value", value, VectorQuery, "a VectorQuery")
 
     def to_code(self) -> str:
-        """Python that makes the query again, whole vectors in it; ``None`` where nothing is asked yet."""
+        """Python that makes the query again, whole vectors in it; ``None`` without a source."""
         return "None" if self.value is None else super().to_code()
 
     def clear(self) -> None:
-        """Ask nothing: what is asked by and all options but the namespace are emptied."""
+        """Clear the source and all options but the namespace."""
         self.options.clear()
         self.value = None
         self._show(None)
 
     def look(self) -> IndexInfo:
-        """Ask what the index is: its kind, its namespaces; waits. An error is shown in the panel, too."""
-        info: IndexInfo = self._waited(lambda *_: index_info(self._service), self._learn)
+        """Read the kind and the namespaces of the index; blocks. An error is shown in the panel, too."""
+        info: IndexInfo = self._run_and_wait(lambda *_: index_info(self._service), self._learn)
         return info
 
-    def ask_from(self, place: int) -> None:
-        """Ask by the hit at an index of the last result, from 0, as a click on it does."""
+    def ask_from(self, position: int) -> None:
+        """Query by the hit at an index of the last result, from 0, as a click on it does."""
         frame = self.frame()
-        if not 0 <= place < len(frame):
+        if not 0 <= position < len(frame):
             expected = f"an index among {counted(len(frame), 'hit')}, from 0"
-            raise InputError("asking from a hit", got=str(place), expected=expected)
-        self._ask_from(frame, place)
+            raise InputError("querying by a hit", got=str(position), expected=expected)
+        self._ask_from(frame, position)
 
     def pin(self) -> None:
         """Keep the last result to compare the next ones with."""
         if self._kept.frame is None:
-            self.say("There is no result to pin yet: Ask gives one.", "problem")
+            self.say("There is no result to pin yet: run a query first.", "problem")
             return
         self._pinned = self._kept.frame
         self.results.pin(self._kept.origin)
-        self.say("Pinned. The next result is shown beside it, with what moved.")
+        self.say("Pinned. The next result is shown beside it, with rank changes.")
 
     def unpin(self) -> None:
         """Compare no more."""
@@ -195,7 +195,7 @@ class SimilarityQueryWidget(Panel):
         return self._pinned
 
     def moves(self) -> pd.DataFrame:
-        """What moved between the pinned result and the last one.
+        """Rank changes between the pinned result and the last one.
 
         Returns
         -------
@@ -218,10 +218,10 @@ class SimilarityQueryWidget(Panel):
         return self._redactor.code(code if len(code) <= _LONGEST else repr(self.value))
 
     def _entered(self, fields: object) -> None:
-        """Ask, as Enter in a field that is asked by does, unless that field cannot be read."""
+        """Run the query, as Enter in its source field does, unless that field holds a mistake."""
         self._receive_fields(fields)
         if self.source.mistaken:
-            self.say(_NOT_ASKED, "problem")
+            self.say(_NOT_SENT, "problem")
         else:
             self._start_run()
 
@@ -243,7 +243,7 @@ class SimilarityQueryWidget(Panel):
         return True
 
     def _show(self, value: VectorQuery | None) -> None:
-        question = None if value is None else asked_by(value)
+        question = None if value is None else query_source(value)
         self._pending = None
         self.source.show(question)
         if value is not None:
@@ -264,8 +264,8 @@ class SimilarityQueryWidget(Panel):
     def _request(self) -> Request:
         return self.value, self._pending
 
-    def _call(self, job: Job, asked: Request) -> QueryResult:
-        value, pending = asked
+    def _call(self, job: Job, request: Request) -> QueryResult:
+        value, pending = request
         fetched = None
         if pending is not None:
             question, options = pending
@@ -273,8 +273,8 @@ class SimilarityQueryWidget(Panel):
             value = fetched.query(options)
         if value is None:
             raise InputError(
-                "asking for similar vectors",
-                got="nothing to ask by",
+                "querying similar vectors",
+                got="no text, vector or id",
                 expected="a text, a vector, a stored id or a row",
                 next_step="Fill one of the fields, or set the panel's value.",
             )
@@ -289,7 +289,7 @@ class SimilarityQueryWidget(Panel):
         )
         if found["vector_problem"].iloc[0] == ABSENT:
             raise InputError(
-                f"asking by the vector of {identity!r}",
+                f"querying by the vector of {identity!r}",
                 got=f"no such id in {f'namespace {namespace!r}' if namespace else 'the default namespace'}",
                 expected="the id of a stored vector",
                 next_step="Look at index names the namespaces.",
@@ -299,7 +299,7 @@ class SimilarityQueryWidget(Panel):
     def _settle(self, result: QueryResult) -> pd.DataFrame:
         self._kept.origin, self._mistakes, fetched = result.hits, result.mistakes, result.fetched
         if fetched is not None:
-            self.source.learn(result.asked.namespace, fetched)
+            self.source.learn(result.request.namespace, fetched)
             if self._pending is not None and self._pending[0].stored == fetched.stored:
                 self._read()
         return super()._settle(result.frame())
@@ -311,7 +311,7 @@ class SimilarityQueryWidget(Panel):
             self.options.filter.learn(hits)
         found = counted(len(frame), "hit")
         if len(frame) < scope(frame).get("top_k", 10) and scope(frame).get("filter"):
-            found += "; a filter that few vectors pass can give fewer than there are"
+            found += "; a filter that few vectors pass can find fewer than there are"
         remark = ""
         if self.source.mistaken or self.options.mistaken:
             remark = " What is marked above as a mistake was no part of the query."
@@ -319,7 +319,7 @@ class SimilarityQueryWidget(Panel):
         return " ".join([f"{found}{later}.{remark}", *self._mistakes])
 
     def _progressed(self, progress: JobProgress) -> None:
-        self.say("Asking …" if progress.seconds < 1 else f"Asking for {progress.seconds:.0f} s …")
+        self.say("Searching …" if progress.seconds < 1 else f"Searching for {progress.seconds:.0f} s …")
 
     def _looked(self, job: Job, _: Request) -> IndexInfo:
         return job.wait(lambda: index_info(self._service))
@@ -327,17 +327,17 @@ class SimilarityQueryWidget(Panel):
     def _learn(self, info: IndexInfo) -> IndexInfo:
         self.options.learn(info)
         self.source.learn_index(info)
-        self._reflect(self._pending[0] if self._pending else self.value and asked_by(self.value))
+        self._reflect(self._pending[0] if self._pending else self.value and query_source(self.value))
         dense = f", {info.dimension} dimensions, {info.similarity}" if info.dimension else ""
         spaces = ", ".join(f"{name or 'default'} ({count:,})" for name, count in info.namespaces.items())
-        model = info.model or "none, so no text can be asked by"
+        model = info.model or "none, so texts are not accepted"
         described = f"{info.kind}{dense}; model: {model}; namespaces: {spaces or 'none'}"
         self.say(self._redactor.text(described))
         return info
 
     def _ask_from(self, frame: pd.DataFrame, index: int) -> None:
         if self._job is not None:
-            self.say("One call is under way. Cancel stops it.", "problem")
+            self.say("A call is running. Cancel stops it.", "problem")
             return
         row = row_of(frame, index)
         try:
@@ -349,7 +349,7 @@ class SimilarityQueryWidget(Panel):
         if self._read():
             self._start_run()
         else:
-            self.say(_NOT_ASKED, "problem")
+            self.say(_NOT_SENT, "problem")
 
     def _empty(self) -> pd.DataFrame:
         return to_frame(hits(vectors=False, metadata=False, data=False).empty_table())

@@ -1,4 +1,4 @@
-"""The hits of a query as a table and a figure, alone or beside a pinned result with what moved."""
+"""The hits of a query as a table and a figure, alone or beside a pinned result with rank changes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class HitRow:
     """A row of the table, masked, with nothing invisible in it.
 
     `share` is the length of the score's bar, 0 to 1; `more` the beginning of its data, or of the field of its
-    metadata that says most.
+    metadata that describes it best.
     """
 
     rank: str
@@ -55,7 +55,7 @@ def hit_rows(
 ) -> tuple[list[HitRow], str]:
     """The first hits of a result as rows, and a caption that says how many there are and how long bars are.
 
-    `moved` says in words how ids moved.
+    `moved` describes in words the rank changes of ids.
 
     >>> frame = pd.DataFrame({"rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> rows, caption = hit_rows(frame, Redactor(key=b"k"))
@@ -88,7 +88,7 @@ def hit_rows(
 
 
 def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
-    """What describes each hit: its data, else the field of its metadata that says most."""
+    """What describes each hit: its data, else its most descriptive metadata field."""
     data = hits["data"].tolist() if "data" in hits else [None] * len(hits)
     whole = hits["metadata"].tolist() if "metadata" in hits else [None] * len(hits)
     fields = [_texts(value) for value in whole]
@@ -96,7 +96,7 @@ def _descriptions(hits: pd.DataFrame, redactor: Redactor) -> list[str]:
     for found in fields:
         for name, text in found.items():
             held.setdefault(name, []).append(text)
-    # a field by a name that says so, else the one with the most different and longest texts
+    # a field with a telling name, else the one with the most different and longest texts
     order = sorted(
         held, key=lambda name: (_rank(name), -len(set(held[name])), -sum(map(len, held[name])), name)
     )
@@ -120,22 +120,22 @@ def _texts(metadata: Any) -> dict[str, str]:
     """The fields of a metadata object that are text."""
     try:
         value = json_value(metadata) if isinstance(metadata, str) else None
-    except ValueError:  # shown as it is
+    except ValueError:  # shown unchanged
         return {}
     found = value.items() if isinstance(value, dict) else ()
     return {name: text for name, text in found if isinstance(text, str) and text.strip()}
 
 
 def _one_line(text: str, redactor: Redactor) -> str:
-    # masked before it is cut: what is left of a secret would not be known for one
+    # masked before it is truncated: part of a secret would not be recognised
     return visible(shorten(masked_text(text, redactor), _LONGEST)).replace("\n", " ")
 
 
-def moved_words(moves: pd.DataFrame) -> dict[str, str]:
-    """How each hit of `score_moves`, of one query, moved: signs and words, no colours.
+def rank_changes(moves: pd.DataFrame) -> dict[str, str]:
+    """The rank change of each hit of `score_moves`, of one query, in signs and words.
 
     >>> frame = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
-    >>> moved_words(score_moves(frame, frame.assign(id=["b", "c"])))
+    >>> rank_changes(score_moves(frame, frame.assign(id=["b", "c"])))
     {'a': '✗ gone', 'b': '▲ 1 up', 'c': '+ new'}
     """
     ranks = zip(moves["id"], moves["rank_before"], moves["rank_after"], strict=True)
@@ -152,8 +152,8 @@ def _moved(before: Any, after: Any) -> str:
 
 
 def _summary(moves: pd.DataFrame) -> str:
-    """What moved, as a sentence."""
-    words = list(moved_words(moves).values())
+    """The rank changes, as a sentence."""
+    words = list(rank_changes(moves).values())
     counts = [sum(sign in word for word in words) for sign in ("up", "down", "same", "new", "gone")]
     up, down, same, new, gone = counts
     both = counted(up + down + same, "hit")
@@ -161,7 +161,7 @@ def _summary(moves: pd.DataFrame) -> str:
 
 
 def difference(before: dict[str, Any], after: dict[str, Any], masked: Callable[[str], str] = str) -> str:
-    """What differs between two queries, of their scopes; texts are masked before they are cut.
+    """The differences between the scopes of two queries; texts are masked before they are truncated.
 
     >>> difference({"data": "a", "top_k": 5}, {"data": "a"})
     'top_k: 5 → 10'
@@ -180,9 +180,9 @@ def _option(scope: dict[str, Any], name: str, masked: Callable[[str], str]) -> s
 
 
 def scope(frame: pd.DataFrame) -> dict[str, Any]:
-    """What a result was asked with, as `VectorQuery.scope` says it; empty where the frame does not know."""
-    asked = frame.attrs.get("queries") or [{}]
-    found: dict[str, Any] = asked[0]
+    """The scope of a result's query (`VectorQuery.scope`); empty where the frame has none."""
+    queries = frame.attrs.get("queries") or [{}]
+    found: dict[str, Any] = queries[0]
     return found
 
 
@@ -195,7 +195,7 @@ def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, 
 class HitTable(anywidget.AnyWidget):
     """The table of hits (``js/hits.js``).
 
-    `asked` is called with the index of a hit to query by; `receive_fields` with the values of the panel's
+    `query_by` is called with the index of a hit to query by; `receive_fields` with the values of the panel's
     fields that come with the click.
     """
 
@@ -205,8 +205,8 @@ class HitTable(anywidget.AnyWidget):
     moves = synced(traitlets.Bool())
     version = synced(traitlets.Int())
 
-    def __init__(self, asked: Callable[[int], None], receive_fields: ReceiveFields) -> None:
-        self._asked, self._receive_fields = asked, receive_fields
+    def __init__(self, query_by: Callable[[int], None], receive_fields: ReceiveFields) -> None:
+        self._query_by, self._receive_fields = query_by, receive_fields
         self.hits: list[HitRow] = []
         super().__init__()
         self.on_msg(lambda _, content, __: self.receive(content))
@@ -227,19 +227,19 @@ class HitTable(anywidget.AnyWidget):
         if content.get("kind") == "ask" and type(index) is int and 0 <= index < len(self.hits):
             with MESSAGE_LOCK:
                 self._receive_fields(content.get("fields"))
-                self._asked(index)
+                self._query_by(index)
 
 
 class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """One result, or two side by side.
 
-    `asked` is called with a result and the index of the hit in it that is to be queried by. The `prefix`
+    `query_by` is called with a result and the index of the hit in it that is to be queried by. The `prefix`
     begins the ids of the figures, so that several can be on one page.
     """
 
     def __init__(
         self,
-        asked: Callable[[pd.DataFrame, int], None],
+        query_by: Callable[[pd.DataFrame, int], None],
         receive_fields: ReceiveFields,
         *,
         redactor: Redactor,
@@ -249,10 +249,10 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         self.frame: pd.DataFrame | None = None
         self.pinned: pd.DataFrame | None = None
         self.table = HitTable(
-            lambda index: None if self.frame is None else asked(self.frame, index), receive_fields
+            lambda index: None if self.frame is None else query_by(self.frame, index), receive_fields
         )
         self.pinned_table = HitTable(
-            lambda index: None if self.pinned is None else asked(self.pinned, index), receive_fields
+            lambda index: None if self.pinned is None else query_by(self.pinned, index), receive_fields
         )
         self.said, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._side_by_side = widgets.Box().add_class("tk-results")
@@ -285,7 +285,7 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
 
     def _show_both(self, pinned: pd.DataFrame, frame: pd.DataFrame) -> None:
         moves = score_moves(pinned, frame)
-        words, summary = moved_words(moves), _summary(moves)
+        words, summary = rank_changes(moves), _summary(moves)
         gone = {name: word for name, word in words.items() if "gone" in word}
         rows, caption = hit_rows(pinned, self._redactor, gone)
         self.pinned_table.show(rows, f"Pinned: {caption}")

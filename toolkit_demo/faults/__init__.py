@@ -1,4 +1,4 @@
-"""Faults on demand: what goes wrong is scripted, so that clients can be tested against it.
+"""Scripted faults, against which clients can be tested.
 
 A script is a JSON object, in a file for ``toolkit serve --faults FILE`` or as the body of
 ``PUT /admin/faults`` (which replaces it; ``GET`` shows it with its counts, ``DELETE`` clears it)::
@@ -29,22 +29,22 @@ changed (so a response can be lost after the work was done):
 ``body``            text
 ``body_base64``     bytes
 ``json``            any JSON value
-``headers``         object of text; null removes a header. ``{now+5}`` stands for Unix seconds five seconds
+``headers``         object of text; null removes a header. ``{now+5}`` means Unix seconds five seconds
                     from now, ``{date-60}`` for an HTTP date a minute ago
 ``drop``            names of fields to leave out of the response's object
 ``replace``         array of ``{"text", "by"}`` or ``{"text", "by_base64"}``: replaced wherever it occurs
 ``pad``             bytes of white space after the body; with ``gzip`` a decompression bomb
-``page``            what is wrong with a page of a listing, below
+``page``            a fault in a page of a listing, below
 ==================  =====================================================================================
 
-How it goes over the wire; the connection is closed after every response with a fault:
+How the response is sent; the connection is closed after every response with a fault:
 
 ====================  ===================================================================================
 ``delay``             seconds before the first byte
 ``bytes_per_second``  speed of the body
 ``gzip``              ``whole``, ``corrupt``, ``wrong_crc`` or ``no_trailer``
 ``chunked``           whether the body is sent in chunks instead of with a Content-Length
-``length_off``        what is added to the true Content-Length
+``length_off``        added to the true Content-Length
 ``cut``               where the connection is closed: ``{"byte": n}`` of the response, head included, or
                       ``{"share": x}`` of its body, 0 to 1
 ``reset``             the same, with a TCP reset
@@ -54,14 +54,14 @@ How it goes over the wire; the connection is closed after every response with a 
 itself is withheld:
 
 ===========  ============================================================================================
-``insert``   an extra page before the one that was asked for: ``empty``, or the ``previous`` one again
-``overlap``  so many rows of the previous page come before this page's
+``insert``   an extra page before the requested one: ``empty``, or the ``previous`` one again
+``overlap``  number of rows of the previous page put before this page's
 ``order``    ``reversed`` or ``shuffled``
-``twice``    whether every row comes twice
-``extra``    so many copies of the last row under made-up ids, more than was asked for
+``twice``    whether every row is repeated
+``extra``    number of copies of the last row with made-up ids, beyond the page size
 ``cursor``   ``repeated``: the one of the request; ``first``: the first of the listing; ``endless``: a new one
              instead of the end, which leads to the same page again
-``end``      how the last page says so: ``absent``, ``null`` or ``empty``
+``end``      how the last page is marked: ``absent``, ``null`` or ``empty``
 ===========  ============================================================================================
 
 A refused connection needs no script: end the service. Other pages than these can be written with ``json``.

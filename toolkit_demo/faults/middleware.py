@@ -1,4 +1,4 @@
-"""`Faults`: what stands before the embedded service and lets requests meet the faults of a script."""
+"""`Faults`: middleware that applies scripted faults to requests of the embedded service."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from toolkit_demo.faults.script import Fault, FaultScript
 from toolkit_demo.faults.sending import ScriptedResponse, send
 
 _ADMIN: Final = "/admin/"  # paths below this meet no faults: they are how a script is removed
-_SCRIPTED: Final = "a scripted fault; got what the script says; expected the unexpected"
+_SCRIPTED: Final = "a scripted fault; got a fault of the script; expected no regular response"
 
 
 class NewScript(TypedDict):
@@ -50,7 +50,7 @@ class Faults:
 
     @classmethod
     def read(cls, file: Path | None) -> Self:
-        """The faults of a file; none without one. A `SettingsError` says what is not understood."""
+        """The faults of a file; none without one. Raises `SettingsError` when it is malformed."""
         faults = cls()
         if file is not None:
             try:
@@ -150,7 +150,7 @@ class _FaultyApp:
             )
         else:
             response = await self._call(scope, body)
-            if remembered and response.status == 200:  # noqa: PLR2004 - pages come with success alone
+            if remembered and response.status == 200:  # noqa: PLR2004 - only successful responses have pages
                 page = fault.page if fault else None
                 response.body = self._listings.with_fault(path, cursor, response.body, page)
         if fault is None:

@@ -1,4 +1,4 @@
-"""Pages with faults: rows that come twice, in odd order or beside made-up ones, cursors that lead nowhere."""
+"""Pages with faults: repeated, reordered or made-up rows, and cursors that lead nowhere."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Listings:
     invented: dict[str, str] = field(default_factory=dict)
 
     def translated(self, query: bytes, body: bytes) -> tuple[str, bytes, bytes]:
-        """The cursor a request asks for, and its query string and body with made-up cursors translated.
+        """The cursor of a request, and its query string and body with made-up cursors translated.
 
         >>> listings = Listings(invented={"made-up-1": "c7"})
         >>> listings.translated(b"count=5&cursor=made-up-1", b"")
@@ -48,7 +48,7 @@ class Listings:
         return meant, urlencode(kept).encode(), body
 
     def with_fault(self, path: str, cursor: str, body: bytes, fault: PageFault | None) -> bytes:
-        """The page as it is sent; what is not a page stays as it is."""
+        """The page as it is sent; other responses are unchanged."""
         response = _object(body)
         page = response["result"] if isinstance(response.get("result"), dict) else response
         rows_name = next((name for name in _ROWS if isinstance(page.get(name), list)), None)

@@ -102,7 +102,7 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 
     @property
     def own_body(self) -> bytes | None:
-        """The body that the script gives."""
+        """The body of the script."""
         if self.json is not UNSET:
             return json.dumps(self.json).encode()
         if self.body_base64 is not None:
@@ -142,7 +142,7 @@ class FaultScript:
     def put(self, values: Any) -> None:
         """Replace the script by JSON values, ``{"faults": [{…}, …]}``; counting starts again.
 
-        An `InputError` says what is not understood; the script is then as it was.
+        Raises `InputError` when it is malformed; the script is then unchanged.
         """
         if (
             not isinstance(values, dict)

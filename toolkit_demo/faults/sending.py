@@ -1,4 +1,4 @@
-"""Responses as bytes: written by hand, so that they can be cut, slowed, garbled and reset at any byte."""
+"""Responses written byte by byte, so that they can be truncated, slowed, corrupted and reset."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TRAILER: Final = 8  # bytes at the end of gzip's data: its CRC and length
 _CHUNK: Final = 1024
 _TICK: Final = 0.05  # seconds between the chunks of a slow response
 _RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
-_FLUSH: Final = 0.03  # seconds for what was written to reach the other side before a reset overtakes it
+_FLUSH: Final = 0.03  # seconds for sent data to arrive before a reset
 
 
 @dataclass

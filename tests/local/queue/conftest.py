@@ -27,13 +27,13 @@ KEYS = ("sig_current_" + "c" * 32, "sig_next_" + "n" * 32)
 
 
 class ManualClock:
-    """A clock that stands still until it is turned forward."""
+    """A clock that changes only when a test advances it."""
 
     def __init__(self) -> None:
         self._now = SystemClock().now_ms()
 
     def now_ms(self) -> int:
-        """The moment at which it stands."""
+        """Its time."""
         return self._now
 
     def advance(self, *, seconds: float) -> None:
@@ -47,7 +47,7 @@ class ManualClock:
 
 
 def wait_until(condition: Callable[[], Any], *, seconds: float = 10) -> Any:
-    """The first true value of the condition; a failure when none comes."""
+    """The first true value of the condition; fails on a timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if found := condition():
@@ -58,7 +58,7 @@ def wait_until(condition: Callable[[], Any], *, seconds: float = 10) -> Any:
 
 @dataclass
 class Service:
-    """A running queue: a client that is let in, and the parts a test may look at."""
+    """A running queue: an authenticated client, and the parts that tests inspect."""
 
     http: httpx.Client
     clock: ManualClock
@@ -119,7 +119,7 @@ def serving(
     url = f"http://127.0.0.1:{server.servers[0].sockets[0].getsockname()[1]}"
     try:
         bearer = {"Authorization": f"Bearer {TOKEN}"}
-        # a context without certificates: loading them takes longer than most tests, and nothing here is TLS
+        # a context without certificates: loading them is slow, and nothing here is TLS
         with httpx.Client(base_url=url, headers=bearer, timeout=10, verify=_no_certificates()) as client:
             yield Service(client, clock, store, url)
     finally:
@@ -150,6 +150,6 @@ def service(start: Callable[..., Service]) -> Service:
 
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
-    """A queue for the tests of a module that leave it as it was."""
+    """A queue shared by the tests of a module that do not change it."""
     with serving(tmp_path_factory.mktemp("shared")) as running:
         yield running

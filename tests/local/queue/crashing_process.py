@@ -96,7 +96,7 @@ def stopped(folder: Path, change: Callable[[sqlite3.Connection], None], before: 
 
 
 def found(folder: Path) -> str:
-    """What a store that is opened afterwards holds."""
+    """The content of a store that is opened afterwards."""
     store = Store(folder)
 
     def look(connection: sqlite3.Connection) -> dict[str, object]:
@@ -111,7 +111,7 @@ def found(folder: Path) -> str:
         }
         return {"rows": counts, "states": states}
 
-    # a look is a write here, so that the process stays without a second thread when it forks
+    # reads use the writing thread here, so that the process has no second thread when it forks
     shown = json.dumps(store.database.submit(look).result()) + "\n"
     store.close()
     return shown

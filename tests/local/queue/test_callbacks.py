@@ -1,4 +1,4 @@
-"""Callbacks and failure callbacks: when they are sent, and every field of what they say."""
+"""Callbacks and failure callbacks: when they are sent, and every field of their bodies."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ FIELDS = {
 
 def by_path(server: Server, **responses: tuple[int, bytes]) -> None:
     """Let the destination respond by path, with a status and a body; anything else is a 200."""
-    reply = type(server.answer(None))
+    reply = type(server.respond(None))
 
-    def response(asked: Any) -> Any:
-        status, body = responses.get(asked.path.strip("/"), (200, b""))
+    def response(request: Any) -> Any:
+        status, body = responses.get(request.path.strip("/"), (200, b""))
         return reply(status, {"X-Answer": "yes"}, body)
 
-    server.answer = response
+    server.respond = response
 
 
 def received(server: Server, path: str) -> list[Any]:
-    """The requests that came to a path."""
-    return [asked for asked in server.asked if asked.path == path]
+    """The requests to a path."""
+    return [request for request in server.requests if request.path == path]
 
 
 def test_a_callback_says_everything_about_a_success(service: Service, server: Server) -> None:
@@ -48,8 +48,8 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
         Callback_Method="PUT",
         Forward_X_One="1",
     )["messageId"]
-    (asked,) = service.wait(lambda: received(server, "/callback"))
-    body = json.loads(asked.body)
+    (request,) = service.wait(lambda: received(server, "/callback"))
+    body = json.loads(request.body)
     assert set(body) == FIELDS
     assert body["status"] == 201
     assert body["header"]["X-Answer"] == ["yes"]
@@ -61,12 +61,12 @@ def test_a_callback_says_everything_about_a_success(service: Service, server: Se
     assert base64.b64decode(body["sourceBody"]) == b"the source"
     assert body["createdAt"] == body["notBefore"] == str(created)
     assert body["callerIP"] == "127.0.0.1"
-    assert asked.method == "PUT"
-    assert asked.headers["x-for"] == "the callback"
-    assert asked.headers["Content-Type"] == "application/json"
-    claims = jwt.decode(asked.headers["Service-Signature"], KEY, algorithms=["HS256"], leeway=5)
+    assert request.method == "PUT"
+    assert request.headers["x-for"] == "the callback"
+    assert request.headers["Content-Type"] == "application/json"
+    claims = jwt.decode(request.headers["Service-Signature"], KEY, algorithms=["HS256"], leeway=5)
     assert claims["sub"] == f"{server.url}/callback"
-    assert claims["body"] == base64.urlsafe_b64encode(hashlib.sha256(asked.body).digest()).decode()
+    assert claims["body"] == base64.urlsafe_b64encode(hashlib.sha256(request.body).digest()).decode()
 
 
 def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
@@ -82,15 +82,15 @@ def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
     )
     (failed,) = service.run_out(lambda: received(server, "/failed"), step=60)
     callbacks = service.wait(lambda: len(found := received(server, "/callback")) == 3 and found)
-    bodies = [json.loads(asked.body) for asked in callbacks]
+    bodies = [json.loads(request.body) for request in callbacks]
     assert sorted(body["retried"] for body in bodies) == [0, 1, 2]
     assert {body["maxRetries"] for body in bodies} == {2}
     assert all(set(body) == FIELDS for body in bodies)
-    told = json.loads(failed.body)
-    assert set(told) == FIELDS | {"dlqId"}
-    assert told["retried"] == told["maxRetries"] == 2
-    entry = service.http.get(f"/v2/dlq/{told['dlqId']}").json()
-    assert entry["messageId"] == told["sourceMessageId"]
+    payload = json.loads(failed.body)
+    assert set(payload) == FIELDS | {"dlqId"}
+    assert payload["retried"] == payload["maxRetries"] == 2
+    entry = service.http.get(f"/v2/dlq/{payload['dlqId']}").json()
+    assert entry["messageId"] == payload["sourceMessageId"]
     assert entry["failureCallback"] == f"{server.url}/failed"
     assert len(received(server, "/failed")) == 1
 

@@ -40,7 +40,7 @@ def test_messages_are_canceled_by_what_they_are(service: Service, server: Server
     assert service.events(sent[7]) == ["CREATED", "CANCELED"]
     service.clock.advance(seconds=2 * 86_400)
     service.http.get("/v2/keys")
-    assert server.asked == []
+    assert server.requests == []
 
 
 def begin(service: Service, run_id: str, url: str, **more: str) -> None:
@@ -88,7 +88,7 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
     assert service.http.delete("/v2/workflows/runs/wfr_4").status_code == 404
     service.clock.advance(seconds=2 * 86_400)
     service.http.get("/v2/keys")
-    assert server.asked == []
+    assert server.requests == []
 
 
 @pytest.mark.parametrize("path", ["messages", "workflows/runs"])
@@ -103,7 +103,7 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
     ],
 )
 def test_bodies_that_are_not_understood_cancel_nothing(shared: Service, path: str, body: bytes) -> None:
-    """They are refused, for what is not understood must not mean all."""
+    """They are refused, because a malformed filter must not select all."""
     begin(shared, f"wfr_{abs(hash((path, body)))}", "http://127.0.0.1:9/")
     response = shared.http.request("DELETE", f"/v2/{path}", content=body)
     assert response.status_code == 400, response.text

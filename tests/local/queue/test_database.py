@@ -1,4 +1,4 @@
-"""The database: acknowledged means on disk, a failing write harms no other, reads see what was committed."""
+"""The database: acknowledged means on disk, a failing write harms no other, reads see committed data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ INSERT = "INSERT INTO kept VALUES (?, ?)"
 
 
 def names(path: Path) -> set[str]:
-    """What is in the file, read from outside."""
+    """The content of the file, read by another connection."""
     with sqlite3.connect(path) as connection:
         found = {name for (name,) in connection.execute("SELECT name FROM kept")}
     connection.close()
@@ -89,7 +89,7 @@ def test_reads_see_the_writes_before_them(tmp_path: Path) -> None:
 
 
 def test_the_file_is_private(tmp_path: Path) -> None:
-    """Messages hold secrets: nobody else may read the files."""
+    """Messages hold secrets: only the owner may read the files."""
     store = Store(tmp_path / "queue")
     store.insert_failures([{"dlqId": "a"}])
     modes = {stat.S_IMODE(file.stat().st_mode) for file in (tmp_path / "queue").iterdir()}

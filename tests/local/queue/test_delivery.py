@@ -1,4 +1,4 @@
-"""Deliveries over real HTTP: what arrives, when, and where nothing may go."""
+"""Deliveries over real HTTP: content, time, and forbidden destinations."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
         },
     )
     assert response.status_code == 200
-    (asked,) = service.wait(lambda: server.asked)
-    headers = {name.lower(): value for name, value in asked.headers.items()}
-    assert (asked.method, asked.path, asked.query) == ("PUT", "/a%20b/c", [("x", "1"), ("y", "/")])
-    assert asked.body == body
+    (request,) = service.wait(lambda: server.requests)
+    headers = {name.lower(): value for name, value in request.headers.items()}
+    assert (request.method, request.path, request.query) == ("PUT", "/a%20b/c", [("x", "1"), ("y", "/")])
+    assert request.body == body
     assert headers["x-colour"] == "blue"
     assert headers["content-type"] == "application/x-thing"
     assert headers["retried"] == headers["service-retried"] == "0"
@@ -62,14 +62,14 @@ def test_a_message_arrives_with_its_method_headers_query_and_body(service: Servi
 def test_any_body_and_any_header_value_arrive_as_they_were(
     service: Service, server: Server, body: bytes, value: str
 ) -> None:
-    """What is published is what is delivered, and the signature's hash is of exactly these bytes."""
+    """The published bytes are delivered unchanged, and the signature holds their hash."""
     answering(server)
-    server.asked.clear()
+    server.requests.clear()
     service.publish(f"{server.url}/any", body, Forward_X_Value=value)
-    (asked,) = service.wait(lambda: server.asked)
-    claims = jwt.decode(asked.headers["Service-Signature"], KEYS[0], algorithms=["HS256"])
-    assert asked.body == body
-    assert asked.headers["x-value"].strip() == value
+    (request,) = service.wait(lambda: server.requests)
+    claims = jwt.decode(request.headers["Service-Signature"], KEYS[0], algorithms=["HS256"])
+    assert request.body == body
+    assert request.headers["x-value"].strip() == value
     assert claims["body"] == base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
 
 
@@ -78,8 +78,8 @@ def test_deliveries_speak_the_prefix_of_their_publish(service: Service, server: 
     """Both dialects are understood, and each is used in its responses."""
     answering(server)
     service.http.post(f"/v2/publish/{server.url}/", headers={f"{prefix}-Retries": "0"})
-    (asked,) = service.wait(lambda: server.asked)
-    ours = [name for name in asked.headers if name.startswith(("Service-", "Upstash-"))]
+    (request,) = service.wait(lambda: server.requests)
+    ours = [name for name in request.headers if name.startswith(("Service-", "Upstash-"))]
     assert {"Message-Id", "Retried", "Signature"} == {name.partition("-")[2] for name in ours}
     assert all(name.startswith(prefix) for name in ours)
 
@@ -88,8 +88,8 @@ def test_signatures_verify_with_an_independent_library(service: Service, server:
     """PyJWT verifies issuer, subject, times and key; the next key and another body do not fit."""
     answering(server)
     service.publish(f"{server.url}/signed?a=1", b"{}")
-    (asked,) = service.wait(lambda: server.asked)
-    token = asked.headers["Service-Signature"]
+    (request,) = service.wait(lambda: server.requests)
+    token = request.headers["Service-Signature"]
     claims = jwt.decode(token, KEYS[0], algorithms=["HS256"], issuer="Upstash", leeway=5)
     assert claims["sub"] == f"{server.url}/signed?a=1"
     assert claims["exp"] - claims["iat"] == 300
@@ -107,32 +107,32 @@ def test_rotated_keys_sign_and_survive(service: Service, server: Server) -> None
     assert rotated["current"] == KEYS[1]
     assert rotated["next"] not in KEYS
     service.publish(f"{server.url}/")
-    (asked,) = service.wait(lambda: server.asked)
-    jwt.decode(asked.headers["Service-Signature"], KEYS[1], algorithms=["HS256"], leeway=5)
+    (request,) = service.wait(lambda: server.requests)
+    jwt.decode(request.headers["Service-Signature"], KEYS[1], algorithms=["HS256"], leeway=5)
 
 
 def test_delay_and_not_before_hold_a_message_back(service: Service, server: Server) -> None:
-    """A delayed message arrives once its time has come; Not-Before wins over Delay."""
+    """A delayed message is delivered when it is due; Not-Before wins over Delay."""
     answering(server)
     service.publish(f"{server.url}/delayed", Delay="1d10h30m")
     not_before = service.clock.now_ms() // 1000 + 60
     service.publish(f"{server.url}/not-before", Delay="10d", Not_Before=str(not_before))
     service.clock.advance(seconds=59)
     time.sleep(0.05)
-    assert server.asked == []
+    assert server.requests == []
     service.clock.advance(seconds=2)
-    service.wait(lambda: [asked.path for asked in server.asked] == ["/not-before"])
+    service.wait(lambda: [request.path for request in server.requests] == ["/not-before"])
     service.clock.advance(seconds=124_200 - 62)
     time.sleep(0.05)
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     service.clock.advance(seconds=2)
-    service.wait(lambda: [asked.path for asked in server.asked][1:] == ["/delayed"])
+    service.wait(lambda: [request.path for request in server.requests][1:] == ["/delayed"])
 
 
-def test_the_time_factor_divides_waits_and_leaves_timestamps(
+def test_the_time_factor_divides_delays_and_keeps_timestamps(
     start: Callable[..., Service], server: Server
 ) -> None:
-    """With a factor of 60 a minute's delay takes a second; createdAt is the moment it was published."""
+    """With a factor of 60 a delay of a minute lasts a second; createdAt is the time of publishing."""
     service = start(time_factor=60)
     answering(server, 500)
     before = service.clock.now_ms()
@@ -148,7 +148,7 @@ def test_the_time_factor_divides_waits_and_leaves_timestamps(
 def test_repeats_are_recognised_by_id_and_by_content_for_ten_minutes(
     service: Service, server: Server
 ) -> None:
-    """The second publish names the first message; after ten minutes it is a message of its own."""
+    """The second publish names the first message; after ten minutes it is a new message."""
     answering(server)
     first = service.publish(f"{server.url}/", b"a", Deduplication_Id="one")
     again = service.publish(f"{server.url}/", b"b", Deduplication_Id="one")
@@ -164,7 +164,7 @@ def test_repeats_are_recognised_by_id_and_by_content_for_ten_minutes(
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(service: Service, server: Server) -> None:
-    """Answers come in the order of the messages; one bad message refuses all and is named."""
+    """Responses are in the order of the messages; one bad message refuses all and is named."""
     answering(server)
     good = {"destination": f"{server.url}/b", "body": "1", "headers": {"Upstash-Forward-X-N": "1"}}
     bad = {"destination": f"{server.url}/b", "headers": {"Upstash-Delay": "5x"}}
@@ -173,8 +173,8 @@ def test_a_batch_is_taken_whole_or_not_at_all(service: Service, server: Server) 
     assert "message 1" in refused.json()["error"]
     assert "Upstash-Delay" in refused.json()["error"]
     responses = service.http.post("/v2/batch", json=[good, {**good, "body": "2"}]).json()
-    service.wait(lambda: len(server.asked) == 2)
-    by_id = {asked.headers["Upstash-Message-Id"]: asked.body for asked in server.asked}
+    service.wait(lambda: len(server.requests) == 2)
+    by_id = {request.headers["Upstash-Message-Id"]: request.body for request in server.requests}
     assert [by_id[response["messageId"]] for response in responses] == [b"1", b"2"]
 
 
@@ -186,7 +186,7 @@ def test_a_message_can_be_canceled(service: Service, server: Server) -> None:
     assert service.http.get(f"/v2/messages/{message}").status_code == 404
     service.clock.advance(seconds=7200)
     time.sleep(0.05)
-    assert server.asked == []
+    assert server.requests == []
     assert service.events(message) == ["CREATED", "CANCELED"]
 
 
@@ -196,7 +196,7 @@ def test_redirects_are_not_followed(service: Service, server: Server) -> None:
     service.publish(f"{server.url}/here", Retries="0")
     (entry,) = service.wait(service.dlq)
     assert entry["responseStatus"] == 307
-    assert [asked.path for asked in server.asked] == ["/here"]
+    assert [request.path for request in server.requests] == ["/here"]
 
 
 @pytest.mark.parametrize(
@@ -261,7 +261,7 @@ def test_an_allowed_host_may_be_called(start: Callable[..., Service]) -> None:
     ],
 )
 def test_headers_that_are_not_understood_are_refused_by_name(shared: Service, name: str, value: str) -> None:
-    """400, with the header's name, and nothing is taken in."""
+    """400, with the header's name, and nothing is stored."""
     response = shared.http.post("/v2/publish/http://127.0.0.1:9/", headers={f"Service-{name}": value})
     assert response.status_code == 400
     assert f"service-{name}".lower() in response.json()["error"].lower()

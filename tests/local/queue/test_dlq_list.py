@@ -27,7 +27,7 @@ FIELDS = {"workflowUrl": "workflowUrl", "callerIp": "callerIP", "flowControlKey"
 
 
 def entries(count: int, seed: int = 1) -> list[dict[str, Any]]:
-    """Entries of every combination of values, some without them, with fields that nobody has heard of."""
+    """Entries of every combination of values, some without them, with undocumented fields."""
     chance = random.Random(seed)
     made = []
     for number in range(count):
@@ -79,14 +79,14 @@ def listed(service: Service, **parameters: Any) -> list[dict[str, Any]]:
 
 
 def values(entry: dict[str, Any], name: str) -> set[Any]:
-    """The values of an entry that a filter tests, told independently of the service."""
+    """The values of an entry that a filter tests, computed independently of the service."""
     if name == "label":
         return {*entry.get("labels", []), entry.get("label")}
     return {entry.get(FIELDS.get(name, name))}
 
 
-def test_filled_in_entries_are_shown_exactly_as_given(filled: Service) -> None:
-    """Every field comes back, unknown ones, integers of any size and lone surrogates too; none is added."""
+def test_filled_in_entries_are_returned_unchanged(filled: Service) -> None:
+    """Every field is returned, unknown ones, integers of any size and lone surrogates too; none is added."""
     found = {entry["dlqId"]: entry for entry in listed(filled)}
     assert found == {entry["dlqId"]: entry for entry in ENTRIES}
 
@@ -147,14 +147,14 @@ def test_run_id_and_creation_of_the_run_are_single_values(filled: Service) -> No
 
 
 def test_dates_are_inclusive_at_both_ends(filled: Service) -> None:
-    """From and to the very millisecond of an entry it is there; a millisecond beside, not."""
+    """From and to the very millisecond of an entry it is listed; a millisecond off, not."""
     created = ENTRIES[9]["createdAt"]
     assert len(listed(filled, fromDate=created, toDate=created)) == 1
     assert ENTRIES[9] not in listed(filled, fromDate=created + 1)
     assert ENTRIES[9] not in listed(filled, toDate=created - 1)
 
 
-def test_pages_are_as_long_as_asked_and_at_most_100(filled: Service) -> None:
+def test_page_size_is_as_requested_and_at_most_100(filled: Service) -> None:
     """100 by default; the last page has an empty cursor, also when it is exactly full."""
     first = filled.http.get("/v2/workflows/dlq").json()
     assert len(first["messages"]) == 100
@@ -204,7 +204,7 @@ def test_a_cursor_of_another_list_or_service_is_refused(
 
 @pytest.mark.parametrize("seed", range(5))
 def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], seed: int) -> None:
-    """What is there all the while is listed once, whatever is added and removed between the pages."""
+    """Entries present throughout are listed once, whatever is added and removed between the pages."""
     service, chance = start(), random.Random(seed)
     given_at_first = entries(120, seed)
     service.store.insert_failures(given_at_first)
@@ -244,8 +244,8 @@ def test_entries_expire(start: Callable[..., Service]) -> None:
     service.wait(lambda: kept() == 0)
 
 
-def test_entries_given_twice_are_taken_once(start: Callable[..., Service]) -> None:
-    """Filling in is repeatable: what is there already stays as it is."""
+def test_repeated_entries_are_stored_once(start: Callable[..., Service]) -> None:
+    """Filling in is repeatable: existing entries are not changed."""
     store = start().store
     assert store.insert_failures(ENTRIES[:10]) == 10
     assert store.insert_failures(ENTRIES[:12]) == 2

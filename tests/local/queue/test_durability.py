@@ -1,4 +1,4 @@
-"""What a crash leaves: all that was acknowledged, all of a change or none of it, and nothing done twice."""
+"""After a crash: acknowledged writes are stored, changes are atomic, and nothing is done twice."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ Server = Any
 
 
 def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> list[str]:
-    """Take so many messages in with one change; gives their ids."""
-    asked = [read_publish(URL, [], b"body %d" % number) for number in range(count)]
+    """Store messages in one transaction; returns their ids."""
+    request = [read_publish(URL, [], b"body %d" % number) for number in range(count)]
     responses = store.database.submit(
         lambda connection: [
-            accept(connection, each, now_ms=now_ms, factor=1.0, caller_ip="") for each in asked
+            accept(connection, each, now_ms=now_ms, factor=1.0, caller_ip="") for each in request
         ]
     ).result()
     return [response["messageId"] for response in responses]
@@ -43,7 +43,7 @@ def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> lis
 
 @pytest.mark.slow
 def test_twenty_kills_lose_nothing() -> None:
-    """The soak, briefly: killed at random moments under load; its own verdict, on everything it counts."""
+    """The soak, briefly: killed at random times under load; it checks everything it counts."""
     command = [sys.executable, str(SOAK), "--cycles", "20", "--messages", "800", "--minutes", "4"]
     soak = subprocess.run(command, capture_output=True, text=True, check=False, timeout=280)
     assert soak.returncode == 0, soak.stdout + soak.stderr
@@ -56,7 +56,7 @@ def test_twenty_kills_lose_nothing() -> None:
 def test_a_change_that_is_killed_at_any_statement_is_there_wholly_or_not_at_all(
     tmp_path: Path, change: str
 ) -> None:
-    """Messages, events, callbacks, DLQ entries, runs and steps of one change stand or fall together."""
+    """Messages, events, callbacks, DLQ entries, runs and steps of one change are stored atomically."""
     child = subprocess.run(
         [sys.executable, str(CRASHING), str(tmp_path), change], capture_output=True, text=True, check=True
     )
@@ -78,7 +78,7 @@ def test_every_commit_is_flushed_to_disk(tmp_path: Path) -> None:
     store.close()
 
 
-def test_nobody_is_told_before_the_commit(tmp_path: Path) -> None:
+def test_no_response_is_sent_before_the_commit(tmp_path: Path) -> None:
     """When COMMIT begins, no thread and no task that waits for its write has returned."""
     store, answered_at_commit = Store(tmp_path), []
 
@@ -125,8 +125,12 @@ def test_a_full_disk_refuses_and_loses_nothing(service: Service, server: Server)
     room(1_000_000)
     assert service.publish(f"{server.url}/after")["messageId"]
     service.clock.advance(seconds=3600)
-    service.wait(lambda: len(server.asked) > len(accepted))
-    arrived = {asked.headers["Service-Message-Id"]: asked.body for asked in server.asked if asked.path == "/"}
+    service.wait(lambda: len(server.requests) > len(accepted))
+    arrived = {
+        request.headers["Service-Message-Id"]: request.body
+        for request in server.requests
+        if request.path == "/"
+    }
     assert accepted
     assert arrived == accepted
 
@@ -150,7 +154,7 @@ def test_a_log_that_ends_anywhere_holds_the_first_changes_whole(
     share: float,
     garbage: bytes,
 ) -> None:
-    """Cut at any byte, with garbage behind, as a power cut may leave it: no change is half there."""
+    """Truncated at any byte, with garbage behind, as after a power cut: no change is partly there."""
     left, published = killed
     copy = shutil.copytree(
         left, tmp_path_factory.mktemp("cut") / "queue", ignore=shutil.ignore_patterns("*-shm")

@@ -1,4 +1,4 @@
-"""Retry-Delay expressions and durations: what they mean, against plain Python; and what is refused."""
+"""Retry-Delay expressions and durations, compared with plain Python; and malformed ones."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_expressions_mean_what_python_means(text: str, retried: int) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(text=st.text(max_size=60) | st.text("retid()+-*/,0123456789. powmaxs", max_size=60))
-def test_any_text_gives_a_number_or_a_typed_error(text: str) -> None:
+def test_any_text_is_a_number_or_a_typed_error(text: str) -> None:
     """Nothing else is raised, whatever the text."""
     with contextlib.suppress(InputError):
         assert RetryDelay(text)(1) >= 0

@@ -33,7 +33,7 @@ def message(limit: FlowLimits, key: str = "k") -> Message:
 def test_neither_limit_is_ever_exceeded(
     parallelism: int | None, rate: int | None, period: int, steps: list[tuple[str, int]]
 ) -> None:
-    """However deliveries start and end: never too many at once, never too many in any period, never fewer."""
+    """For any order of starts and ends, both limits are kept, and used in full."""
     flow, limit = FlowControl(1.0), FlowLimits(parallelism=parallelism, rate=rate, period_ms=period)
     now, running, starts = 0, 0, list[int]()
     for step, amount in steps:
@@ -51,33 +51,33 @@ def test_neither_limit_is_ever_exceeded(
                 starts.append(now)
             else:
                 assert "k" in flow.blocked(now)
-                moment = flow.next_release(now)
+                timestamp = flow.next_release(now)
                 if rate is not None and len(recent) >= rate:
-                    assert moment == recent[-rate] + period
+                    assert timestamp == recent[-rate] + period
 
 
 def test_a_rate_holds_across_a_restart(served: Callable[..., Any], server: Server) -> None:
-    """What was sent before the restart counts after it until its period is over, and no longer."""
+    """Deliveries before the restart count after it until their period is over."""
     server.always(b"{}")
     limits = {"Flow_Control_Key": "k", "Flow_Control_Value": "rate=2, period=1h"}
     with served() as service:
         clock = service.clock
         for number in range(5):
             service.publish(f"{server.url}/{number}", **limits)
-        service.wait(lambda: len(server.asked) == 2)
+        service.wait(lambda: len(server.requests) == 2)
     clock.advance(seconds=3599)
     with served(clock=clock) as service:
         other = service.publish(f"{server.url}/other")["messageId"]
         service.wait(lambda: "DELIVERED" in service.events(other))
-        assert len(server.asked) == 3
+        assert len(server.requests) == 3
         clock.advance(seconds=1)
-        service.wait(lambda: len(server.asked) == 5)
+        service.wait(lambda: len(server.requests) == 5)
         clock.advance(seconds=3600)
-        service.wait(lambda: len(server.asked) == 6)
+        service.wait(lambda: len(server.requests) == 6)
 
 
-def test_what_has_waited_for_its_key_outlives_a_restart(served: Callable[..., Any], server: Server) -> None:
-    """Parallelism begins at nothing again, and what was held back comes one after the other."""
+def test_messages_queued_for_their_key_survive_a_restart(served: Callable[..., Any], server: Server) -> None:
+    """Parallelism starts at zero again, and held messages are delivered one after the other."""
     gate, running, most = threading.Event(), 0, 0
     lock = threading.Lock()
 
@@ -90,26 +90,26 @@ def test_what_has_waited_for_its_key_outlives_a_restart(served: Callable[..., An
             running -= 1
         return b"{}"
 
-    server.answering(slow)
+    server.responding(slow)
     with served() as service:
         for number in range(4):
             service.publish(
                 f"{server.url}/{number}", Flow_Control_Key="k", Flow_Control_Value="parallelism=1"
             )
-        service.wait(lambda: server.asked)
+        service.wait(lambda: server.requests)
         time.sleep(0.05)
-        assert len(server.asked) == 1
+        assert len(server.requests) == 1
     gate.set()
     service.wait(lambda: running == 0)
     with served() as service:
-        service.wait(lambda: len({asked.path for asked in server.asked}) == 4)
+        service.wait(lambda: len({request.path for request in server.requests}) == 4)
         service.wait(lambda: running == 0)
     assert most == 1
 
 
 @pytest.mark.parametrize("raw", [b"", b"HTTP/1.1 500 Oops\r\nContent-Length: 0\r\n\r\n"])
-def test_a_failed_delivery_makes_room(service: Service, server: Server, raw: bytes) -> None:
-    """A broken and a failed attempt give their place back; the next of the key goes out."""
+def test_a_failed_delivery_frees_its_slot(service: Service, server: Server, raw: bytes) -> None:
+    """A broken and a failed attempt free their slots; the next message of the key is delivered."""
     server.raw(raw)
     server.always(b"{}")
     limits = {"Flow_Control_Key": "k", "Flow_Control_Value": "parallelism=1"}
@@ -124,13 +124,13 @@ def test_retries_count_against_the_rate(service: Service, server: Server) -> Non
     server.always(b"{}")
     limits = {"Flow_Control_Key": "k", "Flow_Control_Value": "rate=1, period=1m"}
     service.publish(f"{server.url}/first", **limits)
-    service.wait(lambda: len(server.asked) == 1)
+    service.wait(lambda: len(server.requests) == 1)
     service.publish(f"{server.url}/second", **limits)
     for expected in (2, 3):
         service.http.get("/v2/keys")
-        assert len(server.asked) == expected - 1
+        assert len(server.requests) == expected - 1
         service.clock.advance(seconds=60)
-        service.wait(lambda expected=expected: len(server.asked) == expected)
+        service.wait(lambda expected=expected: len(server.requests) == expected)
 
 
 def test_the_time_factor_divides_the_period(start: Callable[..., Service], server: Server) -> None:
@@ -139,9 +139,9 @@ def test_the_time_factor_divides_the_period(start: Callable[..., Service], serve
     server.always(b"{}")
     for _ in range(2):
         service.publish(f"{server.url}/", Flow_Control_Key="k", Flow_Control_Value="rate=1, period=1h")
-    service.wait(lambda: len(server.asked) == 1)
+    service.wait(lambda: len(server.requests) == 1)
     service.clock.advance(seconds=59)
     service.http.get("/v2/keys")
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     service.clock.advance(seconds=1)
-    service.wait(lambda: len(server.asked) == 2)
+    service.wait(lambda: len(server.requests) == 2)

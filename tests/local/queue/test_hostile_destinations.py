@@ -66,13 +66,13 @@ ANSWERS = {
 
 
 class Destination(socketserver.ThreadingTCPServer):
-    """Answers each path with bytes of its own, and counts how often it was asked for it."""
+    """Responds to each path with its own bytes, and counts the requests."""
 
     allow_reuse_address = daemon_threads = True
     request_queue_size = 128
 
     def __init__(self) -> None:
-        self.asked: Counter[str] = Counter()
+        self.requests: Counter[str] = Counter()
         super().__init__(("127.0.0.1", 0), _Answer)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
 
@@ -86,7 +86,7 @@ class _Answer(socketserver.BaseRequestHandler):
                 return
             request += piece
         path = request.split(b" ", 2)[1].decode()
-        self.server.asked[path] += 1
+        self.server.requests[path] += 1
         self.request.sendall(ANSWERS[path].encode("latin-1"))
 
 
@@ -130,7 +130,7 @@ def client(service: LocalService) -> httpx.Client:
     )
 
 
-def test_whatever_a_destination_answers_its_retries_are_finite(
+def test_retries_are_finite_for_any_response_of_a_destination(
     tmp_path: Path, destination: Destination
 ) -> None:
     """Each response is a failed attempt: two deliveries and a DLQ entry each, and no more after a restart."""
@@ -141,13 +141,13 @@ def test_whatever_a_destination_answers_its_retries_are_finite(
             assert response.status_code == 200
         found = wait_for(http, len(ANSWERS))
         assert sorted(found) == sorted(ANSWERS)
-        assert {path: asked for path, asked in destination.asked.items() if asked != 2} == {}
+        assert {path: asked for path, asked in destination.requests.items() if asked != 2} == {}
         service.kill()
         service.start()
         with client(service) as again:
             assert len(listed(again)) == len(ANSWERS)
             time.sleep(0.3)
-        assert destination.asked.total() == 2 * len(ANSWERS)
+        assert destination.requests.total() == 2 * len(ANSWERS)
 
 
 def test_a_try_counts_also_when_the_service_is_killed_meanwhile(
@@ -163,20 +163,20 @@ def test_a_try_counts_also_when_the_service_is_killed_meanwhile(
                 headers={"Service-Retries": "3", "Service-Retry-Delay": "400000"},
             )
             deadline = time.monotonic() + 10
-            while destination.asked[path] < 2 and time.monotonic() < deadline:
+            while destination.requests[path] < 2 and time.monotonic() < deadline:
                 time.sleep(0.005)
         time.sleep(0.1)  # for the second try to be recorded
         service.kill()
         service.start()
         with client(service) as http:
             assert wait_for(http, 1) == [path]
-    assert destination.asked[path] in (4, 5)  # one that is not recorded when the kill comes is sent again
+    assert destination.requests[path] in (4, 5)  # one that is not recorded when the kill comes is sent again
 
 
 def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
     service: Service, server: Server
 ) -> None:
-    """Where the database takes no callback of a message, its failed tries count and it ends in the DLQ."""
+    """When the database rejects a callback, failed attempts count and the message ends in the DLQ."""
     server.always(b"oops", 500)
     message = service.publish(f"{server.url}/", Delay="1h", Retries="2", Callback=f"{server.url}/callback")
     service.store.database.submit(
@@ -188,4 +188,4 @@ def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
     (entry,) = service.run_out(service.dlq)
     assert entry["messageId"] == message["messageId"]
     assert "could not be recorded (IntegrityError)" in entry["responseBody"]
-    assert [asked.headers["Retried"] for asked in server.asked] == ["0", "1", "2"]
+    assert [asked.headers["Retried"] for asked in server.requests] == ["0", "1", "2"]

@@ -1,4 +1,4 @@
-"""HTTP to destinations over real sockets: whole responses however they come, connections that can be used."""
+"""HTTP to destinations over real sockets: responses split anywhere, and reusable connections."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def answering(*responses: bytes, close: bool = False) -> Handler:
 
 
 def test_exchanges_one_after_the_other_share_a_connection() -> None:
-    """Ten of them need one; two at once need two."""
+    """Ten sequential requests use one connection; two concurrent ones use two."""
 
     async def run() -> tuple[int, int]:
         async with listening(answering(FINE)) as (destination, pool):
@@ -93,7 +93,7 @@ def test_exchanges_one_after_the_other_share_a_connection() -> None:
     assert asyncio.run(run()) == (1, 2)
 
 
-def test_requests_are_as_they_were_asked_for() -> None:
+def test_requests_are_sent_as_specified() -> None:
     """Method, path and query byte for byte, Host, our headers, and a length where there may be a body."""
 
     async def run() -> list[bytes]:
@@ -120,7 +120,7 @@ def test_requests_are_as_they_were_asked_for() -> None:
 
 @pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
 def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: bytes) -> None:
-    """Unexpected data is no response; the next exchange has a connection of its own."""
+    """Unexpected data is no response; the next exchange uses a new connection."""
 
     async def run() -> tuple[list[int], int]:
         async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -138,7 +138,7 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
                 statuses.append((await destination.ask(pool)).status)
                 idle = [connection for kept in pool._idle.values() for connection in kept]
                 answered.set()
-                while any(connection.usable for connection in idle):  # noqa: ASYNC110 - told by no event
+                while any(connection.usable for connection in idle):  # noqa: ASYNC110 - no event signals it
                     await asyncio.sleep(0.001)
             return statuses, destination.opened
 
@@ -146,7 +146,7 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
 
 
 def test_a_connection_that_has_been_idle_for_long_is_not_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The other side may be closing it at this moment."""
+    """The other side may be closing it concurrently."""
     monkeypatch.setattr(http_client, "_LONGEST_IDLE", 0.01)
 
     async def run() -> int:
@@ -179,8 +179,8 @@ def test_idle_connections_are_closed_in_time(monkeypatch: pytest.MonkeyPatch) ->
     asyncio.run(run())
 
 
-def test_unusable_connections_make_room_for_new_ones() -> None:
-    """Idle connections to a destination that has gone do not keep those to another one from being kept."""
+def test_unusable_connections_are_replaced() -> None:
+    """Idle connections to a destination that has ended do not prevent keeping those to another."""
 
     async def run() -> int:
         async with listening(answering(FINE)) as (first, pool), listening(answering(FINE)) as (second, _):
@@ -195,7 +195,7 @@ def test_unusable_connections_make_room_for_new_ones() -> None:
     assert asyncio.run(run()) == 1
 
 
-def test_an_answer_before_the_end_of_the_request_counts() -> None:
+def test_a_response_before_the_end_of_the_request_counts() -> None:
     """A destination that refuses a large body unread is heard; the connection is not used again."""
 
     async def run() -> tuple[int, int]:
@@ -212,7 +212,7 @@ def test_an_answer_before_the_end_of_the_request_counts() -> None:
     assert asyncio.run(run()) == (413, 2)
 
 
-def test_no_more_is_read_than_asked_for() -> None:
+def test_no_more_is_read_than_requested() -> None:
     """An endless response is truncated, and its connection closed."""
 
     async def run() -> tuple[int, int]:
@@ -244,8 +244,8 @@ def test_no_more_is_read_than_asked_for() -> None:
         b"SSH-2.0-OpenSSH_9.2\r\n",
     ],
 )
-def test_broken_answers_are_errors(response: bytes) -> None:
-    """Cut off anywhere, contradicting itself, endless headers or no HTTP at all."""
+def test_malformed_responses_are_errors(response: bytes) -> None:
+    """Truncated anywhere, contradictory, with endless headers, or not HTTP at all."""
 
     async def run() -> None:
         async with listening(answering(response, close=True)) as (destination, pool):
@@ -255,7 +255,7 @@ def test_broken_answers_are_errors(response: bytes) -> None:
     asyncio.run(run())
 
 
-def test_nobody_there_is_said_so() -> None:
+def test_a_refused_connection_is_an_error() -> None:
     """A refused connection, and one whose other side does not speak TLS."""
 
     async def run() -> None:
@@ -285,7 +285,7 @@ ANSWERS = [
 
 @settings(max_examples=60, deadline=None)
 @given(response=st.sampled_from(ANSWERS), cuts=st.lists(st.integers(1, 900), max_size=6))
-def test_answers_are_the_same_in_whatever_pieces_they_come(response: bytes, cuts: list[int]) -> None:
+def test_responses_are_the_same_however_they_are_split(response: bytes, cuts: list[int]) -> None:
     """With a length, in chunks after interim responses, and up to the end of the connection."""
 
     async def run() -> Received:
@@ -317,6 +317,6 @@ def test_answers_are_the_same_in_whatever_pieces_they_come(response: bytes, cuts
     ],
 )
 def test_targets_say_where_and_what(url: str, host: bytes, path: bytes, port: int) -> None:
-    """The port is named when it is not the scheme's own; the path stays as it was written."""
+    """The port is named when it is not the scheme's own; the path is unchanged."""
     target = Target.of(url)
     assert (target.host_header, target.path, target.port) == (host, path, port)

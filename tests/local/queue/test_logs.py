@@ -13,7 +13,7 @@ DAY = 86_400
 
 
 def test_events_are_found_by_every_filter(service: Service, server: Server) -> None:
-    """By message, state, URL, label, key, caller and date, and by what does not exist here: nothing."""
+    """By message, state, URL, label, key, caller and date, and by unsupported filters: nothing."""
     server.always(b"{}")
     first = service.publish(f"{server.url}/a", Label="red, blue", Flow_Control_Key="k")["messageId"]
     service.wait(lambda: "DELIVERED" in service.events(first))
@@ -38,7 +38,7 @@ def test_events_are_found_by_every_filter(service: Service, server: Server) -> N
 
 
 def test_events_page_up_to_a_thousand(service: Service, server: Server) -> None:
-    """A page holds what `count` says; cursors lead through all of them, each once."""
+    """A page holds `count` rows; cursors lead through all of them, each once."""
     messages = [{"destination": f"{server.url}/", "headers": {"Service-Delay": "1d"}}] * 150
     assert service.http.post("/v2/batch", json=messages).status_code == 200
     assert len(service.http.get("/v2/logs").json()["events"]) == 150
@@ -83,10 +83,8 @@ def test_runs_are_found_by_every_filter(service: Service, server: Server) -> Non
 
 
 @pytest.mark.parametrize("path", ["logs", "workflows/logs", "workflows/dlq", "dlq"])
-def test_what_has_been_kept_long_enough_is_gone(
-    start: Callable[..., Service], server: Server, path: str
-) -> None:
-    """After the retention, not before: events, ended runs, dead letters; what still waits stays."""
+def test_expired_logs_are_removed(start: Callable[..., Service], server: Server, path: str) -> None:
+    """After the retention, not before: events, ended runs, dead letters; pending messages stay."""
     service = start(retention_ms=7 * DAY * 1000)
     server.always(b"{}", 500)
     service.publish(f"{server.url}/", Retries="0")

@@ -1,4 +1,4 @@
-"""Reading a publish: any headers give settings or a refusal, and messages rest without losing anything."""
+"""Reading a publish: any headers are settings or an error, and messages are stored without loss."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ HEADERS = st.lists(
 @settings(max_examples=400, deadline=None)
 @given(headers=HEADERS, body=st.binary(max_size=100))
 def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: bytes) -> None:
-    """Nothing but a refusal with 400 is raised, and what is read rests in the database as it was."""
+    """Only an error with 400 is raised, and settings are stored unchanged."""
     try:
         publish = read_publish(URL, headers, body)
     except ApiError as refusal:
@@ -74,7 +74,7 @@ def test_any_text_is_a_url_to_call_or_refused(url: str) -> None:
 
 
 def test_every_setting_is_read_in_its_scope() -> None:
-    """A message, its callback and its failure callback have settings of their own."""
+    """A message, its callback and its failure callback have separate settings."""
     publish = read_publish(
         URL,
         [
@@ -109,7 +109,7 @@ def test_every_setting_is_read_in_its_scope() -> None:
 
 @given(body=st.binary())
 def test_bodies_are_text_or_base64_and_never_both(body: bytes) -> None:
-    """UTF-8 stays text, anything else is base64, and either gives the body back."""
+    """UTF-8 stays text, anything else is base64, and both restore the body."""
     found = body_fields("body", body)
     assert set(found) == {"body", "bodyBase64"}
     assert not (found["body"] and found["bodyBase64"])
@@ -118,7 +118,7 @@ def test_bodies_are_text_or_base64_and_never_both(body: bytes) -> None:
 
 @given(place=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), junk=st.text(max_size=40))
 def test_cursors_lead_back_and_nothing_else_is_one(place: tuple[int, int], junk: str) -> None:
-    """A cursor gives its place; another list's, another key's and any other text are refused."""
+    """A cursor restores its position; those of another list or key and other texts are refused."""
     cursors = CursorSigner(b"k" * 32)
     cursor = cursors.make("list", place)
     assert cursors.read("list", cursor) == place

@@ -1,4 +1,4 @@
-"""Retries: when they come, how often, and what ends them, on a clock that a test turns."""
+"""Retries: times, numbers and ends, on a clock that the test advances."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def due_in(service: Service, message: str, retried: int) -> float:
 
 
 def test_the_default_schedule_is_the_documented_one(service: Service, server: Server) -> None:
-    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours at once."""
+    """12 s, 2 min 28 s, 30 min 8 s, 6 h 7 min, a day; `Retried` counts; then the DLQ: 31 hours simulated."""
     failing(server)
     message = service.publish(f"{server.url}/", Retries="5")["messageId"]
     waits = []
@@ -39,18 +39,18 @@ def test_the_default_schedule_is_the_documented_one(service: Service, server: Se
         service.clock.advance(seconds=waits[-1])
     assert waits == pytest.approx([12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.002)
     (entry,) = service.wait(service.dlq)
-    assert [asked.headers["Retried"] for asked in server.asked] == ["0", "1", "2", "3", "4", "5"]
-    assert len({asked.headers["Service-Message-Id"] for asked in server.asked}) == 1
+    assert [request.headers["Retried"] for request in server.requests] == ["0", "1", "2", "3", "4", "5"]
+    assert len({request.headers["Service-Message-Id"] for request in server.requests}) == 1
     assert entry["maxRetries"] == 5
     assert service.events(message) == ["CREATED", *["RETRY"] * 5, "FAILED"]
 
 
-def test_three_retries_unless_said_otherwise(service: Service, server: Server) -> None:
+def test_three_retries_by_default(service: Service, server: Server) -> None:
     """A message without Retries is tried four times."""
     failing(server)
     service.publish(f"{server.url}/")
     service.run_out(service.dlq, step=60)
-    assert len(server.asked) == 4
+    assert len(server.requests) == 4
 
 
 def test_a_success_on_a_retry_ends_it(service: Service, server: Server) -> None:
@@ -102,21 +102,21 @@ def test_the_destination_can_ask_for_a_wait(
         shared.wait(lambda: shared.events(message)[-1] == "DELIVERED")
 
 
-def test_a_date_in_the_future_is_waited_for(service: Service, server: Server) -> None:
+def test_a_date_in_the_future_delays_the_retry(service: Service, server: Server) -> None:
     """Retry-After as an HTTP date, measured against the service's clock."""
-    moment = service.clock.now_ms() // 1000 + 100
-    failing(server, Retry_After=formatdate(moment, usegmt=True))
+    timestamp = service.clock.now_ms() // 1000 + 100
+    failing(server, Retry_After=formatdate(timestamp, usegmt=True))
     message = service.publish(f"{server.url}/")["messageId"]
     assert 98 < due_in(service, message, 1) <= 100
 
 
-def test_489_with_the_header_goes_straight_to_the_dlq(service: Service, server: Server) -> None:
+def test_489_with_the_header_is_not_retried(service: Service, server: Server) -> None:
     """Without the header 489 is retried like any other response."""
     failing(server, 489, Upstash_NonRetryable_Error="true")
     message = service.publish(f"{server.url}/")["messageId"]
     (entry,) = service.wait(service.dlq)
     assert entry["responseStatus"] == 489
-    assert len(server.asked) == 1
+    assert len(server.requests) == 1
     assert service.events(message) == ["CREATED", "FAILED"]
     failing(server, 489)
     other = service.publish(f"{server.url}/")["messageId"]
@@ -132,9 +132,9 @@ def test_a_destination_that_is_not_there_is_503(service: Service) -> None:
     assert list(entry["responseHeader"]) == ["Content-Type", "Date"]
 
 
-def test_an_answer_that_takes_too_long_is_504(service: Service, server: Server) -> None:
+def test_a_response_timeout_is_504(service: Service, server: Server) -> None:
     """Timeout limits the whole exchange, in real time."""
-    server.answering(lambda _: time.sleep(0.5) or b"late")
+    server.responding(lambda _: time.sleep(0.5) or b"late")
     service.publish(f"{server.url}/", Retries="0", Timeout="50ms")
     (entry,) = service.wait(service.dlq)
     assert entry["responseStatus"] == 504
@@ -144,15 +144,15 @@ def test_an_answer_that_takes_too_long_is_504(service: Service, server: Server) 
 @pytest.mark.parametrize(
     "raw", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nshort", b"no http\r\n\r\n"]
 )
-def test_a_broken_answer_is_502(service: Service, server: Server, raw: bytes) -> None:
-    """A connection closed early, a body cut short and something else than HTTP are no success."""
+def test_a_malformed_response_is_502(service: Service, server: Server, raw: bytes) -> None:
+    """A connection closed early, a truncated body and a response that is not HTTP are failures."""
     server.raw(raw)
     service.publish(f"{server.url}/", Retries="0")
     (entry,) = service.wait(service.dlq)
     assert entry["responseStatus"] == 502
 
 
-def test_long_answers_are_cut_at_the_limit(start: Callable[..., Service], server: Server) -> None:
+def test_long_responses_are_truncated_at_the_limit(start: Callable[..., Service], server: Server) -> None:
     """The body kept of a response is the first part, of the configured size."""
     service = start(max_message=1000)
     server.always(b"x" * 5000, 500)
@@ -162,12 +162,12 @@ def test_long_answers_are_cut_at_the_limit(start: Callable[..., Service], server
 
 
 def test_flow_control_bounds_what_runs_at_once(service: Service, server: Server) -> None:
-    """With parallelism 2 never more than two of a key are under way; other keys are not held up."""
+    """With parallelism 2 at most two of a key are in progress; other keys are not delayed."""
     running, most, lock = 0, 0, threading.Lock()
 
-    def slow(asked: Any) -> bytes:
+    def slow(request: Any) -> bytes:
         nonlocal running, most
-        if asked.path == "/other":
+        if request.path == "/other":
             return b"{}"
         with lock:
             running += 1
@@ -177,13 +177,13 @@ def test_flow_control_bounds_what_runs_at_once(service: Service, server: Server)
             running -= 1
         return b"{}"
 
-    server.answering(slow)
+    server.responding(slow)
     for _ in range(8):
         service.publish(f"{server.url}/slow", Flow_Control_Key="k", Flow_Control_Value="parallelism=2")
     other = service.publish(f"{server.url}/other")["messageId"]
     service.wait(lambda: "DELIVERED" in service.events(other))
-    assert len(server.asked) < 9
-    service.wait(lambda: len(server.asked) == 9)
+    assert len(server.requests) < 9
+    service.wait(lambda: len(server.requests) == 9)
     service.wait(lambda: running == 0)
     assert most == 2
 
@@ -194,19 +194,19 @@ def test_flow_control_bounds_the_rate(service: Service, server: Server) -> None:
     for _ in range(10):
         service.publish(f"{server.url}/", Flow_Control_Key="k", Flow_Control_Value="rate=3, period=1m")
     for expected in (3, 6, 9, 10):
-        service.wait(lambda expected=expected: len(server.asked) == expected)
+        service.wait(lambda expected=expected: len(server.requests) == expected)
         service.clock.advance(seconds=59)
         service.http.get("/v2/keys")
-        assert len(server.asked) == expected
+        assert len(server.requests) == expected
         service.clock.advance(seconds=1)
 
 
 def test_a_day_of_retries_of_many_messages(start: Callable[..., Service], server: Server) -> None:
     """Fifty messages that always fail are all in the DLQ after a turned day, each tried four times."""
-    service = start(concurrency=4)  # the small destination resets connections when many come at once
+    service = start(concurrency=4)  # the small destination resets connections when many are opened at once
     failing(server)
     for number in range(50):
         service.publish(f"{server.url}/{number}")
     entries = service.run_out(lambda: len(found := service.dlq()) == 50 and found, step=600)
     assert len({entry["dlqId"] for entry in entries}) == 50
-    assert len(server.asked) == 200
+    assert len(server.requests) == 200

@@ -1,4 +1,4 @@
-"""What the one who runs the service sets, the prefix and the largest message, and what outlives a restart."""
+"""Settings of the service: the prefix, the largest message, and restarts."""
 
 from __future__ import annotations
 
@@ -29,22 +29,24 @@ def test_a_publish_without_a_prefix_gets_the_one_that_is_set(
     service.http.post("/v2/batch", json=[{"destination": f"{server.url}/batch"}])
     service.http.post(f"/v2/trigger/{server.url}/trigger")
     service.http.post(f"/v2/publish/{server.url}/other", headers={f"{other}Retries": "1"})
-    service.wait(lambda: len(server.asked) == 4)
-    for asked in server.asked:
-        spoken = other if asked.path == "/other" else prefix
-        assert f"{spoken}Signature" in asked.headers
-        assert f"{spoken}Message-Id" in asked.headers
-        assert (f"{spoken}Workflow-RunId" in asked.headers) is (asked.path == "/trigger")
+    service.wait(lambda: len(server.requests) == 4)
+    for request in server.requests:
+        spoken = other if request.path == "/other" else prefix
+        assert f"{spoken}Signature" in request.headers
+        assert f"{spoken}Message-Id" in request.headers
+        assert (f"{spoken}Workflow-RunId" in request.headers) is (request.path == "/trigger")
         assert not any(name.startswith({"Service-": "Upstash-", "Upstash-": "Service-"}[spoken])
-                       and "Sdk-Version" not in name for name in asked.headers)  # fmt: skip
+                       and "Sdk-Version" not in name for name in request.headers)  # fmt: skip
 
 
-def test_callbacks_hold_as_much_of_an_answer_as_is_set(start: Callable[..., Service], server: Server) -> None:
-    """Success and failure alike are cut at the largest message; what is as long as that is whole."""
+def test_callbacks_hold_as_much_of_a_response_as_configured(
+    start: Callable[..., Service], server: Server
+) -> None:
+    """Successes and failures are truncated at the largest message; bodies of that size are whole."""
     service = start(max_message=1000)
-    reply = type(server.answer(None))
+    reply = type(server.respond(None))
     bodies = {"/long": (200, b"y" * 1001), "/just": (200, b"z" * 1000), "/bad": (500, b"x" * 50_000)}
-    server.answer = lambda asked: reply(*_three(bodies.get(asked.path, (200, b""))))
+    server.respond = lambda request: reply(*_three(bodies.get(request.path, (200, b""))))
     for path in bodies:
         service.publish(
             f"{server.url}{path}",
@@ -52,11 +54,11 @@ def test_callbacks_hold_as_much_of_an_answer_as_is_set(start: Callable[..., Serv
             Callback=f"{server.url}/callback",
             Failure_Callback=f"{server.url}/failed",
         )
-    service.wait(lambda: len(server.asked) == 7)
-    told = {(a.path, body["url"].rpartition("/")[2]): base64.b64decode(body["body"])
-            for a in server.asked if a.path in ("/callback", "/failed")
+    service.wait(lambda: len(server.requests) == 7)
+    payload = {(a.path, body["url"].rpartition("/")[2]): base64.b64decode(body["body"])
+            for a in server.requests if a.path in ("/callback", "/failed")
             for body in [json.loads(a.body)]}  # fmt: skip
-    assert told == {
+    assert payload == {
         ("/callback", "long"): b"y" * 1000,
         ("/callback", "just"): b"z" * 1000,
         ("/callback", "bad"): b"x" * 1000,
@@ -70,7 +72,7 @@ def _three(response: tuple[int, bytes]) -> tuple[int, dict[str, str], bytes]:
 
 
 def test_messages_beyond_the_largest_are_refused(start: Callable[..., Service], server: Server) -> None:
-    """In a publish, a batch and an event, with 413; the largest one is taken."""
+    """In a publish, a batch and an event, with 413; the largest one is accepted."""
     service = start(max_message=1000)
     server.always(b"{}")
     assert service.http.post(f"/v2/publish/{server.url}/", content=b"x" * 1001).status_code == 413
@@ -86,7 +88,7 @@ def test_deduplication_outlives_a_restart(served: Callable[..., Any], server: Se
     with served() as service:
         clock = service.clock
         first = service.publish(f"{server.url}/", Deduplication_Id="one")
-        service.wait(lambda: server.asked)
+        service.wait(lambda: server.requests)
     clock.advance(seconds=599)
     with served(clock=clock) as service:
         again = service.publish(f"{server.url}/", Deduplication_Id="one")
@@ -97,7 +99,7 @@ def test_deduplication_outlives_a_restart(served: Callable[..., Any], server: Se
 
 @pytest.mark.parametrize("field", ["header", "headers"])
 def test_all_headers_can_be_redacted(service: Service, server: Server, field: str) -> None:
-    """Under either name, in what waits and in the DLQ; delivered they are as they were."""
+    """Under either name, in pending messages and in the DLQ; delivered unchanged."""
     server.always(b"oops", 500)
     message = service.publish(
         f"{server.url}/", b"seen", Redact_Fields=field, Forward_X_Key="secret", Delay="1m", Retries="0"
@@ -107,7 +109,7 @@ def test_all_headers_can_be_redacted(service: Service, server: Server, field: st
     assert (waiting["header"]["x-key"], waiting["body"]) == ([digest], "seen")
     service.clock.advance(seconds=60)
     (entry,) = service.wait(service.dlq)
-    assert server.asked[0].headers["x-key"] == "secret"
+    assert server.requests[0].headers["x-key"] == "secret"
     assert entry["header"]["x-key"] == [digest]
 
 
@@ -120,7 +122,7 @@ def test_the_command_takes_both_settings(server: Server) -> None:
             assert client.post(f"/v2/publish/{server.url}/", content=b"x" * 101).status_code == 413
             sent = client.post(f"/v2/publish/{server.url}/", content=b"x" * 100).json()["messageId"]
             for _ in range(500):
-                if server.asked:
+                if server.requests:
                     break
                 client.get("/v2/keys")
-    assert server.asked[0].headers["Upstash-Message-Id"] == sent
+    assert server.requests[0].headers["Upstash-Message-Id"] == sent

@@ -1,4 +1,4 @@
-"""Positions of posted steps, read from whatever was posted; and conditions in SQL."""
+"""Positions of posted steps, read from any posted body; and conditions in SQL."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_any_posted_step_has_a_position_or_none(body: bytes) -> None:
 
 @given(number=st.integers(1, 10**6), target=st.integers(1, 10**6))
 def test_plans_and_results_have_different_names(number: int, target: int) -> None:
-    """A plan is named by what it stands for, a result by itself; they are never the same step."""
+    """A plan is named by its target step, a result by itself; they are never the same step."""
     plan = position_of(json.dumps({"stepId": 0, "targetStep": target, "concurrent": 2}).encode())
     result = position_of(json.dumps({"stepId": number, "stepName": "s", "out": "1"}).encode())
     assert plan.name == f"plan {target}"

@@ -1,4 +1,4 @@
-"""The time factor: waits become shorter, and nothing that is written on the wire does."""
+"""The time factor: delays become shorter, and values on the wire do not change."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def test_a_day_of_retries_takes_its_part_of_a_day(start: Callable[..., Service],
         service.clock.advance(seconds=waits[-1] / 1000)
     assert waits == pytest.approx([12.182, 148.413, 1808.042, 22026.466, 86400], abs=0.6)
     service.wait(service.dlq)
-    assert len(server.asked) == 6
+    assert len(server.requests) == 6
 
 
 def test_signatures_and_timestamps_are_real(start: Callable[..., Service], server: Server) -> None:
-    """A signature is of this moment and valid for 300 s; createdAt and event times are the clock's own."""
+    """A signature is of now and valid for 300 s; createdAt and event times are the clock's own."""
     service = start(time_factor=FACTOR)
     server.json(b"no", 500)
     server.always(b"yes")
@@ -48,30 +48,30 @@ def test_signatures_and_timestamps_are_real(start: Callable[..., Service], serve
     service.wait(lambda: "RETRY" in service.events(message))
     service.clock.advance(seconds=13)
     service.wait(lambda: "DELIVERED" in service.events(message))
-    for asked, moment in zip(server.asked, (begun + 1000, begun + 14_000), strict=True):
+    for request, timestamp in zip(server.requests, (begun + 1000, begun + 14_000), strict=True):
         claims = jwt.decode(
-            asked.headers["Service-Signature"],
+            request.headers["Service-Signature"],
             KEY,
             algorithms=["HS256"],
             options={"verify_exp": False, "verify_nbf": False, "verify_iat": False},
         )
         assert (claims["iat"], claims["nbf"], claims["exp"]) == (
-            moment // 1000,
-            moment // 1000,
-            moment // 1000 + 300,
+            timestamp // 1000,
+            timestamp // 1000,
+            timestamp // 1000 + 300,
         )
     events = service.http.get("/v2/logs", params={"messageId": message}).json()["events"]
     assert [event["time"] for event in reversed(events)] == [begun, begun + 1000, begun + 14_000]
 
 
-def test_not_before_and_what_a_destination_asks_for_are_waits(
+def test_not_before_and_retry_after_are_divided_as_delays(
     start: Callable[..., Service], server: Server
 ) -> None:
-    """A moment in 1,000 s comes after one second; Retry-After: 600 after 0.6 s."""
+    """A timestamp in 1,000 s is reached after one second; Retry-After: 600 after 0.6 s."""
     service = start(time_factor=FACTOR)
     server.always(b"later", 503, Retry_After="600")
-    moment = service.clock.now_ms() // 1000 + 1000
-    message = service.publish(f"{server.url}/", Not_Before=str(moment))["messageId"]
+    timestamp = service.clock.now_ms() // 1000 + 1000
+    message = service.publish(f"{server.url}/", Not_Before=str(timestamp))["messageId"]
     shown = service.http.get(f"/v2/messages/{message}").json()
     assert 0 <= shown["nextDeliveryTime"] - service.clock.now_ms() <= 1000
     service.clock.advance(seconds=1)

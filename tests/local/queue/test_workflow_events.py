@@ -14,18 +14,18 @@ Server = Any
 
 
 class Endpoint:
-    """A workflow endpoint of two steps: wait for an event, then end with what it brought."""
+    """A workflow endpoint of two steps: wait for an event, then end with its data."""
 
     def __init__(self, service: Service, server: Server, *, timeout: Any = "1h") -> None:
         self.service = service
         self.url = f"{server.url}/workflow"
         self.timeout = timeout
         self.ended: dict[str, dict[str, Any]] = {}
-        self.reply = type(server.answer(None))
-        server.answer = self.answer
+        self.reply = type(server.respond(None))
+        server.respond = self.respond
 
     def headers(self, run_id: str, *, init: bool = False) -> dict[str, str]:
-        """What every request of a run carries."""
+        """The headers of every request of a run."""
         return {
             "Upstash-Workflow-Init": str(init).lower(),
             "Upstash-Workflow-RunId": run_id,
@@ -42,12 +42,12 @@ class Endpoint:
         assert self.service.http.post("/v2/batch", json=[message]).status_code == 200
         return run_id
 
-    def answer(self, asked: Any) -> Any:
+    def respond(self, request: Any) -> Any:
         """Wait, or end."""
-        headers = {name.lower(): value for name, value in asked.headers.items()}
+        headers = {name.lower(): value for name, value in request.headers.items()}
         assert headers["upstash-workflow-sdk-version"] == "1"
         run_id = headers["upstash-workflow-runid"]
-        first, *done = [base64.b64decode(item["body"]).decode() for item in json.loads(asked.body)]
+        first, *done = [base64.b64decode(item["body"]).decode() for item in json.loads(request.body)]
         if done:
             self.ended[run_id] = json.loads(done[0])
             self.service.http.delete(f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
@@ -55,7 +55,7 @@ class Endpoint:
         return self.reply(self.wait(run_id, first).status_code, {}, b"{}")
 
     def wait(self, run_id: str, event_id: str) -> Any:
-        """Ask the service to wait."""
+        """Post a wait."""
         body = {
             "url": self.url,
             "timeout": self.timeout,
@@ -66,13 +66,13 @@ class Endpoint:
         return self.service.http.post(f"/v2/wait/{event_id}", json=body, headers=self.headers(run_id))
 
     def waiters(self, event_id: str = "paid") -> list[dict[str, Any]]:
-        """Who waits."""
+        """The waiters."""
         found: list[dict[str, Any]] = self.service.http.get(f"/v2/waiters/{event_id}").json()
         return found
 
 
-def test_an_event_goes_to_all_who_wait_for_it(service: Service, server: Server) -> None:
-    """Both runs go on with its data byte for byte; a run that waits for another event does not."""
+def test_an_event_is_delivered_to_every_waiter(service: Service, server: Server) -> None:
+    """Both runs continue with its data byte for byte; a run that waits for another event does not."""
     endpoint = Endpoint(service, server)
     for run_id, event_id in (("wfr_a", "paid"), ("wfr_b", "paid"), ("wfr_c", "sent")):
         endpoint.begin(run_id, event_id)
@@ -81,9 +81,9 @@ def test_an_event_goes_to_all_who_wait_for_it(service: Service, server: Server) 
     assert (first["url"], first["timeoutUrl"]) == (endpoint.url, endpoint.url)
     assert first["deadline"] == service.clock.now_ms() + 3_600_000
     assert first["timeoutHeaders"]["Upstash-Workflow-Runid"][0] in ("wfr_a", "wfr_b")
-    told = service.http.post("/v2/notify/paid", content=b'{"sum": "\xe2\x82\xac 5"}\x00').json()
-    assert {one["workflowRunId"] for one in told} == {"wfr_a", "wfr_b"}
-    assert all(one["messageId"].startswith("msg_") and one["waiter"]["url"] for one in told)
+    payload = service.http.post("/v2/notify/paid", content=b'{"sum": "\xe2\x82\xac 5"}\x00').json()
+    assert {one["workflowRunId"] for one in payload} == {"wfr_a", "wfr_b"}
+    assert all(one["messageId"].startswith("msg_") and one["waiter"]["url"] for one in payload)
     service.wait(lambda: len(endpoint.ended) == 2)
     for step in endpoint.ended.values():
         assert base64.b64decode(step["out"]) == b'{"sum": "\xe2\x82\xac 5"}\x00'
@@ -100,7 +100,7 @@ def test_an_event_goes_to_all_who_wait_for_it(service: Service, server: Server) 
 def test_a_wait_ends_when_it_has_lasted_too_long(
     service: Service, server: Server, timeout: Any, seconds: int
 ) -> None:
-    """As a duration or in seconds, seven days unless said; the step then says so and has no data."""
+    """As a duration or in seconds, seven days by default; the step then says so and has no data."""
     endpoint = Endpoint(service, server, timeout=timeout)
     endpoint.begin("wfr_a")
     service.wait(endpoint.waiters)
@@ -114,8 +114,8 @@ def test_a_wait_ends_when_it_has_lasted_too_long(
     assert service.http.post("/v2/notify/paid").json() == []
 
 
-def test_an_event_for_one_run_is_kept_until_it_waits(service: Service, server: Server) -> None:
-    """Told before the run waits it is not lost, told to one it is not told to the other, and once is once."""
+def test_an_event_for_one_run_is_stored_until_the_run_waits(service: Service, server: Server) -> None:
+    """It is stored until the run waits, sent to that run alone, and only once."""
     endpoint = Endpoint(service, server)
     endpoint.begin("wfr_c")
     service.wait(endpoint.waiters)
@@ -127,15 +127,15 @@ def test_an_event_for_one_run_is_kept_until_it_waits(service: Service, server: S
     endpoint.begin("wfr_d")
     endpoint.begin("wfr_e")
     service.wait(lambda: len(endpoint.waiters()) == 2)
-    told = service.http.post("/v2/notify/wfr_d/paid", content=b"mine").json()
-    assert told["workflowRunId"] == "wfr_d"
+    payload = service.http.post("/v2/notify/wfr_d/paid", content=b"mine").json()
+    assert payload["workflowRunId"] == "wfr_d"
     service.wait(lambda: "wfr_d" in endpoint.ended)
     assert len(endpoint.waiters()) == 1
     assert service.http.post("/v2/notify/wfr_d/paid").status_code == 404
 
 
-def test_a_wait_that_is_asked_for_twice_is_one_wait(service: Service, server: Server) -> None:
-    """An endpoint that is asked again while its run waits does not wait twice."""
+def test_a_repeated_wait_is_registered_once(service: Service, server: Server) -> None:
+    """An endpoint that is called again while its run waits does not wait twice."""
     endpoint = Endpoint(service, server)
     endpoint.begin("wfr_a")
     service.wait(endpoint.waiters)
@@ -147,8 +147,8 @@ def test_a_wait_that_is_asked_for_twice_is_one_wait(service: Service, server: Se
     assert endpoint.wait("wfr_a", "paid").status_code == 404
 
 
-def test_waits_and_events_outlive_a_restart(served: Callable[..., Any], server: Server) -> None:
-    """A wait goes on after the service was started again, and so does an event that was kept for a run."""
+def test_waits_and_events_survive_a_restart(served: Callable[..., Any], server: Server) -> None:
+    """Waits and stored events are restored when the service starts again."""
     with served() as service:
         clock = service.clock
         endpoint = Endpoint(service, server)
@@ -167,7 +167,7 @@ def test_waits_and_events_outlive_a_restart(served: Callable[..., Any], server: 
 
 
 def test_canceled_runs_wait_no_more(service: Service, server: Server) -> None:
-    """The waiter goes with its run."""
+    """The waiter is removed with its run."""
     endpoint = Endpoint(service, server)
     endpoint.begin("wfr_a")
     service.wait(endpoint.waiters)
@@ -176,8 +176,8 @@ def test_canceled_runs_wait_no_more(service: Service, server: Server) -> None:
     assert service.http.post("/v2/notify/paid").json() == []
 
 
-def test_waiting_takes_no_place_of_its_flow_control_key(service: Service, server: Server) -> None:
-    """A time-out is no delivery: a key without room does not hold it back from becoming a step."""
+def test_waiting_uses_no_slot_of_its_flow_control_key(service: Service, server: Server) -> None:
+    """A time-out is no delivery: an exhausted key does not delay the step."""
     endpoint = Endpoint(service, server, timeout="1m")
     named = {"Upstash-Flow-Control-Key": "k", "Upstash-Flow-Control-Value": "parallelism=1"}
     plain = endpoint.headers
@@ -206,10 +206,8 @@ def test_waiting_takes_no_place_of_its_flow_control_key(service: Service, server
         ("notify/wfr_unknown/paid", b"", 404),
     ],
 )
-def test_waits_that_are_not_understood_are_refused(
-    shared: Service, path: str, body: bytes, status: int
-) -> None:
-    """With a sentence that says what was expected."""
+def test_malformed_waits_are_refused(shared: Service, path: str, body: bytes, status: int) -> None:
+    """With a message that says what was expected."""
     response = shared.http.post(f"/v2/{path}", content=body)
     assert response.status_code == status, response.text
     assert "expected" in response.json()["error"]

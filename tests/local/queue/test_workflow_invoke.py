@@ -13,18 +13,18 @@ Server = Any
 
 
 class Endpoints:
-    """Two workflows: ``/outer`` invokes ``/inner`` in its one step; ``/inner`` does what `inner` says."""
+    """Two workflows: ``/outer`` invokes ``/inner`` in its one step; ``/inner`` responds as `inner` says."""
 
     def __init__(self, service: Service, server: Server, inner: str) -> None:
         self.service, self.inner = service, inner
         self.url = server.url
         self.result: dict[str, Any] = {}
         self.payload = b""
-        self.reply = type(server.answer(None))
-        server.answer = self.answer
+        self.reply = type(server.respond(None))
+        server.respond = self.respond
 
     def headers(self, path: str, run_id: str, *, init: bool) -> dict[str, str]:
-        """What every publish of a run carries."""
+        """The headers of every publish of a run."""
         return {
             "Upstash-Workflow-Init": str(init).lower(),
             "Upstash-Workflow-RunId": run_id,
@@ -38,8 +38,8 @@ class Endpoints:
         headers = self.headers("/outer", "wfr_outer", init=True)
         assert self.service.http.post(f"/v2/publish/{self.url}/outer", headers=headers).status_code == 200
 
-    def answer(self, asked: Any) -> Any:
-        """What both applications respond."""
+    def respond(self, asked: Any) -> Any:
+        """The responses of both applications."""
         run_id = asked.headers["Upstash-Workflow-RunId"]
         first, *done = [base64.b64decode(item["body"]) for item in json.loads(asked.body)]
         if asked.path == "/inner":
@@ -76,7 +76,7 @@ class Endpoints:
         ("sleeps", {"body": "", "isFailed": False, "isCanceled": True}),
     ],
 )
-def test_the_run_that_invoked_is_told_how_the_other_ended(
+def test_the_invoking_run_is_notified_of_the_outcome(
     service: Service, server: Server, inner: str, out: dict[str, Any]
 ) -> None:
     """Result, failure or cancellation becomes the step; both runs end, and the log names the invoker."""

@@ -1,4 +1,4 @@
-"""Parallel steps on the wire: plans, results in any order, failures in between, and going on behind them.
+"""Parallel steps on the wire: plans, results in any order, failures in between, and the steps after them.
 
 The endpoint is written by hand after the way of the TypeScript package: it posts a plan for each parallel
 step, runs the one whose plan stands last in a delivery, and goes on with the delivery that holds all results.
@@ -29,11 +29,11 @@ class Endpoint:
         self.broken: set[int] = set()
         self.post_twice = False
         self.lock = threading.Lock()
-        self.reply = type(server.answer(None))
-        server.answer = self.answer
+        self.reply = type(server.respond(None))
+        server.respond = self.respond
 
     def headers(self, run_id: str, *, init: bool = False, **more: str) -> dict[str, str]:
-        """What every publish of a run carries."""
+        """The headers of every publish of a run."""
         return {
             "Upstash-Workflow-Init": str(init).lower(),
             "Upstash-Workflow-RunId": run_id,
@@ -66,17 +66,17 @@ class Endpoint:
         assert self.service.http.post("/v2/batch", json=[message]).status_code == 200
         return run_id
 
-    def answer(self, asked: Any) -> Any:
-        """What the application answers to a delivery."""
-        run_id = asked.headers["Upstash-Workflow-RunId"]
+    def respond(self, request: Any) -> Any:
+        """The application's response to a delivery."""
+        run_id = request.headers["Upstash-Workflow-RunId"]
         try:
-            self.step(run_id, [json.loads(base64.b64decode(i["body"])) for i in json.loads(asked.body)][1:])
+            self.step(run_id, [json.loads(base64.b64decode(i["body"])) for i in json.loads(request.body)][1:])
         except RuntimeError as error:
             return self.reply(500, {}, json.dumps({"error": "RuntimeError", "message": str(error)}).encode())
         return self.reply(200, {}, b"{}")
 
     def step(self, run_id: str, history: list[dict[str, Any]]) -> None:
-        """Do what the history asks for."""
+        """Run the step that the history requests."""
         results = {step["stepId"]: step for step in history if step["stepId"]}
         parallel = [s for s in history if s["stepId"] in PARALLEL or s.get("targetStep") in PARALLEL]
         if 1 not in results:
@@ -115,7 +115,7 @@ class Endpoint:
         return sorted(number for run, number in self.ran if run == run_id)
 
     def event(self) -> None:
-        """Let the event come that the fourth step waits for."""
+        """Send the event that the fourth step waits for."""
         self.service.wait(lambda: self.service.http.get("/v2/waiters/go").json())
         self.service.http.post("/v2/notify/go", content=b"now")
 
@@ -130,7 +130,7 @@ def state(service: Service, run_id: str) -> str:
 def test_parallel_steps_run_once_each_and_then_the_next(
     service: Service, server: Server, posted: str
 ) -> None:
-    """Whatever ends first, each runs once, and the step behind them once; also when results come twice."""
+    """In any order, each runs once, and the step after them once; also when results are repeated."""
     endpoint = Endpoint(service, server)
     endpoint.post_twice = posted == "twice"
     run_id = endpoint.begin()
@@ -168,7 +168,7 @@ def test_the_run_log_groups_parallel_steps(service: Service, server: Server) -> 
 
 
 def test_a_run_resumes_with_all_that_it_had_under_way(service: Service, server: Server) -> None:
-    """The failed step runs again, its neighbours sleep and wait on, and what is done is not repeated."""
+    """The failed step runs again, the others keep sleeping and waiting, finished steps are not repeated."""
     endpoint = Endpoint(service, server)
     run_id = endpoint.begin()
     service.wait(lambda: service.http.get("/v2/waiters/go").json())
@@ -187,8 +187,8 @@ def test_a_run_resumes_with_all_that_it_had_under_way(service: Service, server: 
     assert endpoint.results[resumed] == ["1", "2", "3", base64.b64encode(b"now").decode(), "5"]
 
 
-def test_a_sleep_goes_on_in_the_resumed_run(service: Service, server: Server) -> None:
-    """Until its own moment, not for its whole length again."""
+def test_a_sleep_continues_in_the_resumed_run(service: Service, server: Server) -> None:
+    """Until its original time, not for its whole length again."""
     endpoint = Endpoint(service, server)
     endpoint.broken = {2}
     run_id = endpoint.begin()
@@ -205,7 +205,7 @@ def test_a_sleep_goes_on_in_the_resumed_run(service: Service, server: Server) ->
 
 
 def test_a_restart_forgets_what_was_under_way(service: Service, server: Server) -> None:
-    """All steps run again, and the old waits do not come back."""
+    """All steps run again, and the old waits are dropped."""
     endpoint = Endpoint(service, server)
     endpoint.broken = {2}
     endpoint.begin()

@@ -35,12 +35,12 @@ class Application:
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.reply = type(self.server.answer(None))
-        self.server.answer = self.answer
+        self.reply = type(self.server.respond(None))
+        self.server.respond = self.respond
         self.url = f"{self.server.url}/workflow"
 
     def headers(self, run_id: str, *, init: bool, **more: str) -> dict[str, str]:
-        """What every publish of a run carries."""
+        """The headers of every publish of a run."""
         return {
             f"{self.prefix}-Workflow-Init": str(init).lower(),
             f"{self.prefix}-Workflow-RunId": run_id,
@@ -65,22 +65,22 @@ class Application:
         self.post(payload, self.headers(run_id, init=True, **more))
         return run_id
 
-    def answer(self, asked: Any) -> Any:
-        """What the application responds: to a delivery, a callback, or a failure callback."""
-        headers = {name.lower(): value for name, value in asked.headers.items()}
-        if asked.path == "/third-party":
+    def respond(self, request: Any) -> Any:
+        """The application's response to a delivery, a callback, or a failure callback."""
+        headers = {name.lower(): value for name, value in request.headers.items()}
+        if request.path == "/third-party":
             return self.reply(201, {}, b"called")
         if headers.get("upstash-workflow-is-failure"):
-            self.failures.append((headers, json.loads(asked.body)))
+            self.failures.append((headers, json.loads(request.body)))
             return self.reply(self.failure_status)
         if headers.get("upstash-workflow-callback"):
-            return self.take_call(headers, json.loads(asked.body))
+            return self.take_call(headers, json.loads(request.body))
         assert headers["upstash-workflow-sdk-version"] == "1"
         assert headers["x-user"] == "ann"
-        return self.step(headers[f"{self.prefix.lower()}-workflow-runid"], json.loads(asked.body))
+        return self.step(headers[f"{self.prefix.lower()}-workflow-runid"], json.loads(request.body))
 
     def take_call(self, headers: dict[str, str], told: dict[str, Any]) -> Any:
-        """A call's response has come: post it as the step's result."""
+        """Post the response of a call as the step's result."""
         if not self.takes_calls:
             return self.reply(500, {}, b'{"message": "not now"}')
         out = {"status": told["status"], "body": base64.b64decode(told["body"]).decode()}
@@ -123,7 +123,7 @@ class Application:
         return self.reply(200, {}, b"{}")
 
     def call(self, run_id: str, step_id: int) -> None:
-        """Ask the queue to call a third party and to bring back its response."""
+        """Make the queue call a third party and return its response."""
         back = {
             "Callback": self.url,
             "Callback-Workflow-RunId": run_id,
@@ -197,12 +197,12 @@ def test_a_call_to_a_third_party_comes_back_as_a_step(service: Service, server: 
     assert json.loads(json.loads(base64.b64decode(steps[2]["body"]))["out"]) == [
         {"status": 201, "body": "called"}
     ]
-    (called,) = [asked for asked in server.asked if asked.path == "/third-party"]
+    (called,) = [request for request in server.requests if request.path == "/third-party"]
     assert called.body == b"to them"
 
 
-def test_a_call_whose_answer_cannot_be_taken_fails_the_run(service: Service, server: Server) -> None:
-    """The failure function is called; resumed, the run uses the response that came, without a second call."""
+def test_a_call_whose_response_is_not_accepted_fails_the_run(service: Service, server: Server) -> None:
+    """The failure function is called; resumed, the run uses the stored response, without a second call."""
     app = Application(service, server, [lambda *_: ("call",), lambda _, results: results], takes_calls=False)
     run_id = app.begin("{}")
     service.run_out(lambda: app.failures, step=60)
@@ -212,7 +212,7 @@ def test_a_call_whose_answer_cannot_be_taken_fails_the_run(service: Service, ser
     app.takes_calls = True
     resumed = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
     assert service.wait(ended(service, resumed))["workflowState"] == "RUN_SUCCESS"
-    assert len([asked for asked in server.asked if asked.path == "/third-party"]) == 1
+    assert len([request for request in server.requests if request.path == "/third-party"]) == 1
 
 
 def failing_run(service: Service, server: Server, **options: Any) -> tuple[Application, dict[str, Any]]:
@@ -233,7 +233,7 @@ def failing_run(service: Service, server: Server, **options: Any) -> tuple[Appli
 
 
 def test_a_step_that_keeps_failing_puts_the_run_into_the_dlq(service: Service, server: Server) -> None:
-    """Every field of the entry is there, the run has failed, and the failure function was told."""
+    """Every field of the entry is there, the run has failed, and the failure function was called."""
     app, entry = failing_run(service, server, retries="2")
     assert app.ran == [("wfr_one", 0), ("wfr_one", 1), ("wfr_one", 1), ("wfr_one", 1)]
     assert set(entry) == {
@@ -263,7 +263,7 @@ def test_a_step_that_keeps_failing_puts_the_run_into_the_dlq(service: Service, s
     assert told["dlqId"] == entry["dlqId"]
 
 
-def test_resume_goes_on_from_the_failed_step(service: Service, server: Server) -> None:
+def test_resume_continues_at_the_failed_step(service: Service, server: Server) -> None:
     """Under a new run id, without running finished steps again; the entry leaves the DLQ."""
     app, entry = failing_run(service, server)
     app.broken = set()
@@ -290,7 +290,7 @@ def test_restart_begins_anew(service: Service, server: Server) -> None:
 
 
 def test_resumed_runs_can_fail_again(service: Service, server: Server) -> None:
-    """A resumed run that fails has a DLQ entry of its own, under its own id."""
+    """A resumed run that fails has its own DLQ entry, under its own id."""
     app, entry = failing_run(service, server)
     run_id = service.http.post(f"/v2/workflows/dlq/resume/{entry['dlqId']}").json()["workflowRunId"]
     service.run_out(lambda: service.dlq("workflows/dlq", workflowRunId=run_id), step=60)
@@ -300,7 +300,7 @@ def test_resumed_runs_can_fail_again(service: Service, server: Server) -> None:
 
 @pytest.mark.parametrize("action", ["resume", "restart"])
 def test_runs_are_started_again_in_bulk(service: Service, server: Server, action: str) -> None:
-    """By ids, in the query or the body, and by filters; without either, nothing happens and 400 says so."""
+    """By ids, in the query or the body, and by filters; without either, the response is 400."""
     app = Application(service, server, [lambda *_: 1])
     app.broken = {0}
     for number in range(5):
@@ -343,7 +343,7 @@ def test_the_failure_function_can_be_run_again(service: Service, server: Server)
 
 
 def test_a_run_can_be_canceled(service: Service, server: Server) -> None:
-    """Nothing more is delivered, the run says so, and it cannot be ended twice."""
+    """Nothing more is delivered, the run is canceled, and it cannot be canceled twice."""
     app = Application(service, server, [lambda *_: ("sleep", "1h"), lambda *_: 1])
     run_id = app.begin("{}")
     service.wait(lambda: len(service.http.get(f"/v2/workflows/runs/{run_id}").json()) == 2)
@@ -481,5 +481,5 @@ def test_plain_messages_are_retried_from_the_dlq(service: Service, server: Serve
     (entry,) = service.wait(service.dlq)
     message = service.http.post(f"/v2/dlq/retry/{entry['dlqId']}").json()["messageId"]
     service.wait(lambda: "DELIVERED" in service.events(message))
-    assert [asked.body for asked in server.asked] == [b"again", b"again"]
+    assert [request.body for request in server.requests] == [b"again", b"again"]
     assert service.dlq() == []

@@ -29,7 +29,7 @@ SPECS = (
 
 @pytest.fixture(scope="session")
 def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[IndexRegistry]:
-    """A registry with one index of each kind that the tests ask."""
+    """A registry with one index of each kind."""
     made = IndexRegistry(tmp_path_factory.mktemp("vectors"), seed=7)
     for spec in SPECS:
         made.create(IndexSpec.parse(spec))

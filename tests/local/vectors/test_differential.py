@@ -139,7 +139,7 @@ steps = st.lists(
 def test_inner_products_while_rows_come_and_go(
     taken: list[tuple[int, Sparse | None]], top_k: int, idf: object, small: int, chosen: set[int]
 ) -> None:
-    """Whatever was put, replaced and removed, and whenever postings were merged, scores are plain sums.
+    """After any puts, replacements, removals and merges of postings, scores are plain sums.
 
     IDF counts only what is there, and only what may pass does.
     """
@@ -277,16 +277,16 @@ def test_hybrid_queries_of_an_index(
         for name, score in naive_sparse(held, sparse, idf=options["idf"]).items()
         if name in passing
     }
-    asked = {"include": NOTHING, **options}
-    whole = asked | {"top_k": DEPTH}
+    request = {"include": NOTHING, **options}
+    whole = request | {"top_k": DEPTH}
     one_side = results_of(index, IndexQuery(np.array(dense), **whole))
     agree(one_side, of_dense, DEPTH)
     other_side = results_of(index, IndexQuery(None, sparse=vector_of(sparse), **whole))
     agree(other_side, of_sparse, DEPTH)
-    # ranked by the index, for rounding decides among equals; that both are right is what was just checked
+    # ranked by the index, as rounding decides among equals; both were just verified
     sides = [one_side, other_side]
     fused = naive_rrf(sides, start) if options["fusion"] == "RRF" else naive_dbsf(sides)
-    both = results_of(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **asked))
+    both = results_of(index, IndexQuery(np.array(dense), sparse=vector_of(sparse), **request))
     agree(both, fused, options["top_k"])
 
 
@@ -393,7 +393,7 @@ def test_filters(chosen: Condition, rows: list[dict[str, Any]]) -> None:
 @slow
 @given(filters, st.lists(documents, min_size=1, max_size=8))
 def test_filters_of_an_index(registry: IndexRegistry, chosen: Condition, rows: list[dict[str, Any]]) -> None:
-    """A filtered query of a dense and of a sparse index returns exactly what passes."""
+    """A filtered query of a dense and of a sparse index returns exactly the matching rows."""
     text, check = chosen
     passing = {str(number) for number, row in enumerate(rows) if check(row)}
     named = [{"id": str(number), "metadata": row} for number, row in enumerate(rows)]

@@ -50,7 +50,7 @@ def busy(service: LocalService) -> float:
 
 
 def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalService) -> None:
-    """It ends as an API error that says the limit; other requests do not wait for it, nor later ones fail."""
+    """It ends with an API error naming the limit; other requests are neither delayed nor failing."""
     with client(service) as http, client(service) as other:
         used = busy(service)
         responses: list[httpx.Response] = []
@@ -75,7 +75,7 @@ def test_a_filter_has_a_budget_and_others_are_served_meanwhile(service: LocalSer
         assert [hit["id"] for hit in http.post("/vector/plain/query", json=fine).json()["result"]] == ["7"]
 
 
-def test_what_is_asked_beyond_the_budget_changes_nothing_and_can_be_asked_again(tmp_path: Path) -> None:
+def test_a_request_beyond_the_budget_changes_nothing_and_can_be_retried(tmp_path: Path) -> None:
     """A query, a resumable one and a deletion fail as a whole when the time is used up."""
     registry = IndexRegistry(tmp_path)
     index = registry.create(IndexSpec.parse("plain:dense:2:COSINE"))
@@ -109,7 +109,7 @@ def test_a_filter_ends_when_its_caller_has_left(service: LocalService) -> None:
 
 
 def test_the_end_of_the_service_does_not_wait_for_a_filter(service: LocalService) -> None:
-    """After SIGTERM it is gone within a second of grace and a little more, whatever is evaluated."""
+    """After SIGTERM it ends soon after a second of grace, whatever is evaluated."""
     with client(service) as http:
         asking = [threading.Thread(target=ask_in_vain, args=(http,)) for _ in range(4)]
         for thread in asking:
@@ -123,7 +123,7 @@ def test_the_end_of_the_service_does_not_wait_for_a_filter(service: LocalService
 
 
 def ask_in_vain(http: httpx.Client) -> None:
-    """Ask what ends before it has a result."""
+    """Send a query that ends without a result."""
     try:
         assert http.post("/vector/plain/query", json=QUERY).status_code in (422, 500, 503)
     except httpx.TransportError:

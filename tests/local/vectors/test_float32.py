@@ -57,7 +57,7 @@ def test_a_hundred_thousand_bit_patterns_and_all_powers_of_two() -> None:
 
 
 def test_arrays_of_different_lengths_stay_apart() -> None:
-    """Many arrays at once are each written as they are alone; none at all are none."""
+    """A batch of arrays is written like single ones; an empty batch is empty."""
     given_arrays = [np.arange(length, dtype=np.float32) / 10 for length in (1, 5, 2)]
     assert json_arrays(given_arrays) == [one for array in given_arrays for one in json_arrays([array])]
     assert json_arrays([]) == []
@@ -65,7 +65,7 @@ def test_arrays_of_different_lengths_stay_apart() -> None:
 
 @given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1))
 def test_rounding_keeps_the_order_of_scores(scores: list[float]) -> None:
-    """A larger score never gets smaller than another; what is written is finite float32."""
+    """A larger score never gets smaller than another; written values are finite float32."""
     ordered = np.sort(scores)
     found = rounded(ordered)
     assert (found[1:] >= found[:-1]).all()
@@ -74,7 +74,7 @@ def test_rounding_keeps_the_order_of_scores(scores: list[float]) -> None:
     assert (written[1:] >= written[:-1]).all()
 
 
-def test_a_score_equal_in_float32_is_found_beyond_the_last_place() -> None:
+def test_hits_tied_in_float32_are_found_beyond_the_last_rank() -> None:
     """Of rows whose scores differ in float64 alone, the first inserted are the best, whatever top_k is."""
     numbers = np.random.default_rng(8)
     scales = numbers.uniform(0.5, 2, 5000)

@@ -193,7 +193,7 @@ def test_replacing_keeps_the_sequence_number_and_uses_up_none(path: Path) -> Non
 
 
 def test_a_row_that_was_read_does_not_change(path: Path) -> None:
-    """What was returned stays as it was, whatever is written afterwards."""
+    """Returned rows do not change by later writes."""
     with opened(path) as database:
         with database.transaction():
             database.put(DEFAULT, [row("a", 1)])
@@ -206,7 +206,7 @@ def test_a_row_that_was_read_does_not_change(path: Path) -> None:
         assert read.vector.tolist() == listed.vector.tolist() == [1, -1, 0.5]
 
 
-def test_writing_again_takes_no_more_room(path: Path) -> None:
+def test_rewriting_needs_no_more_space(path: Path) -> None:
     """Writing the same rows over and over uses the pages of the versions before."""
     sizes = []
     with opened(path) as database:
@@ -249,7 +249,7 @@ def older(tmp_path: Path) -> Path:
 
 
 def test_an_index_with_vector_files_is_upgraded(older: Path) -> None:
-    """Each row keeps its vector, metadata and sequence number; the files are gone, and it opens again."""
+    """Each row keeps its vector, metadata and sequence number; the files are removed, and it opens again."""
     for _ in range(2):
         with opened(older) as database:
             assert shown(database) == {"a": 9, "b": 3, "c": 6}
@@ -279,7 +279,7 @@ def test_a_file_that_lacks_vectors_is_named(older: Path, damage: str) -> None:
 
 
 def test_an_index_of_another_layout_is_rejected(path: Path) -> None:
-    """Files of another version are left as they are, and the message says so."""
+    """Files of another version are not changed, and the message says so."""
     connection = sqlite3.connect(path)
     connection.execute("PRAGMA user_version = 1")
     connection.close()

@@ -56,7 +56,7 @@ EXPECTED = [881931278, 1329277874, 1455751981]
 
 @pytest.fixture
 def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> IndexRegistry:
-    """A registry beside which a package with models is installed."""
+    """A registry, with an installed package of models."""
     installed = tmp_path / "installed"
     (installed / "package_of_models-1.0.dist-info").mkdir(parents=True)
     (installed / "package_of_models.py").write_text(textwrap.dedent(PACKAGE))
@@ -85,7 +85,7 @@ def test_models_of_other_packages_are_found(registry: IndexRegistry) -> None:
 
 @pytest.mark.parametrize("spec", ["w:dense:2:COSINE:wrong", "w:sparse:wrong"])
 def test_faulty_models_are_named(registry: IndexRegistry, spec: str) -> None:
-    """What a model returns is checked; a faulty one is named, and nothing is written."""
+    """Results of a model are checked; a faulty one is named, and nothing is written."""
     index = registry.create(IndexSpec.parse(spec))
     with pytest.raises(LocalServiceError, match="'wrong'"):
         index.upsert_data([{"id": "a", "data": "text"}])
@@ -121,7 +121,7 @@ def test_bm25_numbers_never_change() -> None:
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=40), min_size=1, max_size=4))
 def test_bm25_takes_any_text(texts: list[str]) -> None:
-    """Whatever the text, vectors hold unique dimensions in range, ascending, with positive finite values."""
+    """For any text, vectors hold unique dimensions in range, ascending, with positive finite values."""
     model = Bm25Model()
     for vector in [*model.documents(texts), *model.queries(texts)]:
         assert len(vector.indices) == len(vector.values) > 0
@@ -136,7 +136,7 @@ def test_bm25_takes_any_text(texts: list[str]) -> None:
 @settings(deadline=None)
 @given(st.dictionaries(st.integers(0, MAX_INDEX), st.floats(width=32, allow_nan=False, allow_infinity=False)))
 def test_sparse_vectors_are_stored_exactly(vector: dict[int, float]) -> None:
-    """What is written is read again, in its order, to the bit."""
+    """Written rows are read back in order, bit for bit."""
     given_vector = SparseArray(np.array(list(vector), dtype=np.int64), np.array(list(vector.values())))
     read = SparseArray.from_bytes(given_vector.to_bytes())
     assert read.indices.tolist() == list(vector)
@@ -167,7 +167,7 @@ def test_text_without_models_is_rejected(tmp_path: Path) -> None:
 
 
 def test_names_of_the_public_services_models_are_known(tmp_path: Path) -> None:
-    """An index may have the model name that a program expects; text is embedded, and info says the name."""
+    """An index may have the model name that a program expects; text is embedded, and info has the name."""
     registry = IndexRegistry(tmp_path)
     for name in STAND_INS:
         index = registry.create(IndexSpec.parse(f"{name}:hybrid:384:COSINE:{name}+BM25"))

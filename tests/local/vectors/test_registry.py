@@ -1,4 +1,4 @@
-"""Stored indexes: reopening, crashes, damage, specs, ranges while rows come and go."""
+"""Stored indexes: reopening, crashes, damage, specs, ranges while rows change."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_what_was_accepted_survives_a_kill(tmp_path: Path) -> None:
 
 
 def test_what_fails_halfway_is_not_written(tmp_path: Path) -> None:
-    """An error between two writes takes both back, and the file can be written again."""
+    """An error between two writes rolls both back, and the file can be written again."""
     path = tmp_path / "plain.sqlite"
     IndexDatabase.make(path, PLAIN)
     database = IndexDatabase(path)
@@ -180,7 +180,7 @@ def test_an_invalid_row_leaves_nothing_of_its_batch(opened: Callable[[], IndexRe
 def test_range_is_complete_and_unique_while_rows_come_and_go(
     tmp_path_factory: pytest.TempPathFactory, seed: int, prefix: str
 ) -> None:
-    """What is there during the whole walk is given once; nothing is given twice; pages are of any size."""
+    """Rows present throughout are returned once; nothing is returned twice; for any page size."""
     numbers = random.Random(seed)
     registry = IndexRegistry(tmp_path_factory.mktemp("range"))
     index = registry.create(PLAIN)
@@ -205,7 +205,7 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
 
 
 def test_batches_do_not_slow_down(opened: Callable[[], IndexRegistry]) -> None:
-    """Rows go into room that doubles: after 3,000 rows it was copied a few times, not once a row."""
+    """Capacity doubles: 3,000 rows cause a few copies, not one a row."""
     index = opened().create(PLAIN)
     for batch in range(30):
         index.upsert([{"id": f"{batch}-{n}", "vector": [n, batch]} for n in range(100)])
@@ -228,7 +228,7 @@ def test_random_is_seeded(tmp_path: Path) -> None:
 
 
 def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
-    """Fetching more ids than SQLite takes variables returns each at its position."""
+    """Fetching more ids than SQLite's limit of variables returns each at its position."""
     index = opened().create(PLAIN)
     index.upsert([{"id": str(n), "vector": [1, n]} for n in range(2000)])
     wanted = tuple(str(n) for n in range(1999, -500, -1))
@@ -268,7 +268,7 @@ def test_specs_that_cannot_be_read_say_why(text: str, says: str) -> None:
 
 
 def test_specs_are_read() -> None:
-    """All parts of a spec are taken, the similarity in any case."""
+    """All parts of a spec are read, the similarity in any case."""
     assert IndexSpec.parse("w:dense:5376:dot_product") == IndexSpec("w", 5376, "DOT_PRODUCT")
     assert IndexSpec.parse("w:sparse") == IndexSpec("w", kind="sparse")
     for text in ("w:sparse:bm25", "w:sparse:::bm25"):
@@ -307,7 +307,7 @@ def test_hashing_model_is_stable_and_near_for_similar_texts() -> None:
 @settings(deadline=None)
 @given(st.lists(st.text(min_size=1, max_size=30), min_size=1, max_size=5), st.integers(1, 40))
 def test_hashing_model_takes_any_text(texts: list[str], dimension: int) -> None:
-    """Whatever the text and the dimension, vectors are finite and of length 1."""
+    """For any text and dimension, vectors are finite and of length 1."""
     vectors = HashingModel().embed(texts, dimension)
     assert vectors.shape == (len(texts), dimension)
     assert np.linalg.norm(vectors, axis=1) == pytest.approx(np.ones(len(texts)), abs=1e-6)

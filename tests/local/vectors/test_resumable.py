@@ -35,7 +35,7 @@ def error_of(response: httpx.Response, status: int) -> str:
 
 @dataclass
 class Clock:
-    """Seconds that a test moves."""
+    """A clock that a test advances."""
 
     now: float = 0.0
 
@@ -98,7 +98,7 @@ def test_batches_make_the_whole_result(index: VectorIndex, query: IndexQuery, si
 
 
 def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
-    """Rows of the beginning that are still there come once; deleted ones are skipped, not counted."""
+    """Rows from the start that still exist are returned once; deleted ones are skipped, not counted."""
     opened, hits = index.begin_query(DENSE, max_idle=60)
     index.delete(Selection(ids=("4", "5", "7")))
     index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
@@ -113,7 +113,7 @@ def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
 
 
 def test_a_resumable_query_expires_when_idle(index: VectorIndex, clock: Clock) -> None:
-    """Asking within its time keeps it; a second too late it is gone, with 404."""
+    """Requests within its timeout keep it; a second later it has expired, with 404."""
     opened, _ = index.begin_query(DENSE, max_idle=10)
     for _ in range(3):
         clock.now += 10
@@ -125,7 +125,7 @@ def test_a_resumable_query_expires_when_idle(index: VectorIndex, clock: Clock) -
 
 
 def test_open_queries_are_bounded(index: VectorIndex, clock: Clock) -> None:
-    """So many may be open at a time; ending or expiring makes room."""
+    """The number of open queries is limited; ending or expiring frees a slot."""
     opened = [index.begin_query(DENSE, max_idle=10)[0] for _ in range(MAX_OPEN)]
     assert len(set(opened)) == MAX_OPEN
     with pytest.raises(ApiError, match="expire"):
@@ -138,7 +138,7 @@ def test_open_queries_are_bounded(index: VectorIndex, clock: Clock) -> None:
 
 
 def test_over_http_with_everything(http: httpx.Client) -> None:
-    """The four operations over HTTP, in a namespace, with a filter, and with what was to be included."""
+    """The four operations over HTTP, in a namespace, with a filter, and with included fields."""
     rows = [{"id": str(n), "vector": [1, n], "metadata": {"n": n}, "data": f"row {n}"} for n in range(1, 8)]
     result(http.post("/plain/upsert/some", json=rows))
     body = {"vector": [1, 0], "topK": 2, "includeMetadata": True, "filter": "n != 3", "maxIdle": 60}

@@ -73,7 +73,7 @@ def test_columns_decide_as_the_filter_does(
     for one in [*chosen, *chosen]:
         assert passing(columns, one, held) == [one.matches(value) for value in held]
         for position in data.draw(st.lists(st.integers(-1, len(held)), max_size=3)):
-            if position == -1 and held:  # the last row takes the place of another
+            if position == -1 and held:  # the last row replaces another
                 position = data.draw(st.integers(0, len(held) - 1))  # noqa: PLW2901
                 held[position] = held[-1]
                 held.pop()

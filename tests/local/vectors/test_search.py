@@ -191,7 +191,7 @@ def clustered(count: int, dimension: int, *, seed: int) -> np.ndarray:
 
 
 def caught_up(rows: NamespaceRows, similarity: str) -> ApproximateSearch:
-    """The search, asked until its graph has every row."""
+    """The search, queried until its graph has every row."""
     search = ApproximateSearch(above=100)
     for _ in range(-(-len(rows) // STEP)):
         search.nearest(rows, np.ones(rows.matrix.shape[1]), 1, similarity)
@@ -227,7 +227,7 @@ def test_nearly_all_of_the_exact_result_is_found(similarity: str) -> None:
 
 
 def test_until_the_graph_is_complete_results_are_exact() -> None:
-    """The first queries after many rows came have the results of exact search."""
+    """The first queries after many insertions have the results of exact search."""
     rows = filled(clustered(2 * STEP + 500, 16, seed=2))
     search = ApproximateSearch(above=100)
     for query in clustered(2, 16, seed=3).astype(np.float64):
@@ -237,7 +237,7 @@ def test_until_the_graph_is_complete_results_are_exact() -> None:
     assert search._is_complete(rows)
 
 
-def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
+def test_removed_rows_are_not_found_and_new_ones_are() -> None:
     """A removed row is in no result, a replaced one is found by its new vector, a new one at once."""
     vectors = clustered(1200, 16, seed=2)
     rows = filled(vectors)
@@ -257,7 +257,7 @@ def test_rows_that_went_are_not_found_and_new_ones_are() -> None:
         rows.remove(name)
     found = search.nearest(rows, query, 50, "EUCLIDEAN")
     assert gone.isdisjoint(rows.ids[position] for position, _ in found)
-    assert len(search._positions) <= len(rows)  # rebuilt, without what is outdated
+    assert len(search._positions) <= len(rows)  # rebuilt, without outdated rows
 
 
 @pytest.mark.parametrize("case", ["few rows", "filter", "many results", "zero", "huge"])
@@ -305,8 +305,8 @@ def test_the_registry_hands_it_on(tmp_path: Path) -> None:
     registry.close()
 
 
-def test_what_is_missing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without usearch, or with a threshold that is none, the registry does not open, and says why."""
+def test_missing_parts_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without usearch, or with an invalid threshold, opening the registry is an error with the reason."""
     with pytest.raises(InputError, match="at least 1"):
         IndexRegistry(tmp_path, approximate_above=0)
     monkeypatch.setitem(sys.modules, "usearch.index", None)

@@ -53,11 +53,11 @@ def scores(response: httpx.Response) -> dict[str, float]:
 
 def test_sparse_scores_are_inner_products_of_what_is_shared(filled: httpx.Client) -> None:
     """Only rows that share a dimension are found, scores may be any number, the highest first."""
-    asked = sparse((7, 2), (0, 3), (5, 100))
-    hits = result(filled.post("/words/query", json={"sparseVector": asked}))
+    request = sparse((7, 2), (0, 3), (5, 100))
+    hits = result(filled.post("/words/query", json={"sparseVector": request}))
     assert [(hit["id"], hit["score"]) for hit in hits] == [("b", 4), ("a", 1), ("c", -3)]
     assert scores(filled.post("/words/query", json={"sparseVector": sparse((5, 1))})) == {}
-    both = [{"sparseVector": asked, "topK": 1}, {"sparseVector": sparse((9, 1)), "topK": 5}]
+    both = [{"sparseVector": request, "topK": 1}, {"sparseVector": sparse((9, 1)), "topK": 5}]
     assert [[hit["id"] for hit in hits] for hits in result(filled.post("/words/query", json=both))] == [
         ["b"],
         ["b"],
@@ -78,8 +78,8 @@ def test_idf_weighs_rare_dimensions_more(filled: httpx.Client) -> None:
     assert scores(filled.post("/words/query", json=body)) == pytest.approx({"b": 2 * everywhere})
 
 
-def test_sparse_vectors_come_back_when_asked_for(filled: httpx.Client) -> None:
-    """Query, range, fetch and random return `sparseVector` beside, or instead of, `vector`."""
+def test_sparse_vectors_are_returned_on_request(filled: httpx.Client) -> None:
+    """Query, range, fetch and random return `sparseVector` with, or instead of, `vector`."""
     stored = sparse((7, 2), (9, 1))
     hit = result(
         filled.post(
@@ -97,7 +97,7 @@ def test_sparse_vectors_come_back_when_asked_for(filled: httpx.Client) -> None:
 
 
 def test_replacing_and_updating_moves_a_row(filled: httpx.Client) -> None:
-    """An upsert and an update of the sparse vector are found at their new dimensions only, the rest stays."""
+    """An upsert and an update of the sparse vector are found only at their new dimensions; other parts stay."""
     result(
         filled.post("/words/query", json={"sparseVector": sparse((1, 1))})
     )  # what is held in memory moves too
@@ -106,8 +106,8 @@ def test_replacing_and_updating_moves_a_row(filled: httpx.Client) -> None:
         "updated": 1
     }
     assert scores(filled.post("/words/query", json={"sparseVector": sparse((1, 1), (7, 1), (9, 1))})) == {}
-    asked = {"sparseVector": sparse((50, 1), (51, 1)), "includeMetadata": True}
-    assert result(filled.post("/words/query", json=asked)) == [
+    request = {"sparseVector": sparse((50, 1), (51, 1)), "includeMetadata": True}
+    assert result(filled.post("/words/query", json=request)) == [
         {"id": "b", "score": 2, "metadata": {"n": 2}},
         {"id": "a", "score": 1},
     ]
@@ -147,13 +147,13 @@ def test_the_first_rank_is_a_setting(http: httpx.Client) -> None:
     assert result(http.put("/zero", json=fields)) == fields | {"name": "zero", "model": None}
     row = {"id": "a", "vector": [1, 0], "sparseVector": sparse((1, 1))}
     result(http.post("/zero/upsert", json=row))
-    asked = {"vector": [1, 0], "sparseVector": sparse((1, 1))}
-    assert scores(http.post("/zero/query", json=asked)) == pytest.approx({"a": 2 / 60})
+    request = {"vector": [1, 0], "sparseVector": sparse((1, 1))}
+    assert scores(http.post("/zero/query", json=request)) == pytest.approx({"a": 2 / 60})
     error_of(http.put("/two", json=fields | {"rank_start": 2}), 400)
 
 
 def test_indexes_of_all_kinds_are_made_and_described(http: httpx.Client) -> None:
-    """PUT takes the fields of each kind; info has the parts that the kind has."""
+    """PUT accepts the fields of each kind; info has the parts that the kind has."""
     made = result(http.put("/made-sparse", json={"kind": "sparse", "model": "bm25"}))
     assert made == {
         "name": "made-sparse",
@@ -189,8 +189,8 @@ def test_indexes_of_all_kinds_are_made_and_described(http: httpx.Client) -> None
         error_of(http.put("/wrong", json=wrong), 400)
 
 
-def test_text_goes_through_both_models(http: httpx.Client) -> None:
-    """On a hybrid index text is stored and asked on both sides, or on the one that queryMode names."""
+def test_text_is_embedded_by_both_models(http: httpx.Client) -> None:
+    """On a hybrid index text is stored and queried on both sides, or on the one of queryMode."""
     rows = [
         {"id": "net", "data": "connection refused by the host"},
         {"id": "disk", "data": "no space left on device"},
@@ -218,12 +218,12 @@ def test_text_goes_through_both_models(http: httpx.Client) -> None:
 
 
 def test_bm25_text_with_idf_prefers_the_rare_word(http: httpx.Client) -> None:
-    """A word that every text has says nothing; with IDF, the rare one decides."""
+    """A word in every text does not count; with IDF, the rare one decides."""
     rows = [{"id": str(number), "data": f"error error error in part {number}"} for number in range(9)]
     result(http.post("/terms/upsert-data", json=rows))
-    asked = {"data": "error 7", "weightingStrategy": "IDF", "topK": 1}
-    assert result(http.post("/terms/query-data", json=asked))[0]["id"] == "7"
-    assert error_of(http.post("/words/query-data", json=asked), 422).startswith("text for the index words")
+    request = {"data": "error 7", "weightingStrategy": "IDF", "topK": 1}
+    assert result(http.post("/terms/query-data", json=request))[0]["id"] == "7"
+    assert error_of(http.post("/words/query-data", json=request), 422).startswith("text for the index words")
 
 
 GOOD = {"sparseVector": sparse((1, 1))}
@@ -279,8 +279,8 @@ def test_sparse_vectors_survive_reopening(tmp_path_factory: pytest.TempPathFacto
     folder = tmp_path_factory.mktemp("reopened")
     numbers = np.random.default_rng(4)
     include = IncludedFields(metadata=False, vectors=True, data=False)
-    asked = SparseArray(np.arange(0, 50, 7), numbers.standard_normal(8))
-    query = IndexQuery(np.ones(3), 20, include, sparse=asked, fusion="DBSF", idf=True)
+    request = SparseArray(np.arange(0, 50, 7), numbers.standard_normal(8))
+    query = IndexQuery(np.ones(3), 20, include, sparse=request, fusion="DBSF", idf=True)
     registry = IndexRegistry(folder)
     index = registry.create(IndexSpec.parse("mixed:hybrid:3:EUCLIDEAN"))
     index.upsert(

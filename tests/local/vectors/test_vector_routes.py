@@ -42,7 +42,7 @@ def filled(http: httpx.Client) -> httpx.Client:
 
 
 def test_query_scores_by_the_documented_formula_best_first(filled: httpx.Client) -> None:
-    """A COSINE query scores (1 + cos) / 2, sorted, with nothing beside id and score unless asked."""
+    """A COSINE query scores (1 + cos) / 2, sorted, with id and score only unless requested."""
     hits = result(filled.post("/plain/query", json={"vector": [2, 0], "topK": 3}))
     assert [hit["id"] for hit in hits] == ["a", "ab", "b"]
     assert [hit["score"] for hit in hits] == pytest.approx([1.0, (1 + 0.5**0.5) / 2, 0.5])
@@ -65,7 +65,7 @@ def test_other_similarities_score_as_documented(
 
 
 def test_include_flags_decide_what_comes(filled: httpx.Client) -> None:
-    """Vector, metadata and data come only when asked for, and only where there are any."""
+    """Vector, metadata and data are returned only on request, and only where present."""
     body = {"vector": [1, 0], "includeMetadata": True, "includeVectors": True, "includeData": True}
     first, second, _ = result(filled.post("/plain/query", json=body))
     assert first["vector"] == [1, 0]
@@ -84,7 +84,7 @@ def test_batch_shapes(filled: httpx.Client) -> None:
 
 
 def test_filter_is_exact(filled: httpx.Client) -> None:
-    """A filter leaves only what passes, and topK is filled from that."""
+    """Only matching rows are returned, up to topK."""
     body = {"vector": [1, 0], "topK": 1, "filter": "n >= 2 OR city = 'Bergen'"}
     assert [hit["id"] for hit in result(filled.post("/plain/query", json=body))] == ["b"]
     assert result(filled.post("/plain/query", json=body | {"filter": "n > 99"})) == []
@@ -104,7 +104,7 @@ def test_namespaces_are_apart(filled: httpx.Client) -> None:
 
 
 def test_query_data_embeds_text_with_the_model(http: httpx.Client) -> None:
-    """Text upserted and text asked go through the same model, in both batch shapes."""
+    """Stored texts and queries use the same model, in both batch shapes."""
     rows = [
         {"id": "net", "data": "connection refused by the upstream host", "metadata": {"kind": "network"}},
         {"id": "disk", "data": "no space left on device"},
@@ -147,7 +147,7 @@ def test_range_pages_through_everything(filled: httpx.Client, method: str) -> No
 
 
 def test_range_by_prefix(filled: httpx.Client) -> None:
-    """With a prefix, only its ids come, and the cursor is empty after the last match."""
+    """With a prefix, only its ids are returned, and the cursor is empty after the last match."""
     first = result(filled.post("/plain/range", json={"cursor": "0", "limit": 1, "prefix": "a"}))
     assert [row["id"] for row in first["vectors"]] == ["a"]
     last = result(
@@ -159,7 +159,7 @@ def test_range_by_prefix(filled: httpx.Client) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 def test_fetch_by_ids_follows_their_order(filled: httpx.Client, method: str) -> None:
-    """Fetch follows the ids' order, null where there is none, and repeats what is asked twice."""
+    """Fetch follows the ids' order, null where there is none, and repeats repeated ids."""
     body = {"ids": ["b", "gone", "a", "b"], "includeVectors": True}
     rows = result(filled.request(method, "/plain/fetch", json=body))
     assert [row and row["id"] for row in rows] == ["b", None, "a", "b"]
@@ -176,8 +176,8 @@ def test_fetch_by_prefix_stops_at_a_thousand(http: httpx.Client) -> None:
     assert [row["id"] for row in result(http.post("/plain/fetch", json={"prefix": "p1004"}))] == ["p1004"]
 
 
-def test_update_changes_what_is_given(filled: httpx.Client) -> None:
-    """Update leaves the rest as it is; OVERWRITE replaces metadata, PATCH merges it and null takes out."""
+def test_update_changes_only_the_named_fields(filled: httpx.Client) -> None:
+    """Update changes only its fields; OVERWRITE replaces metadata, PATCH merges it and null removes."""
     asked = {"ids": ["a"], "includeMetadata": True, "includeVectors": True, "includeData": True}
     patch = {"id": "a", "metadata": {"n": None, "deep": {"x": 1}}, "metadataUpdateMode": "PATCH"}
     assert result(filled.post("/plain/update", json=patch)) == {"updated": 1}
@@ -195,7 +195,7 @@ def test_update_changes_what_is_given(filled: httpx.Client) -> None:
 
 
 def test_update_of_text_embeds_it_anew(http: httpx.Client) -> None:
-    """On an index with a model, new text moves the vector with it."""
+    """On an index with a model, new text changes the vector."""
     result(http.post("/docs/upsert-data", json=[{"id": "x", "data": "alpha"}, {"id": "y", "data": "beta"}]))
     assert result(http.post("/docs/update", json={"id": "x", "data": "gamma rays"})) == {"updated": 1}
     hit = result(http.post("/docs/query-data", json={"data": "gamma rays", "topK": 1, "includeData": True}))[
@@ -219,7 +219,7 @@ def test_update_of_text_embeds_it_anew(http: httpx.Client) -> None:
 def test_delete_by_ids_prefix_or_filter(
     filled: httpx.Client, method: str, body: Any, left: list[str]
 ) -> None:
-    """Delete takes out what is chosen, tells how many there were, and both range and query see it."""
+    """Delete removes and counts the selected rows, for range and query."""
     response = filled.request(method, "/plain/delete", content=json.dumps(body))
     assert result(response) == {"deleted": 3 - len(left)}
     page = result(filled.post("/plain/range", json={"cursor": "0", "limit": 10}))
@@ -254,7 +254,7 @@ def test_info_and_random(filled: httpx.Client) -> None:
 
 
 def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
-    """Rename keeps the vectors; delete takes them; a missing namespace is 404 with the documented words."""
+    """Rename keeps the vectors; delete removes them; a missing namespace is 404 with the documented words."""
     renaming = {"namespace": "other", "newNamespace": "new"}
     assert result(filled.post("/plain/rename-namespace", json=renaming)) == {"renamed": True}
     assert result(filled.post("/plain/fetch/new", json={"ids": ["z"]})) == [{"id": "z"}]
@@ -397,7 +397,7 @@ def test_what_is_no_json_is_rejected(http: httpx.Client, content: bytes) -> None
 
 @pytest.mark.parametrize("path", ["plain/upsert/%00", "plain/upsert/" + "n" * 10_000])
 def test_bad_namespaces_are_rejected(http: httpx.Client, path: str) -> None:
-    """Namespaces with NUL or of 10 KB are 400, and do not come to be."""
+    """Namespaces with NUL or of 10 KB are 400, and are not created."""
     error_of(http.post(f"/{path}", json=ROW), 400)
     assert result(http.get("/plain/list-namespaces")) == [""]
 
@@ -425,7 +425,7 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
 
 @pytest.mark.parametrize("operation", [name for name, found in OPERATIONS.items() if found.namespaced])
 def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: str) -> None:
-    """Nothing after the last slash is as no slash: the public service takes both."""
+    """A trailing slash is ignored, as by the public service."""
     bodies = {
         "upsert": ROW, "upsert-data": {"id": "t", "data": "x"}, "query": {"vector": [1, 0]},
         "query-data": {"data": "x"}, "resumable-query": {"vector": [1, 0]},
@@ -463,7 +463,7 @@ def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Cli
 
 @pytest.mark.parametrize("number", [1.5, 2.000001, 1e300, -2.0, 0.0])
 def test_a_number_with_a_fraction_or_out_of_range_is_rejected(filled: httpx.Client, number: float) -> None:
-    """Where a whole number is asked, what is none is named with its parameter."""
+    """For an integer parameter, other values are named with the parameter."""
     assert "topK" in error_of(filled.post("/plain/query", json={"vector": [1, 0], "topK": number}), 400)
     assert "limit" in error_of(filled.post("/plain/range", json={"cursor": "0", "limit": number}), 400)
 
@@ -513,7 +513,7 @@ def test_unknown_index_and_wrong_method(http: httpx.Client) -> None:
 
 
 def test_many_callers_at_once(http: httpx.Client) -> None:
-    """Writers, readers and deleters side by side are all served, and what nobody deleted remains."""
+    """Writers, readers and deleters side by side are all served, and rows that were not deleted remain."""
     statuses: list[int] = []
 
     def work(writer: int) -> None:

@@ -17,14 +17,14 @@ app = FastAPI()
 serve = Serve(app)
 app.state.done = []  # (run id, step) in the order in which they ran
 app.state.finished = {}  # run id to result
-app.state.failures = []  # what the failure function was told
+app.state.failures = []  # calls of the failure function
 app.state.desk_open = True
 
 
 async def on_failure(
     context: AsyncWorkflowContext[Any], status: int, reason: str, headers: dict[str, str]
 ) -> None:
-    """Write down what failed."""
+    """Record a failure."""
     app.state.failures.append(
         {
             "run": context.workflow_run_id,
@@ -38,7 +38,7 @@ async def on_failure(
 
 @serve.post("/order", retries=1, failure_function=on_failure)
 async def order(context: AsyncWorkflowContext[dict[str, Any]]) -> None:
-    """Five steps: work out, wait, wait until a moment, ask someone else, and book."""
+    """Five steps: compute, sleep, sleep until a time, call, and book."""
     payload, run = context.request_payload, context.workflow_run_id
 
     def note(step: str) -> None:
@@ -81,6 +81,6 @@ async def turn(state: str) -> None:
 
 @app.get("/account")
 async def account() -> dict[str, Any]:
-    """What was done so far."""
+    """The progress."""
     state = app.state
     return {"done": state.done, "finished": state.finished, "failures": state.failures}

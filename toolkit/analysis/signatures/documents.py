@@ -86,17 +86,17 @@ _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL
 
 
 @dataclass(frozen=True)
-class Document:
+class ReadText:
     """A text, reduced to what identifies its failure.
 
     Attributes
     ----------
     kind : {"json", "html", "trace", "message", "empty"}
-        What the text is.
+        Kind of the text.
     facts : tuple of str
         Types, codes, frames: compared as they are.
     messages : tuple of str
-        What a person would read: compared by their templates.
+        Human-readable texts: compared by their templates.
     """
 
     kind: Kind
@@ -104,7 +104,7 @@ class Document:
     messages: tuple[str, ...] = ()
 
 
-def read_document(text: str | None) -> Document:
+def read_document(text: str | None) -> ReadText:
     """Find out what a text is, and what of it identifies the failure.
 
     >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
@@ -112,7 +112,7 @@ def read_document(text: str | None) -> Document:
     """
     text = (text or "").strip().lstrip("\ufeff")
     if not text:
-        return Document("empty")
+        return ReadText("empty")
     if len(text) > LONGEST:
         text = text[: LONGEST // 2] + "\n" + text[-LONGEST // 2 :]
     if text[0] in '{["' and (found := _json(text)):
@@ -122,12 +122,12 @@ def read_document(text: str | None) -> Document:
     trace = stack_trace(text) if "\n" in text else None
     if trace:
         return _of_trace(trace)
-    return Document("message", (), (_shortened(text),))
+    return ReadText("message", (), (_shortened(text),))
 
 
-def _of_trace(trace: StackTrace) -> Document:
+def _of_trace(trace: StackTrace) -> ReadText:
     types = tuple(kind for kind, _ in trace.errors)
-    return Document(
+    return ReadText(
         "trace", (trace.language, *types, f"at {trace.frame}"), (_shortened(trace.errors[-1][1]),)
     )
 
@@ -137,7 +137,7 @@ def _shortened(text: str) -> str:
     return " ".join(lines[:5])[:_MESSAGE]
 
 
-def _json(text: str) -> Document | None:
+def _json(text: str) -> ReadText | None:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -146,15 +146,15 @@ def _json(text: str) -> Document | None:
         except (ValueError, RecursionError):
             return None
     if isinstance(value, str):
-        inner = read_document(value) if value.strip() else Document("empty")
-        return Document("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
+        inner = read_document(value) if value.strip() else ReadText("empty")
+        return ReadText("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
     facts: list[str] = []
     messages: list[str] = []
     _collect(value, facts, messages, _DEPTH)
     if not facts and not messages:
         keys = sorted(value)[:20] if isinstance(value, dict) else []
-        return Document("json", ("keys", *keys), ())
-    return Document("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
+        return ReadText("json", ("keys", *keys), ())
+    return ReadText("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
 
 
 def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> None:
@@ -179,15 +179,15 @@ def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> N
         trace = stack_trace(stack) if isinstance(stack, str) else None
         if trace:
             facts += _of_trace(trace).facts
-        said = next(
+        texts = next(
             (names[name] for name in _MESSAGES if isinstance(names.get(name), str) and names[name].strip()),
             None,
         )
-        if said:
-            _text(said, facts, messages)
+        if texts:
+            _text(texts, facts, messages)
         for name in _CAUSES:
-            if names.get(name) is not None and names[name] is not said:
-                if isinstance(names[name], str) and name in ("details", "body", "response", "data") and said:
+            if names.get(name) is not None and names[name] is not texts:
+                if isinstance(names[name], str) and name in ("details", "body", "response", "data") and texts:
                     continue
                 _collect(names[name], facts, messages, depth - 1)
 
@@ -197,13 +197,13 @@ def _text(text: str, facts: list[str], messages: list[str]) -> None:
     inner = (
         read_document(text)
         if text.lstrip()[:1] in "{[<" or "\n" in text
-        else Document("message", (), (_shortened(text),))
+        else ReadText("message", (), (_shortened(text),))
     )
     facts += inner.facts
     messages += inner.messages
 
 
-def _html(text: str) -> Document | None:
+def _html(text: str) -> ReadText | None:
     lowered = text.lower()
     if (
         "<html" not in lowered
@@ -214,10 +214,10 @@ def _html(text: str) -> Document | None:
     ):
         return None
     found = [_inner(text, lowered, tag) for tag in ("title", "h1", "h2")]
-    said = [part for part in dict.fromkeys(found) if part]
-    if not said:
-        said = [_shortened(html.unescape(_TAG.sub(" ", _DROPPED.sub(" ", text))))[:200]]
-    return Document("html", (), tuple(said[:2]))
+    texts = [part for part in dict.fromkeys(found) if part]
+    if not texts:
+        texts = [_shortened(html.unescape(_TAG.sub(" ", _DROPPED.sub(" ", text))))[:200]]
+    return ReadText("html", (), tuple(texts[:2]))
 
 
 def _inner(text: str, lowered: str, tag: str) -> str:

@@ -1,1 +1,1 @@
-"""The queue of the embedded service; docs/local-service.md lists what it assumes beyond the specification."""
+"""The queue of the embedded service; docs/local-service.md lists its assumptions beyond the specification."""

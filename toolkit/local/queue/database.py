@@ -1,4 +1,4 @@
-"""The queue's SQLite file: its tables, a thread that writes and one that reads, beside the event loop."""
+"""The queue's SQLite file: its tables, and one thread each for writing and reading."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT
 CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
 CREATE INDEX IF NOT EXISTS messages_event ON messages (event_id) WHERE event_id IS NOT NULL;
 
--- What else a run had to deliver when it failed, until it is resumed.
+-- Further pending messages of a run that failed, until it is resumed.
 CREATE TABLE IF NOT EXISTS parked (
   run_id TEXT NOT NULL,
   due_at INTEGER NOT NULL,
@@ -48,7 +48,7 @@ CREATE INDEX IF NOT EXISTS parked_run ON parked (run_id);
 CREATE TABLE IF NOT EXISTS rates (flow_key TEXT NOT NULL, until INTEGER NOT NULL);
 CREATE INDEX IF NOT EXISTS rates_until ON rates (until);
 
--- Events that came for a run before it waited for them.
+-- Events that arrived for a run before it waited for them.
 CREATE TABLE IF NOT EXISTS notifications (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   run_id TEXT NOT NULL,
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS deduplication (
 ) WITHOUT ROWID;
 CREATE INDEX IF NOT EXISTS deduplication_expiry ON deduplication (expires_at);
 
--- What happened to messages, in order.
+-- Events of messages, in order.
 CREATE TABLE IF NOT EXISTS events (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   time INTEGER NOT NULL,
@@ -77,7 +77,7 @@ CREATE TABLE IF NOT EXISTS events (
 CREATE INDEX IF NOT EXISTS events_message ON events (message_id);
 CREATE INDEX IF NOT EXISTS events_time ON events (time);
 
--- The dead letter queue. `entry` is what lists show, without the state; `message` is null when filled in.
+-- The DLQ. `entry` is the JSON of listings, without the state; `message` is null when filled in.
 CREATE TABLE IF NOT EXISTS dlq (
   seq INTEGER PRIMARY KEY AUTOINCREMENT,
   id TEXT NOT NULL UNIQUE,
@@ -247,14 +247,14 @@ class Database:
             if loop is None:
                 _finish(ended)
             else:
-                with contextlib.suppress(RuntimeError):  # the loop has ended, and with it who waited
+                with contextlib.suppress(RuntimeError):  # the loop has ended, and its tasks with it
                     loop.call_soon_threadsafe(_finish, ended)
 
     def _try(self, work: Callable[[sqlite3.Connection], T]) -> tuple[T | None, Exception | None]:
         self._writing.execute("SAVEPOINT one")
         try:
             result = work(self._writing)
-        except Exception as error:  # noqa: BLE001 - raised where this write is waited for
+        except Exception as error:  # noqa: BLE001 - raised where this write is awaited
             self._writing.execute("ROLLBACK TO one")
             return None, error
         else:

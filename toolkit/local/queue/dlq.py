@@ -130,7 +130,7 @@ def _insert(
 ) -> None:
     stored, state = dict(entry), entry.get("failureFunctionState")
     if isinstance(state, str) and _storable(state) is not None:
-        del stored["failureFunctionState"]  # it changes: its column says what it is
+        del stored["failureFunctionState"]  # it changes: its column holds the current value
     seq = connection.execute(
         "INSERT INTO dlq (id, workflow, entered_at, created_at, workflow_url, run_id, workflow_created_at, "
         "caller_ip, flow_key, state, entry, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
@@ -181,7 +181,7 @@ def get_state(connection: sqlite3.Connection, dlq_id: str) -> str | None:
 
 
 def set_state(connection: sqlite3.Connection, dlq_id: str, state: FunctionState) -> None:
-    """Set the failure-function state of an entry; nothing happens when the entry is gone."""
+    """Set the failure-function state of an entry; nothing happens when the entry does not exist."""
     connection.execute("UPDATE dlq SET state = ? WHERE id = ?", (state, dlq_id))
 
 

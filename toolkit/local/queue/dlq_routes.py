@@ -24,7 +24,7 @@ from toolkit.local.queue.runs import again, start_again
 from toolkit.local.queue.scheduler import Queue
 
 Action: TypeAlias = Callable[[sqlite3.Connection, sqlite3.Row, Queue], dict[str, Any]]
-"""Does something with an entry; returns what the response says about it."""
+"""Acts on an entry; returns its item of the response."""
 
 
 class DlqPage(TypedDict):
@@ -42,14 +42,14 @@ class Deleted(TypedDict):
 
 
 class StartedRuns(TypedDict):
-    """What was done with each entry."""
+    """The outcome for each entry."""
 
     cursor: str
     workflowRuns: list[dict[str, Any]]
 
 
 class RetriedMessages(TypedDict):
-    """What was done with each entry."""
+    """The outcome for each entry."""
 
     cursor: str
     responses: list[dict[str, Any]]
@@ -137,7 +137,7 @@ def _again(path: str, name: str, summary: str, handlers: _Handlers, act: Action)
 
 
 class _Handlers:
-    """What the requests about one of the two queues do."""
+    """The operations on one of the two queues."""
 
     def __init__(self, queue: Queue, *, workflow: bool) -> None:
         self._queue = queue
@@ -183,7 +183,7 @@ class _Handlers:
         selection = DlqSelection(self.workflow, query, ids)
         if selection.is_everything:
             raise ApiError(
-                400, "nothing says which entries; got neither dlqIds nor a filter; expected one of them"
+                400, "no entries are selected; got neither dlqIds nor a filter; expected one of them"
             )
         find = self._finder(selection)
 

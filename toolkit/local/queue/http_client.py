@@ -23,7 +23,7 @@ _WITH_LENGTH: Final = ("POST", "PUT", "PATCH")
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where a URL leads: scheme, host and port to connect to, and what the request says of them."""
+    """Scheme, host and port of a URL to connect to, and the request's Host header and target."""
 
     secure: bool
     host: str
@@ -56,7 +56,7 @@ class Target(msgspec.Struct, frozen=True):
 
 
 class Received(msgspec.Struct, frozen=True):
-    """A response: its status, headers as they came, and at most as much of the body as was asked for."""
+    """A response: its status, headers as received, and at most the requested number of bytes of the body."""
 
     status: int
     headers: HeaderPairs
@@ -95,8 +95,8 @@ class HttpConnection(asyncio.Protocol):
     ) -> Received:
         """Send a request and read at most `most` bytes of the body of its response.
 
-        The headers come without Host and Content-Length. An `OSError` or `h11.ProtocolError` means that no
-        whole response came.
+        The headers come without Host and Content-Length. An `OSError` or `h11.ProtocolError` means that the
+        response is incomplete.
         """
         self._usable = False
         self._status, self._headers, self._body, self._most = 0, [], bytearray(), most
@@ -106,13 +106,13 @@ class HttpConnection(asyncio.Protocol):
         )
         parts = [self._http.send(event) for event in (request, h11.Data(body), h11.EndOfMessage())]
         self._response = asyncio.get_running_loop().create_future()
-        # not waited for: a response may come before the whole request has been sent
+        # not awaited: a response may arrive before the whole request has been sent
         self._transport.write(b"".join(part for part in parts if part))
         await self._response
         return Received(self._status, self._headers, bytes(self._body[:most]))
 
     def close(self) -> None:
-        """Close it at once."""
+        """Close the connection."""
         self._usable = False
         self._transport.abort()
 
@@ -253,5 +253,5 @@ class ConnectionPool:
         return self._tls
 
 
-class Unreachable(Exception):  # noqa: N818 - says what a destination is
+class Unreachable(Exception):  # noqa: N818 - a property of a destination
     """No connection to the destination could be made."""

@@ -31,7 +31,7 @@ class PublishedMessage(TypedDict):
 
 
 class Invocation(msgspec.Struct, frozen=True, rename="camel"):
-    """What an endpoint posts to invoke another: the new run's payload, and where its own run resumes."""
+    """The body of an invocation: the new run's payload, and where the invoking run resumes."""
 
     workflow_url: str
     step: dict[str, Any]
@@ -39,7 +39,7 @@ class Invocation(msgspec.Struct, frozen=True, rename="camel"):
     body: str = ""
 
 
-# made here, because the first look at a struct is not safe when several threads take it at once
+# created here: msgspec's first inspection of a struct is not thread-safe
 _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 
@@ -239,7 +239,7 @@ def of_run(connection: sqlite3.Connection, message: Message) -> Message:
 
 
 def start_run(connection: sqlite3.Connection, first: Message) -> Message:
-    """Store a new run and its first message, whose body is what the run was started with."""
+    """Store a new run and its first message, whose body is the run's payload."""
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow
     connection.execute(

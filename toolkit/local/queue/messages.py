@@ -13,10 +13,10 @@ from typing import Any, Final, Literal, Required, TypeAlias, TypedDict
 import msgspec
 
 Kind: TypeAlias = Literal["message", "step", "call", "wait", "callback", "failure_callback"]
-"""What a message is for.
+"""The purpose of a message.
 
 ``message``: a plain publish. ``step``: calls a workflow endpoint with the run's history. ``call``: a
-workflow's message to a third party. ``wait``: becomes a step when its event comes or it times out.
+workflow's message to a third party. ``wait``: becomes a step when its event arrives or it times out.
 ``callback`` and ``failure_callback``: report on another message.
 """
 
@@ -29,7 +29,7 @@ DEFAULT_TIMEOUT_MS: Final = 15 * 60 * 1000
 
 
 class FlowLimits(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Flow control of a key: how many deliveries at once, and how many a period. None means no limit."""
+    """Flow control of a key: most concurrent deliveries, and most a period. None means no limit."""
 
     parallelism: int | None = None
     rate: int | None = None
@@ -125,14 +125,14 @@ def new_id(kind: str) -> str:
 
 
 class Sent(msgspec.Struct, frozen=True):
-    """What was sent to a destination: headers without the signature, and the body."""
+    """A request sent to a destination: headers without the signature, and the body."""
 
     headers: tuple[tuple[str, str], ...]
     body: bytes
 
 
 class DestinationResponse(msgspec.Struct, frozen=True):
-    """The response of a destination, or where none came one of our own, as gateways make it."""
+    """The response of a destination, or without one a response as gateways make it."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -151,7 +151,7 @@ class DestinationResponse(msgspec.Struct, frozen=True):
 class Attempt(msgspec.Struct, frozen=True):
     """One delivery that has ended.
 
-    `retried` counts the retries before it, `now_ms` is when the response came, and `factor` is the time
+    `retried` counts the retries before it, `now_ms` is when the response arrived, and `factor` is the time
     factor, which divides delays.
     """
 
@@ -271,7 +271,7 @@ def _shown(message: Message, sent: Sent) -> dict[str, Any]:
 
 
 def _only_messages(message: Message) -> dict[str, Any]:
-    """What is shown of plain messages, and not of those of runs."""
+    """The fields that only plain messages show, not those of runs."""
     flow = message.settings.flow
     optional = {
         "callback": message.callback and message.callback.url,
@@ -318,7 +318,7 @@ def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | 
 
 
 def _redacted(message: Message, sent: Sent) -> tuple[list[tuple[str, str]], bytes]:
-    """What was sent as it may be shown: fields that the publish wanted redacted are ``REDACTED:<SHA256>``."""
+    """The sent request for display: fields that the publish redacts are ``REDACTED:<SHA256>``."""
     fields = {name.lower() for name in message.redact}
     every = not fields.isdisjoint({"headers", "header"})
     names = {name[len("header[") : -1] for name in fields if name.startswith("header[")}

@@ -1,4 +1,4 @@
-"""What follows from a delivery attempt: delivered, retried, or failed; callbacks, the DLQ, the run's state.
+"""Outcomes of a delivery attempt: delivered, retried, or failed; callbacks, the DLQ, the run's state.
 
 All that follows from one response is written in one transaction together with the message's row, so that a
 crash leaves either all of it or none of it, and then the message is delivered again.
@@ -10,7 +10,7 @@ States of a DLQ entry's failure function (`failureFunctionState`)::
                                  ^   │   │
                                  │   │   └──failed, after its retries─────> CALLBACK_FAIL
                                  │   └──its message deleted, run canceled─> CALLBACK_CANCELED
-                                 └──asked to run again, from any of the three
+                                 └──run again on request, from any of the three
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def record_outcome(connection: sqlite3.Connection, attempt: Attempt) -> None:
         if message.run_id:
             return  # a run's failure function has no DLQ entry of its own
     if response.ok or (message.kind == "call" and message.callback):
-        return  # the callback of a call took the response to the run, which decides what it means
+        return  # the callback of a call delivered the response to the run, which interprets it
     run_created_at = runs.fail(connection, message, now_ms=now)
     dlq_id = dlq.add(connection, attempt, run_created_at=run_created_at)
     _report_failure(connection, attempt, dlq_id)
@@ -83,7 +83,7 @@ def record_outcome(connection: sqlite3.Connection, attempt: Attempt) -> None:
 def retry_delay(attempt: Attempt) -> int:
     """Milliseconds before the next retry, before the time factor.
 
-    What the destination asks for comes first, unless that is more than a day or not understood; then the
+    A delay requested by the destination comes first, unless it is malformed or more than a day; then the
     message's own Retry-Delay; then min(86400, e^(2.5 n)) seconds before retry n.
     """
     for name in _RESET_HEADERS:
@@ -143,10 +143,10 @@ def report_failure_again(
             400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"
         )
     if row["state"] == "CALLBACK_INPROGRESS":
-        raise ApiError(400, f"the failure function of {row['id']!r} is under way; expected it to have ended")
+        raise ApiError(400, f"the failure function of {row['id']!r} is running; expected it to have ended")
     entry = json.loads(row["entry"])
     attempt = Attempt(
-        # shown as it was shown then: what was redacted is not stored
+        # shown as then: redacted values are not stored
         message=msgspec.structs.replace(failed, redact=()),
         sent=Sent(dlq.header_pairs(entry.get("header")), dlq.body_of_entry(entry, "body")),
         response=DestinationResponse(

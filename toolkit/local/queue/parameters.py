@@ -1,4 +1,4 @@
-"""What listings are asked for: their query parameters, ids in bodies, and the conditions in SQL."""
+"""Parameters of listings: query parameters, ids in bodies, and the conditions in SQL."""
 
 from __future__ import annotations
 

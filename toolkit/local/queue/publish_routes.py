@@ -77,7 +77,7 @@ def header_pairs(request: Request) -> list[tuple[str, str]]:
 
 
 def caller(request: Request) -> str:
-    """The IP address that the request came from."""
+    """The IP address of the sender of the request."""
     return request.client.host if request.client else ""
 
 
@@ -237,7 +237,7 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
 
 @_operation("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
 async def _show(queue: Queue, request: Request, _: Query) -> Response:
-    """What is known about a message."""
+    """The stored message."""
     message_id = request.path_params["message_id"]
     row = await queue.store.database.read(
         lambda connection: connection.execute(

@@ -1,4 +1,4 @@
-"""What a publish asks for: headers of either prefix become settings; an error names those not understood."""
+"""Settings of a publish, from headers of either prefix; errors name malformed headers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ MAX_RETRIES: Final = 100
 _MAX_WAIT_MS: Final = 10 * 365 * 86_400_000
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD", "OPTIONS")
 _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
-# what HTTP cannot carry in a header value: controls, and what is not Latin-1
+# invalid in an HTTP header value: control characters, and all beyond Latin-1
 _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 _REDACTABLE: Final = re.compile(r"body|headers?|header\[[^\[\]]+\]", re.IGNORECASE)
 # they belong to one connection, or would contradict the body that is sent
@@ -53,12 +53,12 @@ PUBLISH_HEADERS: Final = {
         "Flow-Control-Value": "parallelism=, rate= and period=.",
         "Deduplication-Id": "The same within ten minutes is one message.",
         "Content-Based-Deduplication": "true or false.",
-        "Callback": "URL that is told of every response; Service-Callback-* are its settings.",
-        "Failure-Callback": "URL that is told of the end; Service-Failure-Callback-* are its settings.",
+        "Callback": "URL that receives every response; Service-Callback-* are its settings.",
+        "Failure-Callback": "URL called after the last retry; Service-Failure-Callback-* are its settings.",
         "Redact-Fields": "body, headers or header[Name], with commas between them.",
     }.items()
 }
-"""What the headers of a publish mean, for the description of the API."""
+"""Descriptions of the publish headers, for the OpenAPI document."""
 
 
 class Publish(msgspec.Struct, frozen=True):
@@ -90,7 +90,7 @@ def read_publish(
         if _UNSENDABLE.search(value) or not _TOKEN.fullmatch(name):
             raise ApiError(
                 400,
-                f"header {name[:80]!r} is malformed; got what HTTP cannot carry; "
+                f"header {name[:80]!r} is malformed; got characters that HTTP does not allow; "
                 "expected a plain name, and a value of Latin-1 text",
             )
         if name.lower() == "content-type":
@@ -98,11 +98,11 @@ def read_publish(
         for known in PREFIXES:
             if name.lower().startswith(known.lower()):
                 prefix = known
-                rest = name[len(known) :]
+                remainder = name[len(known) :]
                 scope = next(
-                    (s for s in ("failure-callback-", "callback-") if rest.lower().startswith(s)), ""
+                    (s for s in ("failure-callback-", "callback-") if remainder.lower().startswith(s)), ""
                 )
-                scopes[scope].append((name, rest[len(scope) :], value.strip()))
+                scopes[scope].append((name, remainder[len(scope) :], value.strip()))
     main = _Scope(scopes[""])
     own = _settings(main, check_url(url, "destination"))
     if content_type:
@@ -125,14 +125,15 @@ def _without(headers: Sequence[tuple[str, str]], name: str) -> list[tuple[str, s
 
 
 class _Scope:
-    """The headers of one scope: full name (for errors) and value under the lower-case rest of the name."""
+    """The headers of one scope: full name (for errors) and value by the remaining name in lower case."""
 
     def __init__(self, headers: list[tuple[str, str, str]]) -> None:
-        self.found = {rest.lower(): (name, value) for name, rest, value in headers}
+        self.found = {remainder.lower(): (name, value) for name, remainder, value in headers}
         self.forwarded = tuple(
-            (rest[len("forward-") :], value)
-            for _, rest, value in headers
-            if rest.lower().startswith("forward-") and rest[len("forward-") :].lower() not in _NOT_FORWARDED
+            (remainder[len("forward-") :], value)
+            for _, remainder, value in headers
+            if remainder.lower().startswith("forward-")
+            and remainder[len("forward-") :].lower() not in _NOT_FORWARDED
         )
 
     def text(self, key: str) -> str | None:
@@ -216,7 +217,7 @@ def _flow(scope: _Scope) -> FlowLimits | None:
     if text is None:
         return None
     if "flow-control-key" not in scope.found:
-        raise scope.error("flow-control-value", "a Flow-Control-Key beside it")
+        raise scope.error("flow-control-value", "a Flow-Control-Key as well")
     given: dict[str, str] = {}
     for part in text.split(","):
         name, equals, value = (text.strip() for text in part.partition("="))

@@ -63,8 +63,8 @@ class RunLogQuery(ListQuery):
     caller_ip: Texts = ()
     flow_control_key: Texts = ()
     message_id: Texts = ()
-    # runs are what is listed in any case: the public workflow client says so
-    group_by: Annotated[Texts, Meta(description="What entries are grouped by: accepted, as they are.")] = ()
+    # runs are listed in any case: the public workflow client sends this
+    group_by: Annotated[Texts, Meta(description="Accepted and ignored: entries are not grouped.")] = ()
 
 
 class EventLogQuery(ListQuery):
@@ -213,20 +213,20 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
     "wait",
     PublishedMessage,
     body=WaitRequest,
-    headers={"Service-Workflow-RunId": "The run that waits."},
+    headers={"Service-Workflow-RunId": "The waiting run."},
     errors=(404,),
 )
 async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     """Let a run wait for an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
-    asked = waiting.read_wait(await read_json(request))
-    publish = read_publish(asked.url, header_pairs(request), b"", prefix=queue.prefix)
-    await queue.destinations.address(asked.url)
+    requested = waiting.read_wait(await read_json(request))
+    publish = read_publish(requested.url, header_pairs(request), b"", prefix=queue.prefix)
+    await queue.destinations.address(requested.url)
     now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
 
     def work(connection: sqlite3.Connection) -> PublishedMessage:
         return waiting.wait(
-            connection, publish, event_id, asked, now_ms=now, factor=factor, caller_ip=caller(request)
+            connection, publish, event_id, requested, now_ms=now, factor=factor, caller_ip=caller(request)
         )
 
     waits = await queue.store.database.write(work)
@@ -236,7 +236,7 @@ async def _wait(queue: Queue, request: Request, _: Query) -> Response:
 
 @_operation("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
 async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
-    """Who waits for an event."""
+    """The waiters of an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
     return JSONResponse([waiting.shown(message) for message in found])
@@ -244,7 +244,7 @@ async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
 
 @_operation("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
 async def _notify(queue: Queue, request: Request, _: Query) -> Response:
-    """Tell all that wait for an event that it came."""
+    """Notify all waiters of an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
     notified = await queue.store.database.write(
@@ -256,7 +256,7 @@ async def _notify(queue: Queue, request: Request, _: Query) -> Response:
 
 @_operation("POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,))
 async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
-    """Tell one run that an event came, now or when it waits for it."""
+    """Notify one run of an event, now or when it waits for it."""
     run_id = request.path_params["run_id"]
     event_id = waiting.checked_event_id(request.path_params["event_id"])
     body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
@@ -292,7 +292,7 @@ async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
 @_operation("GET", "/v2/logs", "message-logs", EventPage, query=EventLogQuery)
 @_operation("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
-    """A page of what happened to messages, newest first."""
+    """A page of events of messages, newest first."""
     rows, cursor = await _page(
         queue,
         query,

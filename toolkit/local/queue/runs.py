@@ -38,7 +38,7 @@ class RestartedRun(TypedDict):
 
 
 def source_body(connection: sqlite3.Connection, message: Message) -> bytes | None:
-    """The source body in callbacks: with the InitialBody feature, what the run was started with."""
+    """The source body in callbacks: with the InitialBody feature, the payload of the run."""
     workflow = message.settings.workflow
     if workflow is None or message.kind == "call":
         return None
@@ -57,7 +57,7 @@ def first_message(connection: sqlite3.Connection, run_id: str | None) -> Message
 def fail(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> int | None:
     """Mark the message's run as failed; returns when the run was created.
 
-    What else it had to deliver or to wait for is parked until it is resumed.
+    Its other pending deliveries and waits are parked until it is resumed.
     """
     if message.run_id is None:
         return None
@@ -151,7 +151,7 @@ def start_again(
 ) -> dict[str, Any]:
     """Start a new run from a failed one: after its finished steps, or from the beginning.
 
-    A resumed run also gets what else the failed one had to deliver or to wait for (parallel steps), unless
+    A resumed run also gets the other pending deliveries and waits of the failed one (parallel steps), unless
     its endpoint has posted the result already.
     """
     run_id = new_id("wfr")

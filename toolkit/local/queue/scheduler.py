@@ -1,4 +1,4 @@
-"""The running queue: one loop that finds what is due, delivers it and records the outcome."""
+"""The running queue: one loop that delivers due messages and records the outcomes."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Scheduler:
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
-        """Look again: something may have become due."""
+        """Check again for due messages."""
         self._changed.set()
 
     async def run(self) -> None:
@@ -116,7 +116,7 @@ class Scheduler:
                         await self._store.expire()
                         expired_at = now
                     next_due = await self._start_due(now)
-                except Exception as error:  # noqa: BLE001 - a full disk, say: retry after a second
+                except Exception as error:  # noqa: BLE001 - such as a full disk: retry after a second
                     _log.error("looking for due messages failed: %s", type(error).__name__)
                     next_due = now + 1000
                 await self._pause(min(next_due, now + _EXPIRY_EVERY_MS))
@@ -126,11 +126,11 @@ class Scheduler:
             await asyncio.gather(*self._claimed.values(), return_exceptions=True)
 
     async def _start_due(self, now: int) -> int:
-        """Start what is due, within the limits; returns when to look again at the latest."""
-        # also those that end during the read: what it finds of them may be out of date
+        """Start due deliveries, within the limits; returns when to check again at the latest."""
+        # also those that end during the read: their rows may be out of date
         claimed, blocked = list(self._claimed), self._flow.blocked(now)
-        room = self._concurrency - len(claimed)
-        if room <= 0:
+        capacity = self._concurrency - len(claimed)
+        if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
         def read(connection: sqlite3.Connection) -> tuple[list[sqlite3.Row], int | None]:
@@ -139,7 +139,7 @@ class Scheduler:
             rows = connection.execute(
                 f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {other} AND {free} "  # noqa: S608 - marks only
                 "ORDER BY due_at, seq LIMIT ?",
-                (now, *claimed, *blocked, room),
+                (now, *claimed, *blocked, capacity),
             ).fetchall()
             (later,) = connection.execute(
                 "SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)
@@ -150,7 +150,7 @@ class Scheduler:
         for row in rows:
             message = decode_message(row["spec"])
             if not self._flow.admit(message, now):
-                self.wake()  # look again without this key
+                self.wake()  # check again without this key
                 continue
             task = asyncio.create_task(self._deliver(row["seq"], message, row["retried"]))
             self._claimed[row["seq"]] = task
@@ -160,15 +160,15 @@ class Scheduler:
     async def _pause(self, until_ms: int) -> None:
         if self._changed.is_set():
             return
-        waits = [
+        tasks = [
             asyncio.ensure_future(self._changed.wait()),
             asyncio.ensure_future(self._store.clock.sleep_until(until_ms)),
         ]
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            for wait in waits:
-                wait.cancel()
+            for task in tasks:
+                task.cancel()
 
     async def _deliver(self, seq: int, message: Message, retried: int) -> None:
         database, clock, sent = self._store.database, self._store.clock, Sent((), b"")
@@ -192,7 +192,7 @@ class Scheduler:
             sent = outgoing(message, retried, history)
             response = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
             await self._record(message, sent, response, retried)
-        except Exception as error:  # noqa: BLE001 - whatever it is, other deliveries continue
+        except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
             await self._count_as_failed(message, sent, retried, type(error).__name__)
         finally:
@@ -212,7 +212,7 @@ class Scheduler:
         response = made_up_response(502, sentence, self._store.clock.now_ms())
         settings = msgspec.structs.replace(message.settings, retry_delay=None)
         plain = msgspec.structs.replace(message, settings=settings, callback=None, failure_callback=None)
-        # if its own reports are what fails, without them
+        # without its reports, in case these are the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
                 await self._record(reported, shown, response, retried)
@@ -225,9 +225,9 @@ class Scheduler:
 
 
 class FlowControl:
-    """Decides which flow-control keys may deliver now: so many deliveries at once, and so many a period.
+    """Decides which flow-control keys may deliver now, by concurrency and by rate.
 
-    The limits of a key are those of the message last admitted under it. What counts against a rate is stored
+    The limits of a key are those of the message last admitted under it. Deliveries counted by rates are kept
     by the scheduler and restored after a restart; parallelism then begins at nothing. The time factor divides
     periods.
     """

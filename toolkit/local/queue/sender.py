@@ -1,4 +1,4 @@
-"""One delivery: the signed request as the destination sees it, and the response, or one made up instead."""
+"""One delivery: the signed request as the destination sees it, and the response, or a substitute for one."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ LIFETIME: Final = 300
 class Sender:
     """Sends messages.
 
-    `signing_key` returns the current key. Of a response's body `max_body` bytes are kept, and the rest is
-    truncated; at most `connections` idle connections are kept.
+    `signing_key` returns the current key. Response bodies are truncated to `max_body` bytes; at most
+    `connections` idle connections are kept.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ def _sendable(text: str) -> bytes:
 
 
 def made_up_response(status: int, sentence: str, now_ms: int) -> DestinationResponse:
-    """The response where none came, as a gateway makes it: 504 timeout, 503 unreachable, 502 broken."""
+    """The response when there is none, as a gateway makes it: 504 timeout, 503 unreachable, 502 broken."""
     date = formatdate(now_ms / 1000, usegmt=True)
     return DestinationResponse(
         status, (("Content-Type", "text/plain; charset=utf-8"), ("Date", date)), sentence.encode()
@@ -92,7 +92,7 @@ def made_up_response(status: int, sentence: str, now_ms: int) -> DestinationResp
 
 
 def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -> Sent:
-    """What is sent for a message: its own headers and body, or for a step the history of its run."""
+    """The request for a message: its own headers and body, or for a step the history of its run."""
     prefix, workflow = message.prefix, message.settings.workflow
     ours = [
         (f"{prefix}Message-Id", message.id),

@@ -24,7 +24,7 @@ _TAG: Final = 12  # bytes of the HMAC in a cursor
 
 
 class Clock(Protocol):
-    """What the service needs of a clock; tests let a day pass in a second."""
+    """The clock of the service; tests replace it to advance time."""
 
     def now_ms(self) -> int:
         """Unix time in milliseconds."""
@@ -78,7 +78,7 @@ class Store:
 
     @property
     def expired_before(self) -> int:
-        """What entered the DLQ before this time (Unix ms) has expired."""
+        """Entries that entered the DLQ before this time (Unix ms) have expired."""
         return self.clock.now_ms() - self.retention_ms
 
     async def rotate_keys(self) -> tuple[str, str]:
@@ -108,7 +108,7 @@ class Store:
         return self.database.submit(lambda connection: runs.insert(connection, given)).result()
 
     async def expire(self) -> None:
-        """Remove what has expired."""
+        """Remove expired rows."""
         before, now = self.expired_before, self.clock.now_ms()
 
         def work(connection: sqlite3.Connection) -> None:
@@ -128,7 +128,7 @@ class Store:
 class CursorSigner:
     """Makes and reads cursors: opaque positions in a listing, signed, so that foreign ones are detected.
 
-    A cursor holds a position, not a page number: it stays right while entries come and go. The key is stored
+    A cursor holds a position, not a page number: it stays valid while entries change. The key is stored
     with the data, so that cursors survive a restart.
 
     Examples
@@ -157,7 +157,7 @@ class CursorSigner:
         except (binascii.Error, ValueError):
             data = b""
         tag, raw = data[:_TAG], data[_TAG:]
-        # the one spelling that `make` gives: base64 has others with the same bytes
+        # only the spelling that `make` returns: base64 has others for the same bytes
         ours = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
         if not raw or not ours or not hmac.compare_digest(tag, self._tag(listing, raw)):
             raise ApiError(

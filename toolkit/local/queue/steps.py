@@ -1,7 +1,7 @@
-"""The history of workflow runs: finished and planned steps, in the order in which they came.
+"""The history of workflow runs: finished and planned steps, in order of arrival.
 
-A step is stored as its endpoint posted it. Parallel steps come twice: first a plan for each (`stepId` 0, and
-the id of the planned step as `targetStep`), whose delivery asks the endpoint to run it, then the results.
+A step is stored as its endpoint posted it. Parallel steps are stored twice: a plan for each (`stepId` 0 and
+the id of the planned step as `targetStep`), whose delivery makes the endpoint run it, then the results.
 Every step is delivered with the history up to itself: the last item tells an endpoint what to run, however
 the others proceed meanwhile.
 """
@@ -17,7 +17,7 @@ from toolkit.local.queue.messages import Message
 
 
 class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
-    """What a posted step says about its position in the run."""
+    """The position of a posted step in its run."""
 
     step_id: int | None = None
     target_step: int | None = None
@@ -25,20 +25,20 @@ class StepPosition(msgspec.Struct, frozen=True, rename="camel"):
 
     @property
     def name(self) -> str | None:
-        """What identifies it within its run; None when it does not say."""
+        """Its key within the run; None when it has none."""
         if self.step_id is None:
             return None
         return f"plan {self.target_step}" if self.step_id == 0 else f"result {self.step_id}"
 
 
-# made here, because the first look at a struct is not safe when several threads take it at once
+# created here: msgspec's first inspection of a struct is not thread-safe
 _POSITION: Final = msgspec.json.Decoder(StepPosition)
 
 
 def position_of(body: bytes) -> StepPosition:
     """The position that a posted step names.
 
-    >>> position_of(b'{"stepId": 0, "targetStep": 3, "concurrent": 2}').name, position_of(b"odd").name
+    >>> position_of(b'{"stepId": 0, "targetStep": 3, "concurrent": 2}').name, position_of(b"no JSON").name
     ('plan 3', None)
     """
     try:
@@ -84,7 +84,7 @@ def steps(
 
 
 def copy(connection: sqlite3.Connection, old_run: str | None, new_run: str | None) -> None:
-    """Give a run the steps of another after its own start."""
+    """Append the steps of another run to this run's own start."""
     connection.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) "
         "SELECT ?, position, message_id, name, body FROM steps WHERE run_id = ? AND position > 0",
@@ -93,15 +93,15 @@ def copy(connection: sqlite3.Connection, old_run: str | None, new_run: str | Non
 
 
 def has_result(connection: sqlite3.Connection, message: Message) -> bool:
-    """Whether the result of the step that this message asks for is in the history already."""
+    """Whether the result of the step that this message triggers is in the history already."""
     if not message.step:
         return False
     posted = [position_of(body) for _, body in steps(connection, message.run_id)[1:]]
-    asked = position_of(message.body)
-    if asked.step_id == 0:
-        return any(step.step_id == asked.target_step for step in posted)
-    return asked.concurrent == 1 and any(
-        max(step.step_id or 0, step.target_step or 0) > (asked.step_id or 0) for step in posted
+    requested = position_of(message.body)
+    if requested.step_id == 0:
+        return any(step.step_id == requested.target_step for step in posted)
+    return requested.concurrent == 1 and any(
+        max(step.step_id or 0, step.target_step or 0) > (requested.step_id or 0) for step in posted
     )
 
 
@@ -122,8 +122,8 @@ def shown(connection: sqlite3.Connection, run_id: str) -> list[dict[str, Any]]:
         entry = _log(message_id, step)
         last = groups[-1]
         parallel = isinstance(step.get("concurrent"), int) and step["concurrent"] > 1
-        room = parallel and last["type"] == "parallel" and len(last["steps"]) < step["concurrent"]
-        if room:
+        capacity = parallel and last["type"] == "parallel" and len(last["steps"]) < step["concurrent"]
+        if capacity:
             last["steps"].append(entry)
         else:
             groups.append({"steps": [entry], "type": "parallel" if parallel else "sequential"})

@@ -6,8 +6,8 @@ time, turns it into a step, which is added to the run's history and delivered li
     POST /v2/wait/{eventId} ──> waits ──POST /v2/notify/{eventId}──> step with `out`, the event in base64
                                   └────due──────────────────────────> step with `waitTimeout` true
 
-An event for one run (``/v2/notify/{runId}/{eventId}``) that comes before the run waits is stored for it; one
-for all (``/v2/notify/{eventId}``) is lost on those who do not wait yet.
+An event for one run (``/v2/notify/{runId}/{eventId}``) that arrives before the run waits is stored; one
+for all (``/v2/notify/{eventId}``) is not delivered to runs that wait later.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def checked_event_id(text: str) -> str:
 
 
 class Waiter(TypedDict):
-    """A run that waits; the deadline is in Unix milliseconds."""
+    """A waiting run; the deadline is in Unix milliseconds."""
 
     url: str
     headers: dict[str, list[str]]
@@ -53,7 +53,7 @@ class Waiter(TypedDict):
 
 
 class Notified(TypedDict):
-    """A run that was told of an event, and who waited in it."""
+    """A notified run, and its waiter."""
 
     messageId: str
     workflowRunId: str | None
@@ -62,7 +62,7 @@ class Notified(TypedDict):
 
 
 class WaitRequest(msgspec.Struct, frozen=True):
-    """What an endpoint posts to wait: where the run resumes, how long it waits, and the step that follows."""
+    """The body of a wait: where the run resumes, the timeout, and the step that follows."""
 
     url: str
     step: dict[str, Any]
@@ -84,7 +84,7 @@ class WaitRequest(msgspec.Struct, frozen=True):
 
 
 def read_wait(body: Any) -> WaitRequest:
-    """Read what an endpoint posted to wait; raises `ApiError` with 400, naming the field."""
+    """Read the body of a wait; raises `ApiError` with 400, naming the field."""
     try:
         found = msgspec.convert(body, WaitRequest)
         msgspec.json.encode(found)  # text that cannot be encoded: JSON can hold lone surrogates
@@ -132,29 +132,29 @@ def wait(
         ),
     )
     message = of_run(connection, message)
-    before = steps.posted_before(connection, message.run_id, body) or _waits_already(connection, message)
+    before = steps.posted_before(connection, message.run_id, body) or _is_waiting(connection, message)
     if before:
         return {"messageId": before, "deduplicated": True}
     enqueue(connection, message, now_ms=now_ms)
-    before_it_waited = connection.execute(
+    before_waiting = connection.execute(
         "SELECT seq, body FROM notifications WHERE run_id = ? AND event_id = ? ORDER BY seq LIMIT 1",
         (message.run_id, event_id),
     ).fetchone()
-    if before_it_waited:
-        connection.execute("DELETE FROM notifications WHERE seq = ?", (before_it_waited["seq"],))
-        _resume(connection, message, before_it_waited["body"], now_ms=now_ms)
+    if before_waiting:
+        connection.execute("DELETE FROM notifications WHERE seq = ?", (before_waiting["seq"],))
+        _resume(connection, message, before_waiting["body"], now_ms=now_ms)
     return {"messageId": message.id}
 
 
 def notify(connection: sqlite3.Connection, event_id: str, body: bytes, *, now_ms: int) -> list[Notified]:
-    """Tell all runs that wait for an event that it came; returns who they were."""
+    """Notify all waiters of an event, and return them."""
     return [_notified(connection, message, body, now_ms=now_ms) for message in waiters(connection, event_id)]
 
 
 def notify_run(
     connection: sqlite3.Connection, run_id: str, event_id: str, body: bytes, *, now_ms: int
 ) -> Notified:
-    """Tell one run that an event came; stored for it when it does not wait yet.
+    """Notify one run of an event, which is stored when the run does not wait yet.
 
     Raises `ApiError` with 404 when there is no such run, or it has ended.
     """
@@ -177,7 +177,7 @@ def waiters(connection: sqlite3.Connection, event_id: str) -> list[Message]:
 
 
 def time_out(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
-    """Resume without the event, unless it came in the meantime."""
+    """Resume without the event, unless it arrived in the meantime."""
     if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
         _resume(connection, message, None, now_ms=now_ms)
 
@@ -195,7 +195,7 @@ def shown(message: Message) -> Waiter:
     }
 
 
-def _waits_already(connection: sqlite3.Connection, message: Message) -> str | None:
+def _is_waiting(connection: sqlite3.Connection, message: Message) -> str | None:
     name = steps.position_of(message.body).name
     if name is None or message.waiting is None:
         return None

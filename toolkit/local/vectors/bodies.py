@@ -276,7 +276,9 @@ def read_range(body: Any, last_sequence: int) -> RangeRequest:
         raise invalid("cursor", shown(cursor), "'0', '' or a nextCursor of this index")
     start = int(cursor or 0)
     if start > last_sequence:
-        raise invalid("cursor", f"{shown(cursor)}, which this index never gave", "'0', '' or a nextCursor")
+        raise invalid(
+            "cursor", f"{shown(cursor)}, which this index never returned", "'0', '' or a nextCursor"
+        )
     return RangeRequest(start, fields.number("limit", MAX_PAGE), fields.prefix(), fields.include())
 
 

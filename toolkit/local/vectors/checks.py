@@ -164,7 +164,7 @@ def metadata_text(metadata: dict[str, Any] | None, what: str) -> str | None:
     try:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())
-    except (TypeError, ValueError) as error:  # lone surrogates; in process, what is no JSON
+    except (TypeError, ValueError) as error:  # lone surrogates; in process, values that are not JSON
         raise invalid(what, str(error)[:_SHOWN], "JSON values that can be written as UTF-8") from None
     if size > MAX_METADATA:
         raise invalid(what, f"{size} bytes", f"at most {MAX_METADATA}")

@@ -26,8 +26,8 @@ FILTER_SECONDS: Final = 3.0
 MAX_COLUMNS: Final = 32
 """Fields that are kept as columns between filters."""
 
-_CLOCK_INTERVAL: Final = 0.01  # seconds between looks at the processor's clock, which costs a system call
-_BATCH: Final = 16  # values between looks at any clock; the worst of conditions takes milliseconds for one
+_CLOCK_INTERVAL: Final = 0.01  # seconds between reads of the CPU clock, each a system call
+_BATCH: Final = 16  # values between reads of any clock; one value costs milliseconds at most
 _MAX_RESULTS: Final = 8  # conditions whose results a column keeps
 _STALE_FROM: Final = 1024
 
@@ -35,7 +35,7 @@ _STALE_FROM: Final = 1024
 class FilterBudget:
     """What one request may spend on metadata filters.
 
-    Processor time, so that a busy machine allows what an idle one does. `wanted` tells whether
+    Processor time, so that the limit is the same on a busy machine. `wanted` returns whether
     the caller is still connected; it is called from the thread that evaluates.
     """
 

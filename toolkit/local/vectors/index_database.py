@@ -17,10 +17,10 @@ from toolkit.errors import LocalServiceError
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
-_LAYOUT: Final = 3  # goes up when the tables change
+_LAYOUT: Final = 3  # incremented when the tables change
 _LAYOUT_WITH_FILES: Final = 2
 _INDEX: Final = "CREATE INDEX by_sequence ON vectors (namespace, sequence, id)"
-# A sequence number is never used again, so that a range over them is stable while rows come and go.
+# A sequence number is never used again, so that a range over them is stable while rows are added and removed.
 _TABLES: Final = (
     "CREATE TABLE spec (text TEXT NOT NULL)",
     "CREATE TABLE namespaces (key INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE)",
@@ -211,12 +211,12 @@ class IndexDatabase:
             self._execute("DROP INDEX by_sequence")
             self._execute("ALTER TABLE vectors ADD COLUMN vector BLOB")
             for key in self.namespaces().values() if self.spec.dimension else ():
-                places = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,))
-                wanted = places.fetchall()
+                positions = self._execute("SELECT place, sequence FROM vectors WHERE namespace = ?", (key,))
+                wanted = positions.fetchall()
                 file = path.with_name(f"{path.stem}.{key}.f32")
                 numbers = np.fromfile(file, dtype=_FLOAT) if file.exists() else np.empty(0, dtype=_FLOAT)
                 rows = len(numbers) // self.spec.dimension
-                if any(place >= rows for place, _ in wanted):
+                if any(position >= rows for position, _ in wanted):
                     raise LocalServiceError(
                         f"opening the index file {path.name!r}",
                         got=f"{rows} vectors in {file.name!r}, too few for its {len(wanted)} rows",
@@ -226,7 +226,7 @@ class IndexDatabase:
                 matrix = numbers[: rows * self.spec.dimension].reshape(rows, self.spec.dimension)
                 self._connection.executemany(
                     "UPDATE vectors SET vector = ? WHERE sequence = ?",
-                    ((matrix[place].tobytes(), sequence) for place, sequence in wanted),
+                    ((matrix[position].tobytes(), sequence) for position, sequence in wanted),
                 )
             self._execute("ALTER TABLE vectors DROP COLUMN place")
             self._execute(_INDEX)

@@ -97,13 +97,13 @@ class Models(NamedTuple):
 class HashingModel:
     """Words and their three-letter pieces, hashed into dimensions with a sign, to vectors of length 1.
 
-    Knows spelling, not meaning: "timeout" is near "timeouts" and far from "too slow". The same text has the
+    Compares spelling, not meaning: "timeout" is near "timeouts", not "too slow". The same text has the
     same vector on every machine and in every version.
 
     Notes
     -----
     Feature hashing with signs: Weinberger et al., "Feature Hashing for Large Scale Multitask Learning",
-    2009. A word found n times weighs 1 + ln n, its pieces together half as much.
+    2009. A word found n times weighs 1 + ln n, its parts together half as much.
     """
 
     name = "hashing"
@@ -132,8 +132,8 @@ class HashingModel:
 class Bm25Model:
     """BM25 with words hashed into dimensions: a repeated word weighs more, in a long text less.
 
-    The inverse document frequency is not part of the vectors: a query asks for it with
-    ``weightingStrategy: IDF``, and the index knows the counts.
+    The inverse document frequency is not part of the vectors: a query selects it with
+    ``weightingStrategy: IDF``, and the index keeps the counts.
 
     Notes
     -----
@@ -181,7 +181,7 @@ def load_models(spec: IndexSpec) -> Models:
 def words_of(text: str) -> list[str]:
     """The words of a text, in order: letters, digits and ``_``, in compatibility form and without case.
 
-    A text that has none, of punctuation only, is one word as it is, so that every text has at least one.
+    A text of punctuation only is one word, so that every text has at least one.
 
     >>> words_of("Disk FULL: disk0"), words_of(" !? ")
     (['disk', 'full', 'disk0'], ['!?'])

@@ -28,7 +28,7 @@ Ranking = list[tuple[str, float]]
 DEPTH: Final = 1000
 """Results of each side that are fused, or as many as are asked for when that is more.
 
-So that the best of a query do not change with how many more are asked for.
+Independent of `top_k`, so that the first hits do not depend on the number of hits.
 """
 
 _RRF_CONSTANT: Final = 60
@@ -42,7 +42,7 @@ def with_vectors(queries: Sequence[IndexQuery], spec: IndexSpec, models: Models)
     of_text = [(query, query.question) for query in queries if isinstance(query.question, str)]
     for_dense = [text for query, text in of_text if not (hybrid and query.mode == "SPARSE")]
     for_sparse = [text for query, text in of_text if not (hybrid and query.mode == "DENSE")]
-    # all texts at once: a model may take long for each call
+    # all texts in one batch: a call of a model may be slow
     dense = iter(models.embed_dense(for_dense, spec.dimension) if for_dense else ())
     sparse = iter(models.embed_sparse(for_sparse, question=True) if for_sparse else ())
     found = []
@@ -72,7 +72,7 @@ def ranked(
 ) -> Ranking:
     """The ``query.top_k`` best rows of a namespace, or, where two rankings are fused, all that they name.
 
-    The query has vectors, not text; `inverted` is called only when sparse vectors are asked for.
+    The query has vectors, not text; `inverted` is called only for sparse vectors.
     """
     if not len(rows):
         return []

@@ -17,7 +17,7 @@ from toolkit.local.vectors.vector_index import VectorIndex
 class IndexRegistry:
     """The indexes of a folder, all open, for one process at a time; the folder is made where it is missing.
 
-    `seed` is for what the indexes choose at random; namespaces of more than `approximate_above` rows are
+    `seed` is for the random choices of the indexes; namespaces of more than `approximate_above` rows are
     searched approximately. LocalServiceError when a file cannot be used, or another process has it open;
     InputError when a model, or usearch for approximate search, is not installed.
     """

@@ -103,10 +103,10 @@ class NamespaceRows:
     def remove(self, row_id: str) -> None:
         """Remove a row; the last one moves to its position."""
         position, last = self._positions.pop(row_id), len(self) - 1
-        moved = self.ids.pop()
+        reordered = self.ids.pop()
         if position != last:
-            self.ids[position] = moved
-            self._positions[moved] = position
+            self.ids[position] = reordered
+            self._positions[reordered] = position
             for array in (self._matrix, self._norms, self._sequence):
                 array[position] = array[last]
             self._changes += 1

@@ -26,7 +26,7 @@ STEP: Final = 1000
 """Most rows that a query adds to the graph: a few tenths of a second."""
 
 _UNIT: Final = 2.0**-24  # relative rounding error of single precision
-_TINY: Final = 2.0**-125  # what a product can lose to underflow, with some to spare
+_TINY: Final = 2.0**-125  # bound of the underflow of a product, with a margin
 _EQUAL: Final = 2.0**-22  # closeness within this, relative to 1 + |closeness|, may be the same float32 score
 _CHUNK: Final = 4096
 _BLOCK: Final = 128
@@ -46,9 +46,9 @@ def nearest(
     """Positions and scores of the `top_k` best rows, best first; equal float32 scores in order of insertion.
 
     `passing` are the positions of the rows that may be returned (None: all). One product in single precision
-    gives each row's closeness up to a rounding error with a known bound. Every row that could still be among
+    computes each row's closeness with a bounded rounding error. Every row that could still be among
     the best is computed again in double precision, so the result is that of a plain double-precision search.
-    Where a filter leaves few rows, they are computed in double precision at once.
+    Where a filter leaves few rows, they are computed in double precision directly.
     """
     total = len(rows)
     if passing is None and total <= top_k:
@@ -94,7 +94,7 @@ def _candidates(
         # where the product overflowed nothing is known
         unknown = ~np.isfinite(lower) | ~np.isfinite(upper)
         lower[unknown], upper[unknown] = -np.inf, np.inf
-    # twice, as partitioning 100,000 numbers takes longer than all of the above
+    # twice: partitioning 100,000 numbers is slower than all of the above
     possible = np.flatnonzero(upper >= _reached(_block_maxima(lower, top_k), top_k))
     possible = possible[upper[possible] >= _reached(lower[possible], top_k)]
     return possible if isinstance(positions, slice) else positions[possible]
@@ -209,8 +209,8 @@ class ApproximateSearch:
     def _candidates(
         self, rows: NamespaceRows, query: Floats, wanted: int, similarity: Similarity
     ) -> Positions:
-        asked = query / np.linalg.norm(query) if similarity == "COSINE" else query
-        numbers = self._graph.search(asked.astype(np.float32), wanted, threads=1).keys.astype(np.intp)
+        unit = query / np.linalg.norm(query) if similarity == "COSINE" else query
+        numbers = self._graph.search(unit.astype(np.float32), wanted, threads=1).keys.astype(np.intp)
         numbers = numbers[self._positions[numbers] < len(rows)]
         positions = self._positions[numbers]
         return np.unique(positions[rows.versions[positions] == self._versions[numbers]])

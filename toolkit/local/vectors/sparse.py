@@ -81,7 +81,7 @@ class _Postings(NamedTuple):
 class InvertedRows:
     """The sparse vectors of a namespace by dimension, for inner products.
 
-    Rows are numbered as they come; the number of a removed or replaced row stays behind as a dead one.
+    Rows are numbered in order of insertion; numbers of removed or replaced rows are not reused.
     Postings (dimension, row, value) are sorted by dimension in flat arrays: a large set, and a small one of
     what was added since, which is merged into the large one as it grows.
     """

@@ -53,7 +53,7 @@ class IndexSpec:
     rank_start: int = 1
     """The rank of the best result in reciprocal rank fusion, 0 or 1: not publicly documented.
 
-    1 is what the method's authors use (Cormack, Clarke, Büttcher, 2009).
+    1 is the authors' choice (Cormack, Clarke, Büttcher, 2009).
     """
 
     def __post_init__(self) -> None:

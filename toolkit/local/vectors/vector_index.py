@@ -134,17 +134,17 @@ class VectorIndex:
         self, queries: Sequence[IndexQuery], *, namespace: str = "", budget: FilterBudget | None = None
     ) -> list[list[ScoredRow]]:
         """The results of each query, best first. A namespace that is not there has none."""
-        asked = self._with_vectors(queries)
+        requested = self._with_vectors(queries)
         with self._lock:
             found = self._namespaces.get(namespace)
             if found is None:
-                return [[] for _ in asked]
+                return [[] for _ in requested]
             return [
                 [
                     ScoredRow(self._row(found, row_id), score)
                     for row_id, score in self._ranked(found, query, budget)[: query.top_k]
                 ]
-                for query in asked
+                for query in requested
             ]
 
     def begin_query(
@@ -153,16 +153,16 @@ class VectorIndex:
         """Begin a resumable query: its id, and the first results.
 
         It ranks the rows that are there now. Rows that are deleted before they are returned are left out;
-        rows that change come with their new values and the score they had. Where two rankings are fused, it
+        changed rows are returned with new values and their old score. Where two rankings are fused, it
         ends with what a query fuses: see `DEPTH`.
         """
-        (asked,) = self._with_vectors([query])
+        (requested,) = self._with_vectors([query])
         with self._lock:
             found = self._namespaces.get(namespace)
             ranking: Ranking = []
             if found is not None and len(found.rows):
                 # two fused lists are whole as they are; one continues to its last row
-                whole = asked if asks_both(asked) else replace(asked, top_k=len(found.rows))
+                whole = requested if asks_both(requested) else replace(requested, top_k=len(found.rows))
                 ranking = self._ranked(found, whole, budget)
             self._expire_queries()
             if len(self._resumable) >= MAX_OPEN:
@@ -177,7 +177,7 @@ class VectorIndex:
     def next_results(self, query_id: str, count: int) -> tuple[list[ScoredRow], IncludedFields]:
         """At most so many further results of a resumable query, and what they are to come with.
 
-        404 when there is no such query, or it has expired; its time to idle begins anew.
+        404 when there is no such query, or it has expired; its idle timeout starts again.
         """
         with self._lock:
             query = self._open_query(query_id)
@@ -203,7 +203,7 @@ class VectorIndex:
             found = self._namespaces.get(namespace)
             if found is None:
                 return "", []
-            # one more than asked for: the first of the next page, whose number is the cursor
+            # one more than requested: the first of the next page, whose number is the cursor
             page = self._database.page(found.key, wanted.start, wanted.limit + 1, wanted.prefix)
         rest = page[wanted.limit :]
         return (str(rest[0].sequence) if rest else ""), page[: wanted.limit]

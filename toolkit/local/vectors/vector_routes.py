@@ -71,7 +71,7 @@ class IndexOperation(NamedTuple):
 def vector_operations(registry: IndexRegistry) -> list[Operation]:
     """The operations of the indexes, at ``/vector``.
 
-    A namespace is the rest of the path, slashes included; an empty rest is the default namespace.
+    A namespace is the remainder of the path, slashes included; when empty, the default namespace.
     """
 
     async def indexes(_: Request, __: Query) -> Response:
@@ -167,7 +167,7 @@ def _operate(registry: IndexRegistry, operation: IndexOperation) -> Endpoint:
             # parsing, numpy and SQLite work off the event loop, which other requests need
             return await run_in_threadpool(respond, request, body, budget)
         finally:
-            budget.end()  # also when the service ends: its thread is not waited for by canceling the task
+            budget.end()  # also when the service ends: canceling the task does not end its thread
 
     return endpoint
 
