@@ -94,7 +94,7 @@ class ScriptedServer:
 
 
 class _Listening(ThreadingHTTPServer):
-    request_queue_size = 128  # with the library's five, some of many callers at once are turned away
+    request_queue_size = 128  # with the library's five, some of many concurrent connections are refused
     daemon_threads = True
 
     def handle_error(self, request: Any, client_address: Any) -> None:

@@ -119,7 +119,7 @@ class WorkflowEndpoint:
 
     Parameters
     ----------
-    workflow : Workflow
+    workflow : SampleWorkflow
     queue : Endpoint
         Address, token and dialect of the queue.
     http : httpx.AsyncClient

@@ -1,4 +1,4 @@
-"""Counts by column, label and callback state; headline numbers; what is new."""
+"""Counts by column, label and callback state; headline numbers; new ids."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_counts_of_combinations():
 
 
 def test_counting_nothing():
-    """An empty frame gives no rows, with columns."""
+    """An empty frame returns no rows, with columns."""
     assert list(count_by(frame(), "workflow_url")) == ["workflow_url", "count", "share"]
     assert list(count_labels(frame())) == ["label", "count", "share"]
     assert list(count_states(frame())) == ["state", "count", "share", "meaning"]
@@ -58,7 +58,7 @@ def test_labels_count_under_each():
 
 
 def test_callback_states_need_first():
-    """States that need a person come first, unknown ones are kept as they came, none is last."""
+    """States that need a person come first, unknown ones keep their order, none is last."""
     states = ["CALLBACK_SUCCESS", "CALLBACK_SUCCESS", None, "CALLBACK_FAIL", "CALLBACK_ASLEEP"]
     counted = count_states(frame(*({"failure_function_state": state} for state in states)))
     assert counted["state"].fillna("-").tolist() == [
@@ -93,7 +93,7 @@ def test_overview_of_nothing():
 
 
 def test_new_and_missing_ids():
-    """New ids come with the latest failure first, gone ones sorted, and new workflows are named."""
+    """New ids are ordered by latest failure, missing ones sorted, and new workflows are named."""
     earlier = frame({"workflow_url": "a"}, {"workflow_url": "a"})
     later = frame_from_rows(
         [

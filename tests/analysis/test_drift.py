@@ -22,7 +22,7 @@ def test_one_distribution_is_not_called_two() -> None:
 
 
 def test_chunks_of_one_document_are_no_evidence_of_their_own() -> None:
-    """Documents drawn alike are told apart chunk by chunk, and not when permuted by document."""
+    """Documents of one distribution differ when permuted by chunk, and not by document."""
     rng = np.random.default_rng(1)
     document = np.repeat(np.arange(60), 5)
     sides = [rng.normal(size=(60, 8))[document] + 0.1 * rng.normal(size=(300, 8)) for _ in range(2)]
@@ -43,7 +43,7 @@ def test_a_change_is_found(change: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 2])
 def test_single_rows_say_nothing(rows: int) -> None:
-    """But they are answered."""
+    """But there is a result."""
     found = drift(np.ones((rows, 3)), np.zeros((rows, 3)))
     assert 0 <= found.low <= found.auc <= found.high <= 1
     assert found.p_value > 0.05

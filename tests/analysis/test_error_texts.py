@@ -73,7 +73,7 @@ Caused by: java.net.ConnectException: Connection refused
     ],
 )
 def test_the_line_that_says_it(body, kind, text):
-    """JSON, HTML, stack traces of three languages and plain text give the line that says what went wrong."""
+    """JSON, HTML, stack traces of three languages and plain text become the line with the error."""
     found = error_text(body)
     assert found.kind == kind
     assert text is None or found.text == text
@@ -127,14 +127,14 @@ def test_equal_failures_stand_together():
 
 
 def test_no_rows():
-    """An empty frame gives no rows, with types."""
+    """An empty frame returns no rows, with types."""
     found = count_errors(frame_from_rows([], FAILURES))
     assert len(found) == 0
     assert str(found["last_at"].dtype) == "datetime64[ms, UTC]"
 
 
 def test_secrets_are_cleaned_before_and_after_reading():
-    """A secret is gone whether it is plain in the body or hidden by JSON escapes; ``clean=str`` shows it."""
+    """A secret is masked whether it is plain in the body or escaped in JSON; ``clean=str`` shows it."""
     secret = "tok-canary-0123456789"
     hidden = "".join(f"\\u{ord(character):04x}" for character in secret)
     bodies = [
@@ -157,7 +157,7 @@ def test_secrets_are_cleaned_before_and_after_reading():
     "piece", ["<title", "<h1>", "'", '"', "{", "    at x\n", "Caused by: ", "a1", "1.", "\\u00"]
 )
 def test_reading_is_quick_on_hostile_bodies(piece):
-    """A body made of one repeated piece takes no more than a moment."""
+    """A body of one repeated part is read quickly."""
     begun = time.perf_counter()
     for body in (piece * 60_000, f"<{piece * 60_000}", f"{{{piece * 60_000}"):
         mask_text(error_text(body).text)
@@ -167,7 +167,7 @@ def test_reading_is_quick_on_hostile_bodies(piece):
 @settings(max_examples=150, deadline=None)
 @given(st.text(max_size=300))
 def test_any_text_becomes_one_short_line(body):
-    """Whatever the body, the answer is one line, and masking it again changes nothing that matters."""
+    """For any body, the result is one line, and masking it again changes nothing that matters."""
     found = error_text(body)
     assert found.text
     assert "\n" not in found.text

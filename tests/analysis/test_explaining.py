@@ -1,4 +1,4 @@
-"""What a rise of failures is concentrated in."""
+"""Conditions in which a rise of failures is concentrated."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_attributes_that_name_the_same_rows_are_one_condition() -> None:
 @pytest.mark.parametrize("after", [0, 1, 5])
 @pytest.mark.parametrize("before", [0, 1, 5])
 def test_few_rows_stand_for_nothing(after: int, before: int) -> None:
-    """Empty frames and single rows are answered, with the columns as documented."""
+    """Empty frames and single rows have a result, with the documented columns."""
     found = explain_change(_calm(after), _calm(before))
     assert list(found.frame.columns) == COLUMNS
     assert not found.stands_out

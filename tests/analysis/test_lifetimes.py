@@ -1,4 +1,4 @@
-"""What expires when, and how many retries there were."""
+"""Times of expiry, and numbers of retries."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NOW = datetime(2026, 3, 10, tzinfo=UTC)
 
 
 def test_expiry_by_hand():
-    """Entries expire a retention after failure, else creation, which is said; unknown ones are last."""
+    """Entries expire a retention after failure, else creation, which is reported; unknown ones are last."""
     rows = frame_from_rows(
         [
             {"dlq_id": "later", "failed_at": NOW - timedelta(days=1), "created_at": NOW - timedelta(days=6)},
@@ -37,7 +37,7 @@ def test_expiry_by_hand():
 
 
 def test_nothing_expires():
-    """No rows give no rows, with types, and a summary of zeros."""
+    """An empty frame returns no rows, with types, and a summary of zeros."""
     nothing = frame_from_rows([], FAILURES)
     assert len(expiring(nothing, timedelta(days=3), NOW)) == 0
     assert count_expiring(nothing, timedelta(days=3), NOW)["count"].tolist() == [0] * 6

@@ -31,7 +31,7 @@ def created(minutes, **more):
 
 
 def test_counts_by_hand():
-    """Bins are whole multiples of the width, quiet ones are zero, failures stand at their failure time."""
+    """Bins are whole multiples of the width, quiet ones are zero, failures count at their failure time."""
     rows = frame(failed(1), failed(59), failed(60), failed(200, created_at=START))
     trend = failure_trend(rows, freq="1h")
     assert trend.counts.tolist() == [[2, 1, 0, 1]]
@@ -41,7 +41,7 @@ def test_counts_by_hand():
 
 
 def test_rows_without_failure_time_are_counted_at_creation_and_reported():
-    """Rows without failed_at stand at created_at and are counted as such; undated ones are left out."""
+    """Rows without failed_at are placed at created_at and counted as such; undated ones are left out."""
     trend = failure_trend(frame(failed(0), created(0), created(70), {}), freq="1h")
     assert trend.counts.tolist() == [[2, 1]]
     assert (trend.fell_back, trend.undated) == (2, 1)
@@ -59,7 +59,7 @@ def test_implausible_times_are_left_out():
 
 
 def test_groups_are_ordered_and_the_remainder_is_merged():
-    """The largest groups come first, a missing value is a group, and the rest is one group at the end."""
+    """The largest groups are first, a missing value is a group, and all others are one last group."""
     urls = ["b", "b", "a", "a", "a", None, "c"]
     trend = failure_trend(frame(*(failed(0, workflow_url=url) for url in urls)), by="workflow_url", top=2)
     assert trend.groups == ("a", "b", "other (2)")
@@ -105,7 +105,7 @@ def test_now_extends_the_axis():
 
 
 def test_arrow_and_duckdb_return_the_same_as_pandas():
-    """The same numbers come from pandas, from Arrow, and from DuckDB in another time zone."""
+    """The numbers are the same from pandas, from Arrow, and from DuckDB in another time zone."""
     rows = frame(failed(1, workflow_url="a"), created(90, workflow_url="b"), {})
     table = to_table(rows, FAILURES)
     connection = duckdb.connect()
@@ -126,7 +126,7 @@ def test_empty_frame_has_no_bins():
 
 
 def test_the_frame_is_not_changed():
-    """The caller's frame stays as it was, attributes and all."""
+    """The caller's frame and its attributes are not changed."""
     rows = frame(failed(1))
     rows.attrs["receipt"] = {"rows": 1}
     before = rows.copy(deep=True)
@@ -146,7 +146,7 @@ def test_the_frame_is_not_changed():
     ],
 )
 def test_bad_options_are_refused(options):
-    """Unknown columns, unusable widths, too many bins and no groups are errors that say so."""
+    """Unknown columns, unusable widths, too many bins and no groups are errors."""
     rows = frame(failed(0), failed(30 * 24 * 60))
     with pytest.raises(InputError, match="expected"):
         failure_trend(rows, **options)
@@ -168,7 +168,7 @@ def test_something_else_than_a_frame_is_refused():
     st.integers(1, 4),
 )
 def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
-    """Whatever the rows, widths and groups: the counts add up, and each row is in the bin of its time."""
+    """For any rows, widths and groups, the counts add up, and each row is in the bin of its time."""
     made = [(failed if has else created)(minutes, workflow_url=url) for minutes, url, has in rows]
     trend = failure_trend(frame(*made), by="workflow_url", freq=freq, top=top)
     assert trend.total == len(rows)

@@ -27,7 +27,7 @@ def test_the_interval_holds_the_true_recall(quality: float) -> None:
 
 
 def test_equal_scores_are_equally_good() -> None:
-    """What ties with the k-th exact neighbour counts as found; what is worse does not."""
+    """Hits that tie with the k-th exact neighbour count as found; worse ones do not."""
     exact = [("a", 0.9), ("b", 0.5), ("c", 0.5), ("d", 0.1)]
     assert recall([["a", "c"]], [exact], k=2).per_query == [1.0]
     assert recall([["a", "d"]], [exact], k=2).per_query == [0.5]
@@ -53,7 +53,7 @@ def test_what_is_no_list_of_rankings_is_refused(found: Any, exact: Any, named: s
 
 
 def test_a_promised_precision_holds() -> None:
-    """In at least 95 % of 300 repetitions in which a threshold is given, and most give one."""
+    """In at least 95 % of 300 repetitions that return a threshold, which most do."""
     kept = given = 0
     population = np.random.default_rng(99)
     all_labels = population.random(100_000) < 0.4
@@ -73,7 +73,7 @@ def test_a_promised_precision_holds() -> None:
 
 
 def test_too_few_labels_promise_nothing() -> None:
-    """It abstains and says how many are needed."""
+    """It returns none and says how many are needed."""
     answer = threshold_for_precision([0.9, 0.1], [True, False], precision=0.95)
     assert answer.value is None
     assert "needed" in answer.why

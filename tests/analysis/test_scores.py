@@ -74,14 +74,14 @@ def test_scores_that_nearly_or_hardly_fit_are_counted(scores, most):
 
 
 def test_many_queries_are_merged_in_number_order():
-    """Queries come in the order of their numbers, and the rest is one group."""
+    """Queries are in the order of their numbers, and the others are one group."""
     found = score_bins(frame([[0.1, 0.2]] * 12), top=3)
     assert found.groups == ("0", "1", "2", "other (9)")
     assert found.counts.sum(axis=1).tolist() == [2, 2, 2, 18]
 
 
 def test_no_hits():
-    """No hits give no bins, and a summary without rows."""
+    """Without hits there are no bins, and a summary without rows."""
     found = score_bins(frame([]))
     assert (found.total, found.groups) == (0, ())
     assert list(score_summary(frame([]))) == ["query", "hits", "best", "median", "worst", "gap"]
@@ -91,7 +91,7 @@ def test_no_hits():
     "options", [{"bins": 0}, {"bins": 1001}, {"top": 0}, {"by": "vector"}, {"by": "city"}]
 )
 def test_bad_options_are_refused(options):
-    """Numbers out of bounds and columns that cannot be told apart are errors."""
+    """Numbers out of bounds and ambiguous columns are errors."""
     with pytest.raises(InputError):
         score_bins(frame([[0.1]]), **options)
 
@@ -103,7 +103,7 @@ def test_bad_options_are_refused(options):
     st.integers(1, 3),
 )
 def test_every_finite_score_is_in_one_bin(scores, bins, top):
-    """Whatever the scores, the counts add up to the hits."""
+    """For any scores, the counts add up to the hits."""
     made = frame(scores)
     before = made.copy(deep=True)
     found = score_bins(made, bins=bins, top=top)

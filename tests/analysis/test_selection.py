@@ -1,4 +1,4 @@
-"""Columns as the questions read them: by kind, whatever type holds them."""
+"""Columns as the analyses read them: by kind, for any storage type."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ FRAME = pd.DataFrame(
     ],
 )
 def test_times_are_the_same_in_any_zone_and_without_one(convert):
-    """A time without a zone is in UTC; of one with a zone, the moment counts."""
+    """A time without a zone is in UTC; one with a zone is converted."""
     other = FRAME.assign(created_at=convert(FRAME["created_at"]))
     wanted = tk.count_workflows(FRAME, now=WHEN)
     pd.testing.assert_frame_equal(tk.count_workflows(other, now=WHEN), wanted)
@@ -71,14 +71,14 @@ def test_texts_may_be_categories_and_missing_values_may_have_any_type():
     ],
 )
 def test_values_of_another_kind_are_an_error_that_names_the_column(column, values, kind):
-    """What is no time, text or number is not guessed at."""
+    """Values that are no time, text or number are not guessed."""
     other = FRAME.assign(**{column: pd.Series(values, dtype=object if column != "failed_at" else None)})
     with pytest.raises(InputError, match=rf"column {column} .*{kind}"):
         tk.count_errors(other)
 
 
 def test_vectors_that_are_not_finite_are_left_out_of_the_norms():
-    """A length is only that of numbers; what is left out is counted."""
+    """A length is only that of numbers; omitted rows are counted."""
     found = norm_bins(pd.DataFrame({"vector": [[3.0, 4.0], [np.nan, 1.0], [np.inf, 1.0], None]}))
     assert (found.counts.sum(), found.left_out) == (1, 3)
 

@@ -151,7 +151,7 @@ def test_the_order_of_texts_does_not_matter(texts: list[str | None], rng: random
     ],
 )
 def test_codes_types_and_keys_make_two_failures(one: str, two: str) -> None:
-    """What names the kind of failure is not a value."""
+    """Names of kinds of failures are not placeholders."""
     first, second = error_signatures([one, two])
     assert first != second
 

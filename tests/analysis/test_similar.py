@@ -13,7 +13,7 @@ from toolkit.errors import InputError
 
 
 def test_traces_of_a_known_fault_match_and_new_ones_are_reported() -> None:
-    """The first is right in 95 %, and similarities separate what was seen from what is new."""
+    """The first is right in 95 %, and similarities separate known texts from new ones."""
     texts, history, rows = duplicates(150, seed=5)
     found = similar_texts(texts, history, k=1).set_index("query")
     assert (
@@ -27,7 +27,7 @@ def test_traces_of_a_known_fault_match_and_new_ones_are_reported() -> None:
 
 
 def test_an_equal_text_is_most_similar() -> None:
-    """With a similarity of one, whatever its numbers are; equally similar ones keep their order."""
+    """With a similarity of one, for any numbers in it; equally similar ones keep their order."""
     history = ["disk sda1 is full", "connection to 10.0.0.1 refused", "connection to 10.0.0.2 refused"]
     found = similar_texts(["connection to 10.9.9.9 refused"], history)
     assert found["row"].tolist() == [1, 2]

@@ -25,7 +25,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, Page, sync_pla
 from toolkit.settings import Service
 from toolkit_demo.run import environment_for
 
-_PATIENCE = 60.0  # seconds for what takes a few on an idle machine
+_PATIENCE = 60.0  # seconds; a few suffice on an idle machine
 _FOLDERS = ("JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "IPYTHONDIR")
 _FOLDERS_OF_LAB = ("JUPYTERLAB_SETTINGS_DIR", "JUPYTERLAB_WORKSPACES_DIR")
 _QUIET = {
@@ -36,7 +36,7 @@ _QUIET = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests of a module share a page, and find on it what those before them did."""
+    """Tests of a module share a page and its state."""
     for item in items:
         if item.path.parent == Path(__file__).parent:
             item.add_marker(pytest.mark.xdist_group(item.path.stem))
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    """The system's Chromium, with nothing of its own to ask the network for."""
+    """The system's Chromium, without network requests of its own."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path="/usr/bin/chromium",
@@ -65,7 +65,7 @@ class Notebook:
     requested: list[str] = field(default_factory=list)
 
     def run_cell(self) -> None:
-        """Run the selected cell and go on to the next, as Shift+Enter does, and wait until it has run."""
+        """Run the selected cell and select the next, as Shift+Enter does, and wait until it has run."""
         before = self.evaluate("len(In)")
         self.page.keyboard.press("Shift+Enter")
         deadline = time.monotonic() + _PATIENCE
@@ -83,7 +83,7 @@ class Notebook:
         return json.loads(eval(answer["data"]["text/plain"]))  # noqa: S307 - a repr of our own kernel
 
     def do(self, code: str) -> None:
-        """Run code in the kernel, seen by nobody."""
+        """Run code silently in the kernel."""
         self.kernel.execute(code, silent=True)
         content = self.kernel.get_shell_msg(timeout=_PATIENCE)["content"]
         assert content["status"] == "ok", content
@@ -106,7 +106,7 @@ class Notebook:
         return wrong
 
     def wrong(self) -> list[tuple[str, str]]:
-        """What axe-core finds wrong in the panels, each rule with its first place."""
+        """What axe-core finds wrong in the panels, each rule with its first element."""
         return [(found["id"], found["nodes"][0]["html"]) for found in self.axe(".tk-panel")]
 
     def panel(self, cell: int) -> Locator:
@@ -143,7 +143,7 @@ class Notebook:
             if not re.match(no_enter, control.inner_text()):
                 self.page.keyboard.press("Enter")
                 assert self.active == cell
-            self.page.keyboard.press("Tab")  # may go on to the next cell, and changes nothing
+            self.page.keyboard.press("Tab")  # may select the next cell, and changes nothing
         return names
 
     @property
@@ -157,14 +157,14 @@ class Notebook:
 
     @property
     def hosts(self) -> set[str | None]:
-        """Where the page has asked for anything."""
+        """Hosts of the page's requests."""
         asked = (url.removeprefix("blob:") for url in self.requested if not url.startswith("data:"))
         return {urlsplit(url).hostname for url in asked}
 
     def picture(self, part: Locator, name: str) -> None:
         """Keep a picture of a part of the page, where the variable PICTURES names a folder for them."""
         if folder := os.environ.get("PICTURES"):
-            self.page.evaluate("getSelection().removeAllRanges()")  # what a drag or Ctrl+A of a test has left
+            self.page.evaluate("getSelection().removeAllRanges()")  # the selection of an earlier test
             part.screenshot(path=Path(folder) / f"{name}.png")
 
     @property
@@ -173,7 +173,7 @@ class Notebook:
         return [found.inner_text() for found in self.page.locator(".jp-Notebook .jp-Cell .cm-content").all()]
 
     def output(self, number: int) -> Locator:
-        """What the cell of this number shows."""
+        """The output of the cell of this number."""
         return self.page.locator(".jp-Notebook .jp-CodeCell").nth(number).locator(".jp-OutputArea-output")
 
 
@@ -256,7 +256,7 @@ def jupyterlab(service: Service, root: Path) -> Iterator[Lab]:
 
 
 def _information(runtime: Path, process: subprocess.Popen[bytes], log: Path) -> dict[str, Any]:
-    """What the server writes about itself once it listens."""
+    """The server's runtime file, once it listens."""
     deadline = time.monotonic() + _PATIENCE
     while time.monotonic() < deadline and process.poll() is None:
         for path in runtime.glob("jpserver-*.json"):

@@ -1,4 +1,4 @@
-"""Frames as JupyterLab shows them, in a real one: what is looked at first comes first, in low rows."""
+"""Frames in a real JupyterLab: the main columns first, in low rows."""
 
 from __future__ import annotations
 

@@ -43,13 +43,13 @@ def labelled(shown, label):
 
 
 def find_fields(shown):
-    """Press the button that looks at vectors, and wait for what it finds."""
+    """Press the button that reads vectors, and wait for their fields."""
     shown.get_by_role("button", name="Find fields").click()
     expect(shown.get_by_text("Fields are those of 1,000 vectors")).to_be_visible()
 
 
 def offered(shown):
-    """What the open list offers."""
+    """The options of the open list."""
     return shown.locator(".tk-offers [role=option]")
 
 
@@ -64,7 +64,7 @@ def choose(shown, label, typed, name):
 
 
 def test_a_filter_is_built_by_mouse_and_run(notebook):
-    """Fields found, chosen and joined with the mouse; value, code and frame are what was clicked."""
+    """Fields found, chosen and joined with the mouse; value, code and frame are as clicked."""
     shown = notebook.panel(MOUSE)
     find_fields(shown)
     choose(shown, "Field 1", "", "reviewed")
@@ -96,7 +96,7 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
 
 
 def test_rows_are_joined_and_removed_by_mouse(notebook):
-    """AND becomes OR, a row goes, and what is left has new numbers."""
+    """AND becomes OR, a row is removed, and the others are renumbered."""
     shown = notebook.panel(MOUSE)
     text = "reviewed = true AND (service.team = 'finance' OR steps[0].minutes >= 20)"
     notebook.do(f"by_mouse.value = {text!r}")
@@ -148,7 +148,7 @@ def test_a_filter_is_built_by_keyboard_alone_and_run(notebook):
 
 
 def test_text_and_rows_follow_each_other(notebook):
-    """A text that is typed is rows at once; a row that is changed is the text at once."""
+    """Typed text updates the rows, and a changed row updates the text."""
     shown = notebook.panel(KEYS)
     text = labelled(shown, "Filter")
     text.fill("topic GLOB 'd*' OR (version > 20 AND NOT")
@@ -164,7 +164,7 @@ def test_text_and_rows_follow_each_other(notebook):
 
 
 def test_a_mistake_is_shown_at_its_position(notebook):
-    """What cannot be parsed is marked at its character and explained, and the old filter stays."""
+    """Text that does not parse is marked at its character and explained, and the old filter stays."""
     shown = notebook.panel(KEYS)
     before = notebook.evaluate("by_keys.value")
     text = labelled(shown, "Filter")
@@ -208,7 +208,7 @@ def test_a_filter_is_completed_word_by_word(notebook):
 
 
 def test_a_quick_enter_loses_no_letter(notebook):
-    """While the kernel is busy, text and Enter wait, and come in their order."""
+    """While the kernel is busy, text and Enter are queued, in their order."""
     shown = notebook.panel(KEYS)
     text = labelled(shown, "Filter")
     text.fill("")
@@ -260,7 +260,9 @@ def test_keys_pressed_in_the_panel_stay_in_it(notebook):
     controls = notebook.output(MOUSE).locator(
         "input, textarea, select, button, summary, [tabindex='0']:not([aria-hidden])"
     )
-    names = set(notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove"))  # rows would come and go
+    names = set(
+        notebook.pressed_in(controls, MOUSE, no_enter="Add|Remove")
+    )  # rows would be added and removed
     assert names == {"INPUT", "TEXTAREA", "SELECT", "BUTTON", "SUMMARY"}
     assert notebook.cells == before
     assert notebook.wrong() == []

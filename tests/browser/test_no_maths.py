@@ -88,7 +88,7 @@ show(changes, tk.verify_snapshot(folder + "/kept"))""",
 REPORT, STATIC, BROWSER, FILTERING, CHOOSING, ASKING, FRAMES, RESULTS, MARKDOWN, SCOPED, CONTROL = range(
     1, 12
 )
-# what a typesetter, or Markdown, would leave in the page; JupyterLab itself links addresses in plain text
+# output of a typesetter, or of Markdown, in the page; JupyterLab itself links addresses in plain text
 TYPESET = """() => [...document.querySelectorAll(
     'mjx-container, .katex, .MathJax, a[href*="evil"]:not([href^="#"]), '
     + '.jp-RenderedMarkdown :is(b, strong b, strong a, em)'
@@ -142,7 +142,7 @@ def test_no_typesetter_could_find_maths(notebook):
 
 @pytest.mark.parametrize("cell", [REPORT, STATIC, FILTERING, MARKDOWN])
 def test_the_texts_can_be_read_and_copied(notebook, cell):
-    """Each text stands in the page as it was, and is copied so."""
+    """Each text is shown and copied unchanged."""
     cells = notebook.page.locator(".jp-Notebook .jp-CodeCell").nth(cell).locator(".jp-OutputArea-output")
     shown = words(" ".join(cells.all_inner_texts()))
     assert [text for text in TEXTS if text not in shown] == []

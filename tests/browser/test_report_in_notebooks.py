@@ -96,7 +96,7 @@ def markup():
 @pytest.mark.slow
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_in_jupyterlab(chromium, lab, theme):
-    """In JupyterLab, light and dark, cells, labels and words stand as we laid them out, and can be read."""
+    """In JupyterLab, light and dark, cells, labels and words keep our layout, and are readable."""
     window = {"width": 1400, "height": 3_000}
     with lab.open(chromium, f"report-{theme}", CELLS, color_scheme=theme, viewport=window) as notebook:
         for _ in CELLS:

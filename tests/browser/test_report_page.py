@@ -137,7 +137,7 @@ def sample_file(sample_service, tmp_path_factory):
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("width", [360, 1400])
 def test_texts_in_figures_can_be_read(chromium, sample_file, scheme, width):
-    """Each text in a figure has a contrast of at least 4.5 to 1 to the cell, bar or paper it stands on."""
+    """Each text in a figure has a contrast of at least 4.5 to 1 to the cell, bar or paper behind it."""
     context = chromium.new_context(color_scheme=scheme, viewport={"width": width, "height": 900})
     page = context.new_page()
     page.goto(sample_file.as_uri())
@@ -156,7 +156,7 @@ def test_a_report_on_the_sample_is_small_as_pdf(sample_file):
 
 
 def test_bars_of_shares_are_printed(chromium, sample_file):
-    """Print keeps the colours of the bars, and a background behind them is no matter of the printer's."""
+    """Print keeps the colours of the bars, and their background does not depend on the printer."""
     context = chromium.new_context()
     page = context.new_page()
     page.emulate_media(media="print")

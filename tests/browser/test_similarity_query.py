@@ -1,4 +1,4 @@
-"""Asking for similar vectors in a real JupyterLab: by mouse, by keyboard alone, guarded, accessible."""
+"""Similarity queries in a real JupyterLab: by mouse, by keyboard alone, guarded, accessible."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def commit(field, text):
 
 
 def test_a_query_a_pin_and_a_follow_up_by_mouse(notebook):
-    """A text, options and a filter are the value; a hit is asked by; two results stand side by side."""
+    """A text, options and a filter are the value; a query by a hit; two results side by side."""
     shown = notebook.panel(CLICKED)
     commit(shown.get_by_label("Text", exact=True), "the certificate has expired")
     commit(shown.get_by_label("How many (topK)"), "6")
@@ -77,7 +77,7 @@ def test_a_query_a_pin_and_a_follow_up_by_mouse(notebook):
 
 
 def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
-    """From the cell's own focus: Tab, typing, arrows and Enter ask, and ask again from a hit."""
+    """From the cell's own focus: Tab, typing, arrows and Enter run a query, and another by a hit."""
     press = notebook.page.keyboard.press
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
     press("Escape")
@@ -85,10 +85,10 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     press("ControlOrMeta+a")
     notebook.page.keyboard.type("the pool has no free connection")
     press("Enter")
-    notebook.until("keyed.value.data.startswith('the pool') and len(keyed.frame())")  # Enter asks
+    notebook.until("keyed.value.data.startswith('the pool') and len(keyed.frame())")  # Enter runs the query
     assert notebook.evaluate("keyed.frame().equals(tk.query(service, keyed.value))")
     first = notebook.panel(KEYED).locator(".tk-hits tbody tr").first.locator(".tk-more")
-    expect(first).to_contain_text("connection")  # what the hit is, though nothing is ticked
+    expect(first).to_contain_text("connection")  # the hit's text, though nothing is ticked
     assert notebook.evaluate("'include' not in keyed.to_code()")
     notebook.tab_to("metadata")
     press("Space")
@@ -102,7 +102,7 @@ def test_a_query_and_a_follow_up_by_keyboard_alone(notebook):
     press("ArrowDown")
     press("ArrowDown")
     third = notebook.evaluate("keyed.frame()['id'].iloc[2]")
-    # text that is selected elsewhere on the page is nobody's copy of a hit
+    # a selection elsewhere on the page does not copy a hit
     notebook.page.evaluate("getSelection().selectAllChildren(document.querySelector('.tk-head'))")
     press("Enter")
     notebook.until(f"keyed.frame()['id'].iloc[0] == {third!r}")

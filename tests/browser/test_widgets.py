@@ -48,7 +48,7 @@ def control(notebook, label, cell=KEYS):
 
 
 def test_a_filter_is_built_by_mouse_and_run(notebook):
-    """Ticks, a preset and the main button: the kernel's value, code and frame are what was clicked."""
+    """Ticks, a preset and the main button: the kernel's value, code and frame are as clicked."""
     shown = notebook.panel(MOUSE)
     shown.get_by_role("checkbox", name=re.compile(r"^shop \(")).click()
     shown.get_by_role("checkbox", name=re.compile("^CALLBACK_FAIL ")).click()
@@ -71,7 +71,7 @@ def test_a_filter_is_built_by_mouse_and_run(notebook):
 
 
 def test_a_range_is_dragged_on_the_histogram(notebook):
-    """A drag over the histogram sets both times; clearing takes them away."""
+    """A drag over the histogram sets both times; clearing removes them."""
     shown = notebook.panel(MOUSE)
     shown.get_by_role("button", name="Clear").click()
     notebook.until("by_mouse.value == tk.FailureFilter()")
@@ -142,7 +142,7 @@ LATE = """() => {
 
 
 def test_a_press_takes_the_values_it_was_made_on(notebook):
-    """Text and a tick whose own messages come long after the press of Load are part of what is loaded."""
+    """Text and a tick whose messages arrive long after the press of Load are part of what is loaded."""
     shown = notebook.panel(MOUSE)
     notebook.do("by_mouse.clear(); by_mouse._kept.origin = tk.FailureFilter()")
     notebook.page.evaluate(LATE)
@@ -154,7 +154,7 @@ def test_a_press_takes_the_values_it_was_made_on(notebook):
     notebook.until("by_mouse._kept.origin.label == ('shop',) and by_mouse._kept.origin.since is not None")
     assert notebook.evaluate("by_mouse._kept.origin.response_status") == [500]
     loaded = notebook.evaluate("by_mouse.to_code()")
-    notebook.page.wait_for_timeout(2000)  # by now, what was late has come
+    notebook.page.wait_for_timeout(2000)  # by now, late messages have arrived
     assert notebook.evaluate("by_mouse.to_code()") == loaded
     assert notebook.evaluate("by_mouse._kept.origin == by_mouse.value")
     expect(shown.get_by_text("has changed since")).to_have_count(0)
@@ -193,7 +193,7 @@ def test_enter_selects_the_first_match(notebook):
 
 
 def test_a_mistake_is_explained_beside_its_field(notebook):
-    """What is no time is said in words below the field, and the value stays."""
+    """An invalid time is explained below the field, and the value stays."""
     shown = notebook.panel(KEYS)
     before = notebook.evaluate("by_keys.to_code()")
     shown.get_by_label("Until", exact=True).fill("tomorrow-ish")
@@ -230,7 +230,7 @@ def test_failures_are_browsed_by_mouse(notebook):
 
 
 def test_failures_are_browsed_by_keyboard_alone(notebook):
-    """Search, sort, move, open, select and scroll with keys; what is opened is what is shown."""
+    """Search, sort, move, open, select and scroll with keys; the opened row is shown."""
     press = notebook.page.keyboard.press
     shown = notebook.panel(KEYED)
     notebook.page.locator(".jp-CodeCell .cm-content").nth(KEYED).click()
@@ -239,7 +239,7 @@ def test_failures_are_browsed_by_keyboard_alone(notebook):
     notebook.page.keyboard.type("error")
     press("Enter")
     notebook.until("keyed.value.search == 'error'")
-    # what is pressed before the page shows what was found is about the rows before
+    # a key pressed before the page shows the search result applies to the previous rows
     count = notebook.evaluate("len(keyed.found())")
     expect(shown.locator("[aria-rowcount]")).to_have_attribute("aria-rowcount", str(count + 1))
     notebook.tab_to("Failures")
@@ -321,7 +321,7 @@ def test_error_and_trace_are_in_sight(notebook, width, height):
 
 
 def test_a_row_marked_while_a_search_is_under_way_is_selected(notebook):
-    """A search is entered and a row marked at one moment: that row is selected, though not found any more."""
+    """A row marked while a search is entered is selected, though no longer found."""
     shown = notebook.panel(BROWSER)
     search = shown.get_by_label("Search", exact=True)
     shown.get_by_role("button", name="Clear selection").click()

@@ -23,7 +23,7 @@ FAMILIES = ("TOOLKIT_", "QSTASH_", "UPSTASH_")
 
 @dataclass(frozen=True)
 class Executed:
-    """A notebook with its outputs, and what was said while it ran."""
+    """A notebook with its outputs, and its messages."""
 
     notebook: Any
     log: str
@@ -78,7 +78,7 @@ class Kitchen:
 
 @pytest.fixture
 def kitchen(tmp_path: Path) -> Kitchen:
-    """Without any variable that says where a service is."""
+    """Without any variable of a service."""
     plain = {name: value for name, value in os.environ.items() if not name.startswith(FAMILIES)}
     scratch = {
         name: str(tmp_path / name.lower())

@@ -77,7 +77,7 @@ def test_in_git_it_is_valid_and_has_no_outputs(path: Path) -> None:
 
 @every_notebook
 def test_it_starts_with_a_question_and_ends_with_its_answer(path: Path) -> None:
-    """A title and a question come first; the answer is the last chapter; what was opened is closed."""
+    """A title and a question come first; the answer is the last chapter; opened resources are closed."""
     cells = nbformat.read(path, as_version=4).cells
     number = path.stem[:2].lstrip("0")
     assert re.match(rf"# {number}\. \w.*\n\n\*\*.+\?\*\*\n", cells[0].source)
@@ -104,7 +104,7 @@ def test_it_changes_nothing_in_an_account(path: Path) -> None:
 
 
 def test_the_check_for_changes_sees_a_confirmed_deletion(tmp_path: Path) -> None:
-    """What the test before this one looks for is found where it is."""
+    """The patterns of the previous test match where they should."""
     notebook = nbformat.v4.new_notebook()
     notebook.cells = [nbformat.v4.new_code_cell("tk.delete_failures(service, ids, confirm=True)")]
     nbformat.write(notebook, tmp_path / "bad.ipynb")
@@ -148,7 +148,7 @@ def sample_secrets(service: tk.Service) -> set[str]:
 
 @pytest.mark.slow
 def test_nothing_is_published_to_another_machine(kitchen) -> None:
-    """With a queue elsewhere an embedded service is used, and there the callbacks' story comes true."""
+    """With a queue elsewhere an embedded service is used, and its callbacks arrive."""
     elsewhere = {"TOOLKIT_QUEUE_URL": "https://queue.invalid", "TOOLKIT_QUEUE_TOKEN": "t0ken-of-an-account"}
     executed = kitchen.execute(FOLDER / "03_callbacks.ipynb", **elsewhere)
     said = executed.streams["stdout"]
@@ -185,7 +185,7 @@ def test_every_figure_of_a_kernel_is_shown(kitchen, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
-    """With nothing configured an embedded service is used; it and the files are gone at the end."""
+    """With nothing configured an embedded service is used; it and the files are removed at the end."""
     executed = kitchen.execute(FOLDER / "05_snapshots_and_reports.ipynb")
     assert "from local" in json.dumps(executed.notebook)
     assert "whole: 5,000 rows" in executed.streams["stdout"]
@@ -209,7 +209,7 @@ def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_path: Path) -> None:
-    """Papermill gives the template other parameters; the report and the snapshot lie where they say."""
+    """Papermill gives the template other parameters; the report and the snapshot are at these paths."""
     work = tmp_path / "weekly"
     work.mkdir()
     wanted = {
@@ -237,7 +237,7 @@ def test_the_weekly_report_takes_parameters(kitchen, sample: tk.Service, tmp_pat
     assert [cell.id for cell in executed.cells if "injected-parameters" in cell.metadata.get("tags", [])]
     assert plots_and_images(executed) == {"trend": (1, 1), "expiry": (1, 1)}
     outputs = [output for cell in executed.cells for output in cell.get("outputs", ())]
-    # a warning is what the reader would see first
+    # a warning would be the first output
     assert [output.text for output in outputs if output.get("name") == "stderr"] == []
 
 

@@ -20,7 +20,7 @@ STATES = ["CALLBACK_FAIL", "CALLBACK_SUCCESS", "CALLBACK_INPROGRESS", "", None]
 
 
 def failures(count: int, *, texts: Sequence[str] = (), seed: int = 0) -> pd.DataFrame:
-    """Failures over some days; `texts` stand in every column of text."""
+    """Failures over some days; `texts` are in every column of text."""
     some = np.random.default_rng(seed)
     failed = pd.Timestamp("2026-03-14", tz="UTC") + pd.to_timedelta(some.uniform(0, 5, count), unit="D")
     names = [
@@ -68,7 +68,7 @@ def vectors(count: int, **_: Any) -> pa.Table:
 
 @dataclass(frozen=True)
 class Plot:
-    """One way to draw: a name, and a function of a size, a text, and what every plot takes."""
+    """One way to draw: a name, and a function of a size, a text, and the common arguments of plots."""
 
     name: str
     draw: Callable[..., Axes]

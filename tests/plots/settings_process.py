@@ -1,4 +1,4 @@
-"""Calls what the toolkit draws with, each first of all in a process, and says what that changed.
+"""Calls each drawing function first in a process, and reports the settings that changed.
 
 ``python settings_process.py NAME...`` prints, by name, which settings differ from those of a process that
 only made a figure, which differ after further calls, and whether figures are shown at once.
@@ -23,11 +23,11 @@ from toolkit.errors import ToolkitError
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
 
-# ruff: noqa: PLC0415 - matplotlib is imported by what is examined
+# ruff: noqa: PLC0415 - matplotlib is imported by the examined code
 
 
 def failures():
-    """Three failures, as loaders give them."""
+    """Three failures, as loaders return them."""
     when = pd.Timestamp("2026-03-02 10:00", tz="UTC").to_pydatetime()
     common = {"workflow_url": "https://shop.example.com/pay", "max_retries": 3, "response_status": 500}
     rows = [
@@ -68,7 +68,7 @@ def state():
     import matplotlib as mpl
     from matplotlib import pyplot as plt
 
-    backend = mpl.get_backend()  # chosen now at the latest, with what else it sets
+    backend = mpl.get_backend()  # chosen now at the latest, with its side effects
     settings = {name: repr(mpl.rcParams[name]) for name in mpl.rcParams}
     return settings | {
         "interactive()": plt.isinteractive(), "backend()": backend, "filters": repr(warnings.filters)
@@ -76,12 +76,12 @@ def state():
 
 
 def differences(one, other):
-    """Names of what differs."""
+    """Names of the settings that differ."""
     return sorted(name for name in one | other if one.get(name) != other.get(name))
 
 
 def examined(name):
-    """What calls of one function change: the first one, others under the user's settings, failing ones."""
+    """Settings that calls of one function change: the first, others under user settings, failing ones."""
     InteractiveShell.instance()
     if name == "figure":
         from matplotlib import pyplot as plt

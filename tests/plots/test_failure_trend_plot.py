@@ -52,7 +52,7 @@ def texts(ax):
 
 
 def test_bars_stand_for_the_counts():
-    """Bars have the heights and places of the counts, and labels name unit, zone and width."""
+    """Bars have the heights and positions of the counts, and labels name unit, zone and width."""
     ax = plot_failure_trend(frame(failed(1), failed(2), failed(125)), freq="1h", ax=axes())
     assert isinstance(ax, Axes)
     assert ax.patches[0].heights.tolist() == [2, 1]
@@ -64,7 +64,7 @@ def test_bars_stand_for_the_counts():
 
 
 def test_the_label_names_the_days_that_are_drawn():
-    """From the first bar's begin to the last one's end; both years where they differ."""
+    """From the start of the first bar to the end of the last; both years where they differ."""
     day = 24 * 60
     within = plot_failure_trend(frame(failed(0), failed(9 * day)), freq="1d", ax=axes())
     assert within.get_xlabel().startswith("time of failure (UTC), 02 Mar to 11 Mar 2026; a bar is 1")
@@ -86,7 +86,7 @@ def test_stacks_and_their_second_sign():
 
 
 def test_fallback_and_missing_times_are_reported():
-    """The axis label says how many stand at their creation and how many are left out."""
+    """The axis label has the numbers counted at creation and left out."""
     ax = plot_failure_trend(frame(failed(0), {"created_at": START}, {}), ax=axes(10))
     assert "1 of 2 placed at creation" in ax.get_xlabel()
     assert "1 failure without a usable time left out" in ax.get_xlabel()
@@ -101,7 +101,7 @@ def test_fallback_and_missing_times_are_reported():
     ],
 )
 def test_nothing_to_draw_is_a_sentence(rows, sentence):
-    """Without failures, or with one, a sentence stands in place of bars."""
+    """Without failures, or with one, a sentence is shown instead of bars."""
     ax = plot_failure_trend(frame(*rows), by="workflow_url", ax=axes())
     ax.figure.draw_without_rendering()
     assert [text.get_text() for text in ax.texts] == [sentence]
@@ -124,7 +124,7 @@ def test_hostile_names_are_drawn_as_text():
 @pytest.mark.parametrize("width", [2.5, 3.6, 6.0, 14.0])
 @pytest.mark.parametrize("span", [30, 600, 60 * 24, 60 * 24 * 6, 60 * 24 * 45, 60 * 24 * 500])
 def test_tick_labels_do_not_overlap(width, span):
-    """Whatever the width and the span of time, no tick label touches the next, and there is at least one."""
+    """For any width and duration, no tick label touches the next, and there is at least one."""
     ax = plot_failure_trend(frame(failed(0), failed(span)), ax=axes(width))
     ax.figure.draw_without_rendering()
     boxes = [label.get_window_extent() for label in ax.get_xticklabels() if label.get_text()]
@@ -161,7 +161,7 @@ def test_a_pyplot_figure_by_default():
 
 
 def test_user_settings_do_not_break_it():
-    """Settings that ask for TeX and another font have no say in what is drawn."""
+    """Settings that ask for TeX and another font have no effect."""
     with mpl.rc_context({"text.usetex": True, "font.family": "no such font", "axes.facecolor": "red"}):
         rows = frame(failed(0, workflow_url="a"), failed(9, workflow_url="$b_"))
         ax = plot_failure_trend(rows, by="workflow_url", ax=axes())

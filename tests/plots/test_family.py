@@ -1,4 +1,4 @@
-"""What holds for every plot: room for its texts, a sentence for nothing, text that stays text."""
+"""Properties of every plot: space for its texts, a sentence for empty data, literal text."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_nothing_is_a_sentence(plot):
 
 
 def test_one_row_is_no_exception(plot):
-    """A single row can be drawn, or is said in words."""
+    """A single row is drawn or described."""
     ax = plot.draw(1, ax=axes())
     ax.figure.draw_without_rendering()
     assert ax.texts or ax.patches or ax.collections or ax.lines
@@ -113,7 +113,7 @@ def test_hostile_texts_are_drawn_as_text(plot):
 
 
 def test_there_are_a_hundred_payloads():
-    """The list is as long as it is said to be."""
+    """The list has its documented length."""
     assert len(set(PAYLOADS)) >= 100
 
 
@@ -143,7 +143,7 @@ def test_long_labels_of_any_script_leave_the_axes_their_size(plot, size):
 
 
 def test_what_is_written_out_is_whole():
-    """However short a text becomes, no escape is cut in half, and the width is kept to."""
+    """At any width, no escape is split, and the width is kept."""
     text = "中文W\u202eé" * 30
     for longest in range(1, 60):
         shown = drawable(text, longest=longest)

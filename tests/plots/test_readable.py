@@ -1,4 +1,4 @@
-"""What a reader sees: titles, legends, names without what all share, bursts that do not flatten the rest."""
+"""Readability: titles, legends, names without common prefixes, bursts that do not flatten other bars."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_every_plot_has_a_title(plot):
 
 @pytest.mark.parametrize("layout", ["stacked", "facets", "ranked"])
 def test_a_common_prefix_is_shown_once(layout):
-    """Workflows are named without their common address, which stands above them."""
+    """Workflows are named without their common address, which is above them."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", layout=layout, ax=axes())
     legend = ax.get_legend().get_texts() if layout == "stacked" else ax.get_yticklabels()
     names = [text.get_text() for text in legend]
@@ -80,7 +80,7 @@ def test_a_burst_does_not_flatten_other_bars():
 
 
 def test_facets_have_scales_of_their_own():
-    """In each row the tallest bar, or all but the burst, has the full height; the scale is said."""
+    """In each row the tallest bar, or all but the burst, has the full height; the scale is shown."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())
     heights = [bars.heights for bars in ax.patches]
     assert all(max(one) == pytest.approx(0.85) for one in heights)
@@ -89,7 +89,7 @@ def test_facets_have_scales_of_their_own():
 
 
 def test_the_legend_leaves_the_plot_its_height():
-    """Beside the bars where there is room; else above them, and the bars keep a third of the figure."""
+    """Beside the bars where it fits; else above them, and the bars keep a third of the figure."""
     for width, height, least in ((9, 3.6, 0.6), (14, 4, 0.6), (4, 3, 0.33)):
         ax = tk.plot_failure_trend(burst(), by="workflow_url", ax=axes(width, height))
         ax.figure.draw_without_rendering()
@@ -145,7 +145,7 @@ def test_shares_are_exact():
 
 
 def test_queries_are_named_by_their_text():
-    """By what was asked, as the frame knows it; equal texts are told apart, vectors keep their number."""
+    """By the query, from the frame; equal texts are numbered, vectors keep their number."""
     hits = pd.DataFrame({"query": [0, 0, 1, 1, 2, 2, 3, 3], "rank": [1, 2] * 4, "score": [0.9, 0.1] * 4})
     hits.attrs["queries"] = [
         {"data": "no route"},
@@ -160,7 +160,7 @@ def test_queries_are_named_by_their_text():
 
 
 def test_vectors_of_one_length_are_a_plot():
-    """A bar stands at their length, and the title says that it is that of all."""
+    """A bar is at their length, and the title says that it is the same for all."""
     ax = tk.plot_vector_norms(pd.DataFrame({"vector": [[1.0, 0.0], [0.0, 1.0], [0.6, 0.8]]}), ax=axes())
     (bar,) = ax.patches
     assert bar.get_height() == 3

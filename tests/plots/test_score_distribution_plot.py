@@ -32,7 +32,7 @@ def test_one_query_is_a_histogram():
 
 
 def test_several_queries_have_rows_of_their_own():
-    """Each query has a named row; heights in it follow its counts, on its own scale, which is said."""
+    """Each query has a named row; heights in it follow its counts, on its own scale, which is shown."""
     ax = plot_score_distribution(frame([[0.0, 0.1, 1.0], [0.5]]), bins=2, ax=axes())
     ax.figure.draw_without_rendering()
     assert [label.get_text() for label in ax.get_yticklabels()] == ["0 (3)", "1 (1)"]
@@ -52,7 +52,7 @@ def test_several_queries_have_rows_of_their_own():
     ],
 )
 def test_nothing_to_draw_is_a_sentence(scores, sentence):
-    """Without finite scores, or with one, a sentence stands in place of bars."""
+    """Without finite scores, or with one, a sentence is shown instead of bars."""
     ax = plot_score_distribution(frame(scores), ax=axes())
     assert [text.get_text() for text in ax.texts] == [sentence]
 
@@ -72,7 +72,7 @@ def test_hostile_groups_are_drawn_as_text():
 
 
 def test_equal_scores_and_missing_ones():
-    """Equal scores make one bar; scores that are not finite are said."""
+    """Equal scores make one bar; scores that are not finite are reported."""
     ax = plot_score_distribution(frame([[0.5, 0.5, float("inf")]]), ax=axes())
     ax.figure.draw_without_rendering()
     assert [int(bar.get_height()) for bar in ax.patches] == [2]

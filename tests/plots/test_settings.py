@@ -1,4 +1,4 @@
-"""matplotlib's settings have no say in what is drawn, and nobody's settings change: not for a moment."""
+"""Plots neither depend on matplotlib's settings nor change them, not even temporarily."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_no_public_call_changes_a_setting(backend):
 
 
 def test_settings_of_other_threads_neither_change_nor_have_a_say(plot):
-    """While one thread draws, another's contexts open and close, and leave what they found."""
+    """While one thread draws, another's contexts open and close, and restore the settings."""
     before, plain, seen = dict(mpl.rcParams), image(plot), set()
     done = threading.Event()
 

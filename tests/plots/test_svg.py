@@ -39,7 +39,7 @@ def svg(prefix="p", label="plain", **options):
 
 
 def test_the_same_bytes_each_time():
-    """The same figure gives the same bytes, and another prefix changes nothing but ids."""
+    """The same figure produces the same bytes, and another prefix changes nothing but ids."""
     assert svg() == svg()
     assert set(Elements(svg("q")).text) == set(Elements(svg()).text)
 

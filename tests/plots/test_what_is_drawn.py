@@ -1,4 +1,4 @@
-"""What the plots draw is what is in the frames."""
+"""Plots show the data of the frames."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_the_calendar_is_local():
 
 
 def test_rows_that_cannot_be_drawn_are_reported():
-    """Rows without times, numbers or vectors are counted in words beside what is drawn."""
+    """Rows without times, numbers or vectors are counted in a label."""
     found = frame([(datetime(2026, 1, 1, 5, tzinfo=UTC), "a", 500)] * 3)
     found.loc[0, ["failed_at", "created_at"]] = pd.NaT
     found.loc[1, "max_retries"] = pd.NA
@@ -134,7 +134,7 @@ def test_names_at_line_ends_do_not_overlap():
 
 
 def test_hits_of_one_configuration_alone_stand_on_its_margin():
-    """What came and what went is drawn, and counted in the legend."""
+    """New and missing hits are drawn, and counted in the legend."""
     before = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     after = pd.DataFrame({"query": 0, "rank": [1, 2], "id": ["b", "c"], "score": [0.7, 0.6]})
     ax = tk.plot_score_comparison(before, after, names=("dense", "hybrid"), ax=axes())

@@ -15,7 +15,7 @@ NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
 
 
 def failures(made_of, /, **receipt):
-    """A frame of these rows, with a receipt of a complete load unless told otherwise."""
+    """A frame of these rows, with a receipt of a complete load by default."""
     frame = frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(made_of)], FAILURES)
     values = {
         "what": "failures", "source": "https://queue.example", "scope": {"since": "2026-03-03T00:00:00.000Z"},
@@ -46,7 +46,7 @@ def ordinary(count=12):
 
 @pytest.fixture
 def options():
-    """What makes reports the same each time: the moment, and the key of the masks."""
+    """Options of reproducible reports: the time, and the key of the masks."""
     return {"now": NOW, "redactor": Redactor(key=b"example")}
 
 

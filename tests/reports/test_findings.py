@@ -56,7 +56,7 @@ def test_numbers_by_hand(make, rows, options):
 
 
 def test_verdict(make, rows, options):
-    """The verdict is one sentence with counts, window, the worst workflow, and what expires."""
+    """The verdict is one sentence with counts, window, the worst workflow, and expiry."""
     report = failure_report(make(rows), retention="6d", **options)
     assert report.verdict == (
         "12 failures since 2026-03-03 00:00 UTC in 2 workflows between 2026-03-04 23:00 and 2026-03-10 11:00 "
@@ -66,7 +66,7 @@ def test_verdict(make, rows, options):
 
 
 def test_the_verdict_names_the_filter(make, rows, options):
-    """A report on a filtered load says so in its verdict, in every form, and where nothing matches."""
+    """A report on a filtered load names it in the verdict, in every form, and where nothing matches."""
     chosen = tk.FailureFilter(label=["prod", "eu"], response_status=500, until="2026-03-10T12:00Z")
     scope = {"kind": "messages", "revealed": False} | chosen.scope()
     named = "of plain messages with label prod or eu and status 500 until 2026-03-10 12:00 UTC"
@@ -80,7 +80,7 @@ def test_the_verdict_names_the_filter(make, rows, options):
 
 
 def test_what_is_new(make, rows, options):
-    """New ids come with the latest first, new texts are marked, and the previous count is given."""
+    """New ids are listed latest first, new texts are marked, and the previous count is shown."""
     previous = make([row for number, row in enumerate(rows) if number % 3])
     previous["dlq_id"] = pd.Series([*[f"d{n}" for n in range(12) if n % 3 and n != 1], "old"], dtype="str")
     report = failure_report(make(rows), previous, **options)
@@ -116,7 +116,7 @@ def test_many_new_ids_are_capped_with_a_count(make, options):
     ],
 )
 def test_completeness_is_reported(make, rows, options, receipt, state, said):
-    """The report says whether it is on everything, why not, and that it does not know."""
+    """The report says whether it is complete, incomplete (and why) or unknown."""
     frame = make(rows, **(receipt or {}))
     if receipt is None:
         frame.attrs.clear()
@@ -171,10 +171,10 @@ def test_code_asks_for_the_same(make, rows, options):
 
 
 def test_every_code_uses_public_names(make, rows, options):
-    """What a report shows as code runs as it stands, with `tk` and the frame alone."""
+    """Code in a report runs unchanged, with `tk` and the frame alone."""
     found = failure_report(make(rows), **options).to_dict()
     for code in found["codes"].values():
-        exec(code, {"tk": tk, "failures": make(rows)})  # noqa: S102 - it is what users are told to run
+        exec(code, {"tk": tk, "failures": make(rows)})  # noqa: S102 - users are meant to run it
     named = re.findall(r"tk\.(\w+)", " ".join([*found["codes"].values(), found["code"]]))
     assert set(named) <= set(tk.__all__)
     assert len(set(named)) >= 10
@@ -211,7 +211,7 @@ def test_values_are_json_and_a_copy(make, rows, options):
 
 
 def test_frames_are_not_changed(make, rows, options):
-    """The caller's frames stay as they were; an Arrow table gives the same numbers."""
+    """The caller's frames are not changed; an Arrow table has the same numbers."""
     frame, previous = make(rows), make(rows[:3])
     before = frame.copy(deep=True)
     report = failure_report(frame, previous, **options)
@@ -240,13 +240,13 @@ def test_a_frame_of_something_else_is_refused(options):
 
 
 def test_now_defaults_to_the_clock():
-    """Without `now`, the clock is asked."""
+    """Without `now`, the clock is read."""
     made = datetime.fromisoformat(failure_report(frame_from_rows([], FAILURES)).to_dict()["generated_at"])
     assert abs(datetime.now(UTC) - made) < timedelta(minutes=1)
 
 
 def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, options):
-    """They count among the failures, are told apart, and are not said to expire soon."""
+    """They count among the failures, are listed separately, and do not expire soon."""
     frame = make(rows)
     frame["gone_before"] = pd.to_datetime(["2026-03-01"] + [None] * (len(frame) - 1), utc=True)
     gone = frame["dlq_id"][0]
@@ -260,7 +260,7 @@ def test_entries_of_a_snapshot_that_left_the_queue_do_not_expire(make, rows, opt
 
 
 def test_the_four_numbers_and_their_changes(make, rows, options):
-    """Totals, the last day against the one before, and what expires; changes are null where unknown."""
+    """Totals, the last day against the one before, and expiry; changes are null where unknown."""
     wide = {"scope": {"since": "2026-03-01T00:00:00.000Z"}}
     found = failure_report(make(rows, **wide), **options).to_dict()
     numbers = [(number["name"], number["value"], number["change"]) for number in found["numbers"]]
@@ -300,7 +300,7 @@ def test_a_change_is_unknown_where_the_day_before_is_not_covered(make, rows, opt
 
 
 def test_the_json_twin_follows_its_schema(make, rows, options):
-    """What is saved is what `docs/failure-report.schema.json` says, with and without rows and comparison."""
+    """The saved report follows `docs/failure-report.schema.json`, with and without rows and comparison."""
     schema = json.loads((Path(__file__).parents[2] / "docs" / "failure-report.schema.json").read_text())
     validator = jsonschema.Draft202012Validator(schema)
     for made in (
@@ -315,7 +315,7 @@ def test_the_json_twin_follows_its_schema(make, rows, options):
 
 
 def test_states_beyond_the_cap_are_counted(make, rows, options):
-    """Of 400 states that nobody has documented the first 15 are told, and those without one always."""
+    """Of 400 undocumented states the first 15 are listed, and entries without a state always."""
     many = rows + [{**rows[0], "failure_function_state": f"STATE_{number}"} for number in range(400)]
     report = failure_report(make([*many, {**rows[0], "failure_function_state": None}]), **options)
     found = report.to_dict()

@@ -79,7 +79,7 @@ class Page(HTMLParser):
         self.found.append((tag, dict(attrs)))
 
     def handle_endtag(self, tag):
-        """Check that it closes what is open."""
+        """Check that open elements are closed."""
         assert self.open.pop() == tag
 
     def handle_data(self, data):
@@ -172,7 +172,7 @@ def test_hostile_texts_are_inert_in_markdown(make, options, payload):
 
 @given(st.text(st.sampled_from("`$\\|() <&*_ab\n"), max_size=12))
 def test_any_text_is_read_back_from_markdown(text):
-    """Whatever signs a text has, a parser finds one cell and one paragraph with exactly it, on one line."""
+    """For any text, a parser finds one cell and one paragraph with exactly it, on one line."""
     escaped = escape_markdown(text)
     markdown = MarkdownIt("commonmark").enable("table")
     cell = Page(markdown.render(f"| a | b |\n| --- | --- |\n| {escaped} | end |\n"))
@@ -260,7 +260,7 @@ def test_structure_for_readers_of_all_kinds(make, rows, options):
 
 
 def test_order_of_the_sections(make, rows, options):
-    """The verdict comes first, then when, where and what, the code last."""
+    """The verdict is first, then times, workflows and errors, the code last."""
     markup = failure_report(make(rows), make(rows[:2]), **options).to_html()
     assert re.findall("<h2>(.*?)</h2>", markup) == [
         "When", "Worst workflows", "What expires", "Where it fails", "What it says", "At which hours",
@@ -271,7 +271,7 @@ def test_order_of_the_sections(make, rows, options):
 
 
 def test_colours_can_be_read():
-    """Text has a contrast of at least 4.5 to 1 on every background it stands on, in both themes."""
+    """Text has a contrast of at least 4.5 to 1 on every background, in both themes."""
     environment = Environment(loader=PackageLoader("toolkit.reports", "templates"), autoescape=True)
     style = environment.get_template("style.css").render()
     blocks = re.split(r"(?<!-)color-scheme: (?:light|dark);", style)[:2]
@@ -293,7 +293,7 @@ def _luminance(colour):
 
 
 def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
-    """The same frames and moment give the same files, byte for byte; another moment does not."""
+    """The same frames and time produce the same files, byte for byte; another time does not."""
     for name in ("a.html", "a.md", "a.json"):
         for folder in ("first", "second"):
             (tmp_path / folder).mkdir(exist_ok=True)
@@ -307,7 +307,7 @@ def test_same_bytes_for_the_same_input(make, rows, options, tmp_path):
 
 
 def test_files_are_private_and_replaced_whole(make, rows, options, tmp_path):
-    """A file is for the user alone, replaces what was there, follows no link; nothing else is left."""
+    """A file is private, replaces an existing one, follows no link; no other file is left."""
     victim = tmp_path / "victim"
     victim.write_text("untouched")
     target = tmp_path / "report.html"

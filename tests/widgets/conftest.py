@@ -1,4 +1,4 @@
-"""Frames that widgets look at, and a look at markup as a browser sees it."""
+"""Frames for widgets, and markup parsed as by a browser."""
 
 from __future__ import annotations
 

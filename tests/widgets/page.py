@@ -1,4 +1,4 @@
-"""What a person does in a control, sent as the page sends it."""
+"""User actions in controls, sent as the page sends them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def write(field: TextField, text: str) -> None:
 
 
 def offered(field: TextField, before: str, after: str = "") -> list[str]:
-    """Type a text, the caret between the two parts; returns what is offered then."""
+    """Type a text, the caret between the two parts; returns the options offered then."""
     send(field, event="typed", text=before + after, head=before)
     return [shown for shown, _, _ in field.offers]
 

@@ -1,4 +1,4 @@
-"""A hundred texts and more that would do something if a page took them for markup."""
+"""More than a hundred texts that would have effects if a page read them as markup."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a scripted server says of similar vectors, and what it received."""
+"""Responses of a scripted server to queries, and the last request."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Slow calls: progress that people read, and stopping that keeps what was read."""
+"""Slow calls: readable progress, and a cancel that keeps the rows read."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_stopping_before_anything_was_read(server):
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_a_call_runs_beside_the_loop_and_its_result_on_it(fails):
-    """The call is on a thread of its own; what follows is on the loop's thread."""
+    """The call is on a thread of its own; its follow-up is on the loop's thread."""
     seen = {}
 
     def call():

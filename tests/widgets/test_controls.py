@@ -1,4 +1,4 @@
-"""Controls: what is typed and ticked becomes a value, what is wrong is said beside it."""
+"""Controls: typed and ticked input becomes a value, mistakes are explained beside it."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def lines(choices):
 
 
 def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
-    """An age is counted back when typed; an invalid time keeps the old value and says what is expected."""
+    """An age is counted back when typed; an invalid time keeps the old value and explains the format."""
     field = TimeField("From", lambda: calls.append(field.value), clock=lambda: NOW)
     write(field, "2d")
     assert field.value == datetime(2026, 3, 8, 12, tzinfo=UTC)
@@ -48,7 +48,7 @@ def test_a_time_is_an_age_or_iso_text_and_the_mistake_is_beside_it(calls):
 
 
 def test_a_value_set_from_python_calls_no_handler(calls):
-    """Setting a value shows it and calls nobody; Enter is reported with its text."""
+    """Setting a value shows it and calls no handler; Enter is reported with its text."""
     field = TextField("Run", lambda: calls.append("changed"))
     field.entered = calls.append
     field.value = "wfr_1"
@@ -58,7 +58,7 @@ def test_a_value_set_from_python_calls_no_handler(calls):
 
 
 def test_a_ticked_value_keeps_its_position(calls):
-    """Ticking adds in the order of ticking; nothing moves under the pointer; unticking removes."""
+    """Ticking adds in the order of ticking; no box moves under the pointer; unticking removes."""
     choices = Choices("Label", lambda: calls.append(choices.value))
     choices.offer([(f"label-{number}", 100 - number) for number in range(9)])
     shown = lines(choices)
@@ -90,7 +90,7 @@ def test_enter_adds_the_first_match_and_the_button_the_typed_text(calls):
 
 
 def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
-    """With nothing found, Enter adds what is typed where that can be a value, and nothing elsewhere."""
+    """Without a match, Enter adds the typed text where it can be a value, and nothing elsewhere."""
     choices = Choices("Status", lambda: calls.append(choices.value), literal=str.isdigit)
     tell(choices, "typed", "404")
     assert "nothing found · Enter adds it as typed" in choices.remark
@@ -103,7 +103,7 @@ def test_a_typed_text_is_added_only_where_it_can_be_a_value(calls):
 
 
 def test_searching_finds_values_that_are_not_shown():
-    """The search looks at all values without regard to case; chosen values stay visible."""
+    """The search covers all values and ignores case; chosen values stay visible."""
     choices = Choices("Label", lambda: None, literal=lambda _: True)
     choices.offer([(f"label-{number}", 1) for number in range(30)] + [("Special", 1)])
     tell(choices, "typed", "spec")
@@ -147,12 +147,12 @@ def test_addresses_are_distinguished_by_their_ends():
 
 @given(st.lists(st.text(max_size=90), max_size=8, unique=True))
 def test_short_names_are_distinct(names):
-    """Whatever the names are, no two are shown as the same text."""
+    """No two names are shown as the same text."""
     assert len(set(short_names(names))) == len(names)
 
 
 def test_actions_are_buttons(calls):
-    """A press calls what it names, after the values that it was made on; other messages call nothing."""
+    """A press calls its action, after processing its values; other messages call nothing."""
     actions = Actions({"Load": lambda: calls.append("load")}, calls.append)
     actions.receive({"press": "Load", "fields": [["key", []]]})
     actions.press("Load")
@@ -162,7 +162,7 @@ def test_actions_are_buttons(calls):
 
 
 def test_a_press_carries_the_values_it_was_made_on(calls):
-    """Messages that come with a press are processed before it, and ignored when they arrive again later."""
+    """Messages sent with a press are processed before it, and ignored when they arrive again."""
     field = TextField("Run", lambda: calls.append(field.value))
     choices = Choices("Label", lambda: calls.append(choices.value), literal=lambda _: True)
     root = VBox([field, VBox([choices])])

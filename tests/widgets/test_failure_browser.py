@@ -181,7 +181,7 @@ def test_an_exception_is_shown_by_its_own_name(make):
 
 
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
-    """The selection stays, with a count of what is not shown; no failure is shown that was not found."""
+    """The selection stays, with a count of hidden rows; only matches are shown."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
     assert "2 selected, 1 of them not among those found" in browser._status.value
     browser.value = browser.value.replace(search="no such thing")
@@ -197,7 +197,7 @@ def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(brows
 
 
 def test_ids_and_code_of_the_selection_are_copied(browser, failures):
-    """The page receives the exact ids, or code that makes the same rows; what it cannot copy is shown."""
+    """The page receives the exact ids, or code that makes the same rows; uncopied text is shown."""
     sent = []
     browser.table.send = sent.append
     browser.value = FailureView(selected=["dlq_3", "dlq_1"])
@@ -326,7 +326,7 @@ def test_hostile_texts_are_inert_in_static_forms(make, seen):
 
 
 def test_secrets_are_masked_in_the_detail(failures):
-    """Headers outside the allow-list are masked whole; so are passwords in bodies, and what looks secret."""
+    """Headers outside the allow-list are masked whole; so are passwords in bodies, and likely secrets."""
     browser = FailureBrowser(failures, redactor=REDACT)
     shown = browser.detail.value
     assert "hunter2" not in shown
@@ -421,7 +421,7 @@ def test_a_selection_is_of_the_rows_that_were_seen(failures):
 
 
 def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
-    """Nothing else is selected instead, and the panel asks to select once more."""
+    """Nothing else is selected instead, and the panel says to select again."""
     browser = FailureBrowser(failures, redactor=REDACT)
     before = browser.table.order
     for _ in range(20):
@@ -433,7 +433,9 @@ def test_a_message_for_an_outdated_order_selects_nothing_and_says_so(failures):
 
 def test_no_selection_is_lost_among_messages_of_many_threads(make, monkeypatch):
     """Rows marked on two threads, searches on a third, sorts on a fourth: each mark is in the value."""
-    monkeypatch.setattr("toolkit.widgets.failure_browser._ORDERS", 1_000)  # the page hears of none of them
+    monkeypatch.setattr(
+        "toolkit.widgets.failure_browser._ORDERS", 1_000
+    )  # the page is notified of none of them
     count = 120
     browser = FailureBrowser(make([{"dlq_id": f"id-{number}"} for number in range(count)]), redactor=REDACT)
     order, ids = browser.table.order, browser.found()["dlq_id"].tolist()

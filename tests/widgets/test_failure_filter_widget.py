@@ -76,7 +76,7 @@ def test_any_value_survives_the_controls_and_the_code(panel, chosen):
 
 
 def test_ticks_and_typing_make_the_value_and_the_rows(failures):
-    """Ticks, an age and a run id are the filter; count, code and frame follow at once."""
+    """Ticks, an age and a run id are the filter; count, code and frame are updated."""
     panel = widget(failures)
     seen = []
     panel.observe(lambda change: seen.append(change["new"]), "value")
@@ -111,7 +111,7 @@ def test_the_range_on_the_histogram_is_the_times(failures):
 
 
 def test_times_in_the_wrong_order_are_explained_beside_them(failures):
-    """An end before the beginning keeps the old value and says so at the end's field."""
+    """An end before the beginning keeps the old value, with a message at the end's field."""
     panel = widget(failures)
     write(panel.since, "1h")
     write(panel.until, "2h")
@@ -153,7 +153,7 @@ def test_no_request_is_sent_before_a_button_is_pressed(server):
 
 
 def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
-    """When the choice changes while failures are loaded, the result says that it is of an earlier one."""
+    """When the choice changes while failures are loaded, the result is marked as of an earlier one."""
     begun, go = threading.Event(), threading.Event()
 
     def response(_):
@@ -170,7 +170,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(server):
         panel.value = FailureFilter(label="b")
         go.set()
         async with asyncio.timeout(30):
-            while panel._job is not None:  # noqa: ASYNC110 - what is awaited is what the panel shows
+            while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
                 await asyncio.sleep(0.005)
 
     asyncio.run(main())
@@ -202,7 +202,7 @@ def test_a_masked_value_cannot_be_sent(server, make):
 
 
 def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request):
-    """The second widget of a key continues where the first was, unless the cell gives another value."""
+    """The second widget of a key continues where the first was, unless the cell passes another value."""
     key = request.node.name
     first = widget(failures, key=key)
     first.value = FailureFilter(label="prod")
@@ -218,7 +218,7 @@ def test_a_key_keeps_value_and_result_when_the_cell_runs_again(failures, request
 
 @pytest.mark.parametrize(("source", "options"), [(7, {}), (None, {}), ("frame", {"value": "label='a'"})])
 def test_invalid_sources_and_values_are_refused(failures, source, options):
-    """Other kinds of sources and values raise errors that say what is expected."""
+    """Other kinds of sources and values raise errors with the expected ones."""
     with pytest.raises(InputError, match="expected a"):
         FailureFilterWidget(failures if source == "frame" else source, **options)
     with pytest.raises(InputError, match="expected a FailureFilter"):
@@ -226,7 +226,7 @@ def test_invalid_sources_and_values_are_refused(failures, source, options):
 
 
 def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
-    """The static forms say what is chosen, and show rows without markup from data."""
+    """The static forms show the choice, and rows without markup from data."""
     hostile = failures.assign(workflow_url="<script>alert(1)</script>")
     panel = widget(hostile, value=FailureFilter(workflow_url="<script>alert(1)</script>"))
     forms = panel._repr_mimebundle_()
@@ -241,7 +241,7 @@ def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
 @settings(max_examples=60, deadline=None)
 @given(chosen=filters(), data=st.data())
 def test_rows_are_matched_as_entries_are(chosen, data):
-    """A frame's rows match as `FailureFilter.matches` matches the entries that they came from."""
+    """A frame's rows match as `FailureFilter.matches` matches their entries."""
     wire = {
         "workflow_url": "workflowUrl", "failure_function_state": "failureFunctionState",
         "caller_ip": "callerIP",

@@ -41,7 +41,7 @@ texts_before = st.text(st.sampled_from("cityCode='Izm <>()3,ANDORINHAFELD[]0"), 
 
 @given(before=texts_before, after=texts_before)
 def test_completions_continue_from_the_caret(before, after):
-    """Every completion keeps what was written except the word at the caret."""
+    """Every completion keeps the text except the word at the caret."""
     for shown, head, tail in completions(before + after, before, FIELDS):
         assert head.rstrip().endswith(shown)
         assert after.endswith(tail)
@@ -51,7 +51,7 @@ def test_completions_continue_from_the_caret(before, after):
 
 
 def test_the_word_at_the_caret_is_replaced():
-    """The text after the caret stays, except the rest of the word."""
+    """The text after the caret stays, except the end of the word."""
     assert completions("Cod >= 3", "Co", FIELDS) == [("Code", "Code", " >= 3")]
     assert completions("city = 'Iz' OR x = 1", "city = 'I", FIELDS) == [
         ("'Izmir'", "city = 'Izmir'", " OR x = 1")

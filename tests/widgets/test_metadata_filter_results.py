@@ -1,4 +1,4 @@
-"""What the metadata filter knows of its vectors, and which filter a result belongs to."""
+"""The vectors that the metadata filter has read, and the filter of a result."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def vectors():
 
 @pytest.fixture
 def reading(monkeypatch, vectors):
-    """Make every read of the service give these vectors, or an error."""
+    """Make every read of the service return these vectors, or raise."""
 
     def give(gives=vectors):
         def read(*_):
@@ -95,7 +95,7 @@ def test_only_some_of_many_are_counted(vectors, monkeypatch):
 
 
 def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(vectors, server, reading):
-    """What was read before a load ended is known unfiltered, its matches are the result."""
+    """Vectors read before a load ended are kept unfiltered, the matching ones are the result."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
     panel = MetadataFilterWidget(server.service(), value="city = 'Oslo'")
     with pytest.raises(IncompleteLoadError) as caught:
@@ -106,7 +106,7 @@ def test_a_load_that_ends_early_is_known_and_its_matches_are_the_result(vectors,
 
 
 def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
-    """Fields are learnt from a look that ends early, and it says so; the result stays the one before."""
+    """Fields are found in a read that ends early, with a message; the result is unchanged."""
     reading(IncompleteLoadError("loading vectors", partial=vectors, got="a stop"))
     panel = MetadataFilterWidget(server.service())
     with pytest.raises(IncompleteLoadError):
@@ -117,7 +117,7 @@ def test_what_is_read_for_its_fields_is_no_result(vectors, server, reading):
 
 
 def test_a_look_that_fails_is_shown(server):
-    """The error of a look is in the panel too."""
+    """The error of reading fields is in the panel, too."""
     panel = MetadataFilterWidget(server.service())
     server.always(b'{"error": "index is asleep", "status": 400}', 400)
     with pytest.raises(BadRequestError) as caught:
@@ -145,7 +145,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monk
             panel.run()
         go.set()
         async with asyncio.timeout(30):
-            while panel._job is not None:  # noqa: ASYNC110 - what is awaited is what the panel shows
+            while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
                 await asyncio.sleep(0.005)
 
     asyncio.run(main())
@@ -157,7 +157,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monk
 
 
 def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading, request):
-    """After the cell is run again, the result still says that it is of another filter, and counts work."""
+    """After the cell is run again, the result is still marked as of another filter, and counts work."""
     reading()
     key = request.node.name
     panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'", key=key)
@@ -170,7 +170,7 @@ def test_a_kept_result_keeps_its_remark_and_its_vectors(vectors, server, reading
 
 
 def test_a_wrong_value_leaves_what_is_kept(vectors, server, request):
-    """A value that is refused does not replace what a key keeps."""
+    """A value that is refused does not replace the kept one."""
     key = request.node.name
     query = VectorQuery(data="x")
     SimilarityQueryWidget(server.service(), key=key).value = query
@@ -215,7 +215,7 @@ def test_a_filter_that_does_not_parse_has_no_controls():
 
 @pytest.mark.parametrize("text", ["{", "nope", "[" * 100_000])
 def test_metadata_that_is_no_json_is_named(text, vectors):
-    """The error says in which row it is; frames of another kind are refused before anything is kept."""
+    """The error names its row; frames of another kind are refused before anything is kept."""
     frame = pd.DataFrame({"id": ["a", "b"], "metadata": ["{}", text]})
     for look in (metadata_fields, MetadataFilterWidget, lambda found: match_metadata(found, "a = 1")):
         with pytest.raises(InputError, match=r"row 1 \(from 0\)"):
@@ -232,7 +232,7 @@ def test_a_frame_of_another_kind_is_refused(server):
 
 @pytest.mark.parametrize("content", [[], None, "x", 7])
 def test_messages_that_are_no_mapping_change_nothing(content, vectors, caplog):
-    """Every control ignores what the page would never send, without an error in the log."""
+    """Every control ignores messages that the page never sends, without an error in the log."""
     entry = TextField("Name", lambda: None, complete=lambda *_: (), follows=True)
     line = MetadataFilterWidget(vectors).editor.text
     for control in (entry, Choosing("Name", lambda: None, ["a", "b"]), line):
@@ -255,7 +255,7 @@ def test_numbers_that_the_page_cannot_count_are_passed_over(seq):
 
 
 def test_a_choice_of_the_page_counts_by_its_name(vectors):
-    """The operator is sent by its name, whatever is in the list now."""
+    """The operator is sent by its name, for any list."""
     panel = MetadataFilterWidget(vectors, value="city = 'a'")
     operator = panel.editor.rows.parts[0].operator
     operator._handle_custom_msg({"seq": 1, "value": "CONTAINS"}, [])
@@ -263,7 +263,7 @@ def test_a_choice_of_the_page_counts_by_its_name(vectors):
 
 
 def test_a_result_says_when_its_filter_has_changed(vectors, server, monkeypatch):
-    """A filter that changes while a load is on its way is not taken for that of the result."""
+    """A filter that changes during a load is not that of the result."""
     panel = MetadataFilterWidget(server.service(), value="city = 'Izmir'")
 
     def read(*_):

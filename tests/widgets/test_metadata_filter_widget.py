@@ -89,7 +89,7 @@ def fill(part, field, operator, value=""):
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(tree=trees)
 def test_any_filter_survives_text_controls_and_code(panel, tree):
-    """A tree that is set comes back from the text, the rows and the code as the same text."""
+    """A tree that is set has the same text when read from the text, the rows and the code."""
     panel.value = tree
     assert panel.value == tree.text()
     assert panel.editor.value == tree.text()
@@ -124,7 +124,7 @@ def test_any_text_survives_the_tree_and_the_rows(panel, tree, case, wide):
 
 
 def test_spacing_and_case_of_a_text_stay(panel):
-    """A text is kept as it was written, and an equal tree from the rows does not rewrite it."""
+    """A text is kept unchanged, and an equal tree from the rows does not rewrite it."""
     panel.value = "city='Izmir'  and year>=2024"
     assert panel.value == "city='Izmir'  and year>=2024"
     assert panel.frame()["id"].tolist() == ["a"]
@@ -161,7 +161,7 @@ def test_rows_make_the_text_and_the_frame(vectors):
 
 
 def test_typed_text_makes_the_rows(vectors):
-    """Text that parses is shown as rows at once; rows that can stay are the same ones."""
+    """Text that parses is shown as rows; unchanged rows are reused."""
     panel = MetadataFilterWidget(vectors)
     line = panel.editor.text
     write(line, "city = 'Izmir' OR tags[#-1] IN ('eu', 'it''s')")
@@ -178,7 +178,7 @@ def test_typed_text_makes_the_rows(vectors):
 
 
 def test_a_mistake_is_marked_at_its_position(panel):
-    """What does not parse is marked at its character, and the old filter stays."""
+    """Text that does not parse is marked at its character, and the old filter stays."""
     panel.value = "city = 'Izmir'"
     line = panel.editor.text
     write(line, "city == <b>")
@@ -193,7 +193,7 @@ def test_a_mistake_is_marked_at_its_position(panel):
 
 
 def test_an_unfinished_text_is_no_mistake_until_enter(panel):
-    """While somebody types the end, the note says what can follow; Enter says that it is missing."""
+    """While the end is typed, the note lists completions; Enter reports the missing part."""
     line = panel.editor.text
     write(line, "city =")
     assert panel.editor.note.value.startswith(
@@ -375,7 +375,7 @@ def test_hostile_texts_are_seen_as_text(seen):
 
 
 def test_a_filter_of_many_conditions_is_text_alone(vectors):
-    """A filter with too many conditions for controls is shown as text alone, and stays what it is."""
+    """A filter with too many conditions for controls is shown as text alone, and is not changed."""
     panel = MetadataFilterWidget(vectors)
     panel.value = " OR ".join(f"year = {number}" for number in range(60))
     assert panel.editor.rows.layout.display == "none"
@@ -446,7 +446,7 @@ def test_secrets_in_metadata_are_not_offered(vectors):
 
 
 def test_a_key_keeps_the_filter_when_the_cell_runs_again(vectors, request):
-    """The second widget of a key continues where the first was, unless the cell gives another value."""
+    """The second widget of a key continues where the first was, unless the cell passes another value."""
     key = request.node.name
     MetadataFilterWidget(vectors, key=key).value = "year = 1"
     assert MetadataFilterWidget(vectors, key=key).value == "year = 1"

@@ -1,4 +1,4 @@
-"""Slow calls of panels: beside the kernel's loop, one at a time, stopped with what they read."""
+"""Slow calls of panels: off the kernel's loop, one at a time, cancelled with the rows read."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Slow(Panel):
 async def until(true):
     """Let the loop run until something is true."""
     async with asyncio.timeout(30):
-        while not true():  # noqa: ASYNC110 - what is awaited is what a reader of the panel sees
+        while not true():  # noqa: ASYNC110 - awaits the panel's state
             await asyncio.sleep(0.005)
 
 
@@ -69,7 +69,7 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
 
 
 def test_cancel_stops_the_call_and_the_next_one_can_start():
-    """Cancel ends a call at its next step and says so; without a call it says that there is none."""
+    """Cancel ends a call at its next step; without a call it says that there is none."""
     panel = Slow()
 
     async def main():
@@ -110,7 +110,7 @@ def test_errors_of_a_call_are_shown_in_words(error, said):
 
     asyncio.run(main())
     assert panel.message.startswith(said)
-    assert len(panel.frame()) == isinstance(error, IncompleteLoadError)  # what was read is kept
+    assert len(panel.frame()) == isinstance(error, IncompleteLoadError)  # rows read are kept
     assert 'role="alert"' in panel._status.value
 
 

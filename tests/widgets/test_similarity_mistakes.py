@@ -41,7 +41,7 @@ def until_free(panel, act):
 
     async def main():
         act()
-        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+        while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
             await asyncio.sleep(0.005)
 
     asyncio.run(main())
@@ -49,7 +49,7 @@ def until_free(panel, act):
 
 @pytest.mark.parametrize("mistake", ["topK", "vector"])
 def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mistake):
-    """Neither is the older query: no request is sent, and the panel says so."""
+    """Nor is the older query sent, and the panel says so."""
     panel = SimilarityQueryWidget(
         server.service(), value=VectorQuery(data="old", namespace="docs"), frame=vectors
     )
@@ -70,12 +70,12 @@ def test_a_hit_is_not_queried_by_while_there_is_a_mistake(server, vectors, mista
 
 
 def test_asking_beside_a_mistake_says_so(server):
-    """The value is asked, and the panel says that what is marked was not part of it."""
+    """The value is sent, and the panel says that the marked fields were not part of it."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="old", filter="city = "))
     server.always(hits("a"))
     remark = "What is marked above as a mistake was no part of the query."
     panel.run()
-    assert remark not in panel.message  # this filter is part of it, as it is
+    assert remark not in panel.message  # this filter is part of it
     typed = {
         panel.options.top_k: ("ten", "10"),
         panel.source.vector: ("[1,", ""),
@@ -111,7 +111,7 @@ def test_quick_choices_arrive_before_ask(server):
 
 
 def test_enter_asks_by_what_was_typed(server):
-    """Enter in Text is Ask, with the other fields' values that came with it; not where it cannot be read."""
+    """Enter in Text is Ask, with the other fields' values sent with it; not with a mistake in it."""
     panel = SimilarityQueryWidget(server.service())
     server.always(hits("a"))
     top_k = [panel.options.top_k.key, [{"event": "changed", "seq": 1, "text": "7", "head": ""}]]
@@ -215,7 +215,7 @@ def test_errors_of_a_query_are_shown_in_the_panel(panel, server):
 
 
 def test_cancel_drops_a_slow_response(server):
-    """The panel is free at once; a response that comes later changes nothing."""
+    """The panel is free immediately; a late response changes nothing."""
     arrived, go_on = threading.Event(), threading.Event()
 
     def slowly(_):
@@ -230,7 +230,7 @@ def test_cancel_drops_a_slow_response(server):
         panel.actions.press("Ask")
         await asyncio.to_thread(arrived.wait, 30)
         panel.cancel()
-        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+        while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
             await asyncio.sleep(0.005)
         assert panel.message == "Stopped before anything was read."
         go_on.set()
@@ -253,7 +253,7 @@ def test_secrets_in_hits_are_masked(server):
 
 
 def test_secrets_under_names_that_say_so_are_masked(server):
-    """Metadata and data that are JSON are masked in table and static form; other JSON stays as it is."""
+    """Metadata and data that are JSON are masked in table and static form; other JSON is unchanged."""
     query = VectorQuery(data="x", include_data=True, include_metadata=True)
     panel = SimilarityQueryWidget(server.service(), value=query)
     secret = {"user": {"password": "hunter2-xyz"}, "city": "Izmir"}
@@ -273,7 +273,7 @@ def test_secrets_under_names_that_say_so_are_masked(server):
 
 @pytest.mark.parametrize("cut", [35, 45, 55, 65])
 def test_an_own_token_is_masked_before_it_is_cut(server, cut):
-    """Wherever a text is cut: the question, mistakes, and what differs from the pinned result."""
+    """Wherever a text is truncated: the question, mistakes, and what differs from the pinned result."""
     long = "x" * cut + " " + TOKEN
     panel = SimilarityQueryWidget(server.service(), frame=pd.DataFrame({"id": ["a"]}))
     told = []
@@ -296,7 +296,7 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
 
 
 def test_an_own_token_that_the_service_sends_does_not_reach_the_page(server):
-    """Neither as the id of a hit that is asked by, nor as a namespace of the frame or of the index."""
+    """Neither as the id of a hit to query by, nor as a namespace of the frame or of the index."""
     frame = pd.DataFrame({"namespace": f"of {TOKEN}", "id": ["a"]})
     panel = SimilarityQueryWidget(server.service(), frame=frame)
     assert panel.options.namespace.value == ""

@@ -95,14 +95,14 @@ def test_numbers_with_commas_are_a_vector(vector):
     "text", ["[1, 2", "[]", "[1, null]", "[NaN]", "1, two", "{}", '{"indices": [1]}', "[" * 9_999, "nan"]
 )
 def test_an_invalid_vector_is_explained_beside_it(panel, text):
-    """The value stays, and the field says what it expects."""
+    """The value stays, and the field explains the format."""
     write(panel.source.vector, text)
     assert panel.source.vector.problem
     assert panel.value is None
 
 
 def test_the_field_edited_last_is_used(panel, server):
-    """Text, vector, stored id and row exclude each other, and the panel says which it is."""
+    """Text, vector, stored id and row exclude each other, and the panel names the active one."""
     source = panel.source
     assert panel.options.namespace.value == "docs"
     write(source.text, "a cat")
@@ -181,7 +181,7 @@ def test_options_are_the_value(server):
 
 
 def test_emptying_the_query_field_sends_nothing(panel):
-    """A field beside it that holds a mistake does not count, and emptying that one changes nothing."""
+    """Another field with a mistake does not count, and emptying it changes nothing."""
     write(panel.source.text, "a cat")
     write(panel.source.vector, "[1,")
     assert panel.value.data == "a cat"
@@ -202,7 +202,7 @@ def test_emptying_the_query_field_sends_nothing(panel):
     ],
 )
 def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind, text, said):
-    """The panel says so once it has looked at the index, before a query is sent."""
+    """The panel says so once it has read the index, before a query is sent."""
     write(panel.source.vector, text)
     server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
     panel.look()
@@ -221,7 +221,7 @@ def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind
     ],
 )
 def test_only_what_fits_the_index_is_offered(server, kind, shown):
-    """After a look at the index; chosen options stay visible, with a remark."""
+    """After reading the index; chosen options stay visible, with a remark."""
     panel = SimilarityQueryWidget(server.service())
     info = {"indexType": kind, "dimension": 2, "namespaces": {"": {"vectorCount": 1}, "docs": {}}}
     server.json(json.dumps({"result": info}).encode())
@@ -252,7 +252,7 @@ def test_the_hits_of_the_sample_are_those_of_a_query(sample_service):
 
 
 def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
-    """A message from the table asks by the hit's own vector; words say what moved."""
+    """A message from the table asks by the hit's own vector; words describe rank changes."""
     panel = SimilarityQueryWidget(server.service(), value=VectorQuery(data="x", query_mode="DENSE"))
     panel.value = VectorQuery(data="x", query_mode="DENSE", include_vectors=True)
     server.json(hits("a", "b", "c", vector=[1, 2]))
@@ -262,7 +262,7 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
 
     async def click():
         panel.results.table.receive({"kind": "ask", "position": 1})
-        while panel._job is not None:  # noqa: ASYNC110 - as a reader of the panel waits
+        while panel._job is not None:  # noqa: ASYNC110 - awaits the panel's state
             await asyncio.sleep(0.005)
 
     asyncio.run(click())
@@ -282,7 +282,7 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
 
 
 def test_a_key_keeps_query_and_hits(server, request):
-    """The second panel of a key shows what the first had; another value that the cell gives wins."""
+    """The second panel of a key shows what the first had; another value passed by the cell wins."""
     key = request.node.name
     first = SimilarityQueryWidget(server.service(), key=key)
     first.value = VectorQuery(data="x")
@@ -385,7 +385,7 @@ def test_the_field_of_metadata_that_says_most_is_shown(metadata, shown):
 
 
 def test_hits_show_their_text_without_a_tick(sample_service):
-    """Data and metadata are requested for the table; value, code and frame hold what was asked for."""
+    """Data and metadata are requested for the table; value, code and frame hold the requested columns."""
     panel = SimilarityQueryWidget(sample_service, value=VectorQuery(data="certificate", namespace="runbooks"))
     frame = panel.run()
     assert frame.columns.tolist() == ["query", "rank", "id", "score"]
@@ -402,7 +402,7 @@ def test_hits_show_their_text_without_a_tick(sample_service):
 
 
 def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
-    """Before a look at the index they are hidden; chosen from Python, they are visible."""
+    """Before the index is read they are hidden; chosen from Python, they are visible."""
     panel = SimilarityQueryWidget(server.service())
     seen = {name for name, choice in panel.options.scoring.items() if choice.layout.display != "none"}
     assert seen == {"query_mode"}
@@ -422,7 +422,7 @@ def test_fusion_and_weighting_wait_for_an_index_that_has_them(server):
     ],
 )
 def test_bars_have_the_length_of_their_score(scores, caption, shares):
-    """Bars begin at 0, or at a lower lowest score, and the caption says where."""
+    """Bars begin at 0, or at a lower lowest score, and the caption says which."""
     frame = pd.DataFrame(
         {"rank": range(1, len(scores) + 1), "id": "a", "score": pd.Series(scores, dtype=float)}
     )

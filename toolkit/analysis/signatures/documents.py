@@ -108,7 +108,7 @@ def read_document(text: str | None) -> ReadText:
     """Find out what a text is, and what of it identifies the failure.
 
     >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
-    Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
+    ReadText(kind='json', facts=('no_user',), messages=('no such user: 17',))
     """
     text = (text or "").strip().lstrip("\ufeff")
     if not text:
