@@ -1,4 +1,4 @@
-"""Write the sample files of this folder anew: ``python data/make_samples.py``."""  # noqa: INP001 - a script beside what it writes, no package
+"""Write the sample files of this folder: ``python data/make_samples.py``."""  # noqa: INP001 - a script, no package
 
 from __future__ import annotations
 
