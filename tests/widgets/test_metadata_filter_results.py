@@ -141,7 +141,7 @@ def test_a_result_belongs_to_the_filter_it_was_loaded_with(vectors, server, monk
         panel._start_run()
         await asyncio.to_thread(begun.wait, 30)
         panel.value = "city = 'Oslo'"
-        with pytest.raises(InputError, match="under way"):
+        with pytest.raises(InputError, match="is running"):
             panel.run()
         go.set()
         async with asyncio.timeout(30):

@@ -58,7 +58,7 @@ def test_a_button_leaves_the_loop_free_and_one_call_runs_at_a_time():
         panel._start_run()
         await until(lambda: "of 1,000" in panel.message)
         panel._start_run()
-        assert "One call is under way" in panel.message
+        assert "A call is running" in panel.message
         await until(lambda: "<progress" in panel._status.value)
         panel.go.set()
         await until(lambda: len(panel.frame()))
@@ -156,7 +156,7 @@ def test_run_is_refused_while_a_call_is_under_way():
 
     async def main():
         panel._start_run()
-        with pytest.raises(InputError, match="under way"):
+        with pytest.raises(InputError, match="is running"):
             panel.run()
         panel.go.set()
         await until(lambda: len(panel.frame()))

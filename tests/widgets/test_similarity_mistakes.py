@@ -162,7 +162,7 @@ def test_waiting_for_hits_is_refused_while_a_call_is_under_way(server):
 
     def both_ways():
         panel.actions.press("Ask")
-        with pytest.raises(InputError, match="under way"):
+        with pytest.raises(InputError, match="is running"):
             panel.run()
 
     until_free(panel, both_ways)

@@ -27,12 +27,11 @@ class Drift:
     Attributes
     ----------
     auc, low, high : float
-        How well a classifier that is trained to tell the sides apart does so on rows it has not seen,
-        with its 95 % interval: 0.5 for equal distributions, 1 for separate ones.
+        The AUC on held-out rows of a classifier trained to separate the sides, with its 95 % interval: 0.5 for equal distributions, 1 for separate ones.
     energy : float
         The energy distance of the two, 0 for equal distributions; in the units of the vectors.
     p_value : float
-        The chance of as large an energy distance if the sides were one.
+        The probability of such an energy distance for equal distributions.
     rows : int
         How many rows of each side were compared, at most.
     """
@@ -70,7 +69,7 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     Raises
     ------
     InputError
-        When a side is no such matrix, is empty, or `groups` do not fit.
+        When a side is not such a matrix or is empty, or `groups` do not fit.
 
     Notes
     -----
@@ -82,8 +81,8 @@ def drift(before: Any, after: Any, *, groups: Any = None, seed: int = 0) -> Drif
     --------
     >>> rng = np.random.default_rng(0)
     >>> same = drift(rng.normal(size=(300, 8)), rng.normal(size=(300, 8)))
-    >>> moved = drift(rng.normal(size=(300, 8)), rng.normal(0.7, 1, size=(300, 8)))
-    >>> same.p_value > 0.05, moved.p_value < 0.01, moved.auc > 0.8
+    >>> shifted = drift(rng.normal(size=(300, 8)), rng.normal(0.7, 1, size=(300, 8)))
+    >>> same.p_value > 0.05, shifted.p_value < 0.01, shifted.auc > 0.8
     (True, True, True)
     """
     rng = np.random.default_rng([whole("seed", seed, least=0), 1])

@@ -37,7 +37,7 @@ NEWEST: Final = 1_000
 """How many entries `look` reads to find the values in use."""
 
 _MASKED: Final = "A masked value: the service cannot find it. Load with reveal=True."
-_CHANGED: Final = "The choice has changed since: Load again to follow it."
+_CHANGED: Final = "The choice has changed since: Load again to apply it."
 _PRESETS: Final = {"1 hour": "1h", "6 hours": "6h", "24 hours": "24h", "7 days": "7d", "30 days": "30d"}
 _HINTS: Final = {
     "since": "7d, or 2026-01-31",

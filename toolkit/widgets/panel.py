@@ -64,7 +64,7 @@ def _state(kind: str, key: str | None, given: Any) -> PanelState:
 
 
 class _Checked(traitlets.Any):
-    """Any value. None is checked like every other, which traits that allow it do not do."""
+    """Any value. None is validated like any other value."""
 
     allow_none = False
 
@@ -90,7 +90,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._title = title
         self._redactor = redactor if redactor is not None else Redactor()
         self._job: Job | None = None
-        self._reading = False  # while the controls are read, which show the value already
+        self._reading = False  # while a value is set from the controls
         self._status, self._code = widgets.HTML(), widgets.HTML()
         self.message = ""
         super().__init__()
@@ -198,7 +198,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
         self._start(self._call, self._settle)
 
     def _start(self, call: Callable[[Job, Any], T], then: Callable[[T], Any]) -> None:
-        """Start a slow call on a thread of its own, unless one is running; its follow-up runs on the loop."""
+        """Start a slow call on another thread, unless one is running; its follow-up runs on the loop."""
         if self._job is not None:
             self.say("A call is running. Cancel stops it.", "problem")
             return
@@ -229,12 +229,12 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
             self._kept.frame = error.partial
             self._arrived(error.partial)
         if isinstance(error, Cancelled):
-            said = "Stopped before anything was read."
+            message = "Stopped before anything was read."
         elif isinstance(error, ToolkitError):
-            said = str(error)
+            message = str(error)
         else:
-            said = f"This should not happen: {type(error).__name__}: {error}"
-        self.say(self._redactor.text(said), "problem")
+            message = f"This should not happen: {type(error).__name__}: {error}"
+        self.say(self._redactor.text(message), "problem")
 
     def _value_set(self, change: dict[str, Any]) -> None:
         with MESSAGE_LOCK:  # so that `_reading` is this thread's
@@ -243,7 +243,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
                 self._show(change["new"])
 
     def _changed_to(self, value: Any) -> None:
-        """Set the value that a person made with the controls, which show it already."""
+        """Set the value from the controls, without updating them."""
         with MESSAGE_LOCK:
             self._reading = True
             try:
@@ -280,7 +280,7 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 
 
 class SourcePanel(Panel):
-    """A panel whose value chooses rows: of a frame at once, of a service when a button is pressed.
+    """A panel whose value chooses rows: of a frame immediately, of a service when a button is pressed.
 
     Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many of the
     rows known here match, as a sentence. `requests` are the buttons besides Load that send requests.
