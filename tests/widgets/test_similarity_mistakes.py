@@ -149,7 +149,7 @@ def test_none_sends_nothing_even_with_an_unfetched_id(panel, server):
     write(panel.source.stored, "far")
     panel.value = None
     assert panel.source.stored.text == ""
-    assert "Nothing to ask by yet" in panel.source.note.value
+    assert "Nothing to search for yet" in panel.source.note.value
     with pytest.raises(InputError, match="no text, vector or id"):
         panel.run()
     assert server.requests == []

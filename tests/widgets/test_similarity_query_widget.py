@@ -196,8 +196,8 @@ def test_emptying_the_query_field_sends_nothing(panel):
     ("kind", "text", "said"),
     [
         ("DENSE", "[1, 2, 3]", "3 numbers; this index has 2 dimensions"),
-        ("DENSE", '{"indices": [1], "values": [1]}', "takes no sparse vector"),
-        ("SPARSE", "[1, 2]", "takes sparse vectors"),
+        ("DENSE", '{"indices": [1], "values": [1]}', "accepts no sparse vector"),
+        ("SPARSE", "[1, 2]", "accepts sparse vectors"),
         ("HYBRID", "[1, 2]", ""),
     ],
 )

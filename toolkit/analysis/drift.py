@@ -27,7 +27,8 @@ class Drift:
     Attributes
     ----------
     auc, low, high : float
-        The AUC on held-out rows of a classifier trained to separate the sides, with its 95 % interval: 0.5 for equal distributions, 1 for separate ones.
+        AUC on held-out rows of a classifier that separates the sides, with its 95 % interval:
+        0.5 for equal distributions, 1 for separate ones.
     energy : float
         The energy distance of the two, 0 for equal distributions; in the units of the vectors.
     p_value : float
