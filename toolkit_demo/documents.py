@@ -34,7 +34,7 @@ _TEAMS: Final = ("checkout", "platform", "finance", "content")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Document:
+class SampleDocument:
     """One text of the sample.
 
     Attributes
@@ -55,7 +55,7 @@ class Document:
         return {"namespace": self.namespace, "id": self.id, "data": self.data, "metadata": self.metadata}
 
 
-def documents(*, seed: int = SEED) -> list[Document]:
+def documents(*, seed: int = SEED) -> list[SampleDocument]:
     """Every document of the sample.
 
     Parameters
@@ -65,7 +65,7 @@ def documents(*, seed: int = SEED) -> list[Document]:
 
     Returns
     -------
-    list of Document
+    list of SampleDocument
         2,000 in the three `NAMESPACES`; ids are unique within a namespace, texts everywhere.
 
     Examples
@@ -75,7 +75,7 @@ def documents(*, seed: int = SEED) -> list[Document]:
     (2000, 'note-0001', ['', 'incidents', 'runbooks'])
     """
     random = Random(seed)  # noqa: S311 - a sample that must be reproducible
-    found: list[Document] = []
+    found: list[SampleDocument] = []
     texts: set[str] = set()
     for namespace, count in NAMESPACES.items():
         for number in range(1, count + 1):
@@ -87,7 +87,7 @@ def documents(*, seed: int = SEED) -> list[Document]:
     return found
 
 
-def _document(namespace: str, number: int, random: Random) -> Document:
+def _document(namespace: str, number: int, random: Random) -> SampleDocument:
     topic, service, city = random.choice(TOPICS), random.choice(_SERVICES), random.choice(_CITIES)
     kind = _KINDS[namespace]
     metadata: dict[str, Any] = {
@@ -106,7 +106,7 @@ def _document(namespace: str, number: int, random: Random) -> Document:
     elif number % 4 == 0:
         metadata["author"] = None
     text = _text(kind, topic, random).replace("{service}", service).replace("{city}", city)
-    return Document(namespace=namespace, id=f"{kind}-{number:04}", data=text, metadata=metadata)
+    return SampleDocument(namespace=namespace, id=f"{kind}-{number:04}", data=text, metadata=metadata)
 
 
 def _text(kind: str, topic: Topic, random: Random) -> str:

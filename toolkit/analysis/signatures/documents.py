@@ -86,7 +86,7 @@ _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL
 
 
 @dataclass(frozen=True)
-class ReadText:
+class Document:
     """A text, reduced to what identifies its failure.
 
     Attributes
@@ -104,15 +104,15 @@ class ReadText:
     messages: tuple[str, ...] = ()
 
 
-def read_document(text: str | None) -> ReadText:
+def read_document(text: str | None) -> Document:
     """Find out what a text is, and what of it identifies the failure.
 
     >>> read_document('{"error": {"code": "no_user", "message": "no such user: 17"}}')
-    ReadText(kind='json', facts=('no_user',), messages=('no such user: 17',))
+    Document(kind='json', facts=('no_user',), messages=('no such user: 17',))
     """
     text = (text or "").strip().lstrip("\ufeff")
     if not text:
-        return ReadText("empty")
+        return Document("empty")
     if len(text) > LONGEST:
         text = text[: LONGEST // 2] + "\n" + text[-LONGEST // 2 :]
     if text[0] in '{["' and (found := _json(text)):
@@ -122,12 +122,12 @@ def read_document(text: str | None) -> ReadText:
     trace = stack_trace(text) if "\n" in text else None
     if trace:
         return _of_trace(trace)
-    return ReadText("message", (), (_shortened(text),))
+    return Document("message", (), (_shortened(text),))
 
 
-def _of_trace(trace: StackTrace) -> ReadText:
+def _of_trace(trace: StackTrace) -> Document:
     types = tuple(kind for kind, _ in trace.errors)
-    return ReadText(
+    return Document(
         "trace", (trace.language, *types, f"at {trace.frame}"), (_shortened(trace.errors[-1][1]),)
     )
 
@@ -137,7 +137,7 @@ def _shortened(text: str) -> str:
     return " ".join(lines[:5])[:_MESSAGE]
 
 
-def _json(text: str) -> ReadText | None:
+def _json(text: str) -> Document | None:
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, ValueError, RecursionError):
@@ -146,15 +146,15 @@ def _json(text: str) -> ReadText | None:
         except (ValueError, RecursionError):
             return None
     if isinstance(value, str):
-        inner = read_document(value) if value.strip() else ReadText("empty")
-        return ReadText("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
+        inner = read_document(value) if value.strip() else Document("empty")
+        return Document("json", inner.facts, inner.messages) if inner.kind != "empty" else inner
     facts: list[str] = []
     messages: list[str] = []
     _collect(value, facts, messages, _DEPTH)
     if not facts and not messages:
         keys = sorted(value)[:20] if isinstance(value, dict) else []
-        return ReadText("json", ("keys", *keys), ())
-    return ReadText("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
+        return Document("json", ("keys", *keys), ())
+    return Document("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
 
 
 def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> None:
@@ -197,13 +197,13 @@ def _text(text: str, facts: list[str], messages: list[str]) -> None:
     inner = (
         read_document(text)
         if text.lstrip()[:1] in "{[<" or "\n" in text
-        else ReadText("message", (), (_shortened(text),))
+        else Document("message", (), (_shortened(text),))
     )
     facts += inner.facts
     messages += inner.messages
 
 
-def _html(text: str) -> ReadText | None:
+def _html(text: str) -> Document | None:
     lowered = text.lower()
     if (
         "<html" not in lowered
@@ -217,7 +217,7 @@ def _html(text: str) -> ReadText | None:
     texts = [part for part in dict.fromkeys(found) if part]
     if not texts:
         texts = [_shortened(html.unescape(_TAG.sub(" ", _DROPPED.sub(" ", text))))[:200]]
-    return ReadText("html", (), tuple(texts[:2]))
+    return Document("html", (), tuple(texts[:2]))
 
 
 def _inner(text: str, lowered: str, tag: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.signatures.documents import NO_FRAME, ReadText, read_document
+from toolkit.analysis.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.analysis.signatures.placeholders import with_placeholders
 from toolkit.analysis.signatures.templates import KnownTemplates, learn
 from toolkit.arguments import wrong
@@ -94,7 +94,7 @@ class Learned(msgspec.Struct, frozen=True):
 class Signature(NamedTuple):
     """What makes two texts one kind of failure, and the document (with placeholders) it was found in."""
 
-    document: ReadText
+    document: Document
     facts: tuple[str, ...]
     templates: tuple[str, ...]
 
@@ -123,12 +123,12 @@ def sign(
     return signatures
 
 
-def _canonical(document: ReadText, clean: Callable[[str], str]) -> ReadText:
+def _canonical(document: Document, clean: Callable[[str], str]) -> Document:
     facts = tuple(
         with_placeholders(fact) if any(sign.isdigit() for sign in fact) and not fact.isdigit() else fact
         for fact in map(clean, document.facts)
     )
-    return ReadText(
+    return Document(
         document.kind, facts, tuple(with_placeholders(clean(message)) for message in document.messages)
     )
 
@@ -138,7 +138,7 @@ def _error(facts: tuple[str, ...], messages: tuple[str, ...]) -> tuple[str, ...]
     return (*facts[:-1], "", *messages)
 
 
-def _frames_by_error(documents: Iterable[ReadText], templates: dict[str, str]) -> dict[tuple[str, ...], str]:
+def _frames_by_error(documents: Iterable[Document], templates: dict[str, str]) -> dict[tuple[str, ...], str]:
     """The frame of each error that occurs with one frame only."""
     frames: dict[tuple[str, ...], set[str]] = defaultdict(set)
     for document in documents:
