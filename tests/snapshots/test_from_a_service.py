@@ -117,12 +117,12 @@ def _expiring(server: Any, respond: Callable[[Any], bytes], *, after: int) -> No
     """Respond, but refuse the first token after so many responses."""
     given = itertools.count()
 
-    def respond(asked: Any) -> bytes:
+    def refusing(asked: Any) -> bytes:
         if "second-token" in asked.headers["Authorization"] or next(given) < after:
             return respond(asked)
         return b"no response"
 
-    server.responding(respond)
+    server.responding(refusing)
 
 
 def test_a_sync_resumes_with_a_new_token(server: Any, tmp_path: Path) -> None:
