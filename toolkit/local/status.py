@@ -57,7 +57,7 @@ _COUNTS: Final = {
     "messages waiting or on their way": "SELECT count(*) FROM messages",
     "failed workflow runs in the DLQ": "SELECT count(*) FROM dlq WHERE workflow AND entered_at >= :since",
     "failed messages in the DLQ": "SELECT count(*) FROM dlq WHERE NOT workflow AND entered_at >= :since",
-    "workflow runs under way": "SELECT count(*) FROM runs WHERE state = 'RUN_STARTED'",
+    "workflow runs in progress": "SELECT count(*) FROM runs WHERE state = 'RUN_STARTED'",
     "workflow runs succeeded": "SELECT count(*) FROM runs WHERE state = 'RUN_SUCCESS'",
     "workflow runs failed": "SELECT count(*) FROM runs WHERE state = 'RUN_FAILED'",
     "workflow runs canceled": "SELECT count(*) FROM runs WHERE state = 'RUN_CANCELED'",
