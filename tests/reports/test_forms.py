@@ -325,7 +325,7 @@ def test_what_cannot_be_saved(make, options, tmp_path):
     for name in ("report.docx", "report"):
         with pytest.raises(InputError, match=r"\.html, \.md, \.json or \.pdf"):
             report.save(tmp_path / name)
-    with pytest.raises(ToolkitError, match="a folder that exists"):
+    with pytest.raises(ToolkitError, match="an existing folder"):
         report.save(tmp_path / "missing" / "report.html")
     (tmp_path / "folder.html").mkdir()
     with pytest.raises(ToolkitError, match="writing"):

@@ -106,7 +106,7 @@ class FailureBrowser(Panel):
         super().__init__("Failures", value=given, key=key, redactor=redactor)
         hint = "words that are all in it, such as orders/fulfil 500; press Enter"
         self.search = TextField("Search", lambda: self._change(search=self.search.value), hint=hint)
-        self._status = widgets.HTML()
+        self._counted = widgets.HTML()
         self.detail = widgets.HTML().add_class("tk-beside")
         self.actions = Actions(
             {
@@ -124,7 +124,7 @@ class FailureBrowser(Panel):
         )
         self.table.on_msg(lambda _, content, __: self._receive(content))
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
-        self._compose(self.search, self._status, both, self.actions, self._code)
+        self._compose(self.search, self._counted, both, self.actions, self._code)
 
     def found(self) -> pd.DataFrame:
         """The failures that the search finds, in the table's order: rows of the frame."""
@@ -237,7 +237,7 @@ class FailureBrowser(Panel):
             remarks.extend(self._rows.unknown_words(search))
         if self._rows.without_time:
             remarks.append("≥ is before the time of the message, where that of the failure is not known.")
-        self._status.value = note(self._counts(), "count") + note(" ".join(remarks))
+        self._counted.value = note(self._counts(), "count") + note(" ".join(remarks))
 
     def _id_at(self, position: int) -> str:
         return self._rows.ids([int(self._order[position])])[0]
