@@ -68,7 +68,7 @@ def test_search_order_and_selection_are_the_value(browser):
     assert browser.found()["dlq_id"].tolist() == ["dlq_9", "dlq_6", "dlq_3", "dlq_0"]
     assert browser.frame()["dlq_id"].tolist() == ["dlq_3", "dlq_0"]
     assert browser.search.text == "BUSY"
-    assert "4 of 12 failures · 2 selected" in browser._status.value
+    assert "4 of 12 failures · 2 selected" in browser._counted.value
     browser.select_found()
     assert browser.value.selected == ("dlq_3", "dlq_0", "dlq_9", "dlq_6")
     browser.clear_selection()
@@ -149,7 +149,7 @@ def test_the_statuses_of_the_sample_are_found(sample_service):
     browser = FailureBrowser(failures, value=FailureView(search="429"))
     assert (browser.found()["response_status"] == 429).all()
     assert len(browser.found()) == (failures["response_status"] == 429).sum() > 600
-    assert "429 as status" in browser._status.value
+    assert "429 as status" in browser._counted.value
     browser.value = FailureView(search="orders/fulfil 500")
     expected = failures["workflow_url"].str.endswith("orders/fulfil") & (failures["response_status"] == 500)
     assert set(browser.found()["dlq_id"]) == set(failures.loc[expected, "dlq_id"])
@@ -183,9 +183,9 @@ def test_an_exception_is_shown_by_its_own_name(make):
 def test_a_search_that_finds_nothing_shows_nothing_and_keeps_the_selection(browser):
     """The selection stays, with a count of hidden rows; only matches are shown."""
     browser.value = FailureView(search="mail", selected=["dlq_0", "dlq_1"])
-    assert "2 selected, 1 of them not among those found" in browser._status.value
+    assert "2 selected, 1 of them not among those found" in browser._counted.value
     browser.value = browser.value.replace(search="no such thing")
-    assert "2 selected, 2 of them not among those found" in browser._status.value
+    assert "2 selected, 2 of them not among those found" in browser._counted.value
     assert browser.frame()["dlq_id"].tolist() == ["dlq_0", "dlq_1"]
     assert "dlq_" not in browser.detail.value
     assert browser.table.shown == -1
@@ -370,7 +370,7 @@ def test_missing_parts_are_named(make):
 def test_an_empty_frame_is_a_table_of_nothing(failures):
     """An empty frame is a normal case; other frames are refused."""
     browser = FailureBrowser(failures.head(0))
-    assert "0 of 0 failures" in browser._status.value
+    assert "0 of 0 failures" in browser._counted.value
     browser.select_found()
     assert len(browser.frame()) == 0
     for other in (failures.drop(columns="dlq_id"), [1], None):
