@@ -65,10 +65,12 @@ def change_points(
     values = _checked(counts)
     period = whole("period", period, optional="to find it in the counts")
     empty = values.size < 2 * _SHORTEST or not values.any()
-    starts = [0] if empty else _levels(values, period)
+    exposure = np.ones(values.size) if empty else seasonal_profile(values, period)
+    spread = 1.0 if empty else dispersion(values, exposure)
+    starts = [0] if empty else _segments(values, exposure, _PENALTY * np.log(values.size) * spread)
     bounds = [*starts, values.size]
     rates = [float(values[one:two].mean()) for one, two in pairwise(bounds) if two > one]
-    confidence = [] if empty else _confidence(values, starts, period)
+    confidence = _confidence(values, starts, exposure, spread)
     return pd.DataFrame(
         {
             "at": pd.Series(starts[1:], dtype="Int64"),
@@ -87,12 +89,6 @@ def _checked(counts: Any) -> _Floats:
     if values.ndim != 1 or not np.isfinite(values).all() or (values < 0).any():
         raise wrong("counts", counts, "a sequence of numbers, none negative, missing or infinite")
     return values
-
-
-def _levels(values: _Floats, period: int | None) -> list[int]:
-    """Positions at which a level begins, the first included."""
-    exposure = seasonal_profile(values, period)
-    return _segments(values, exposure, _PENALTY * np.log(values.size) * dispersion(values, exposure))
 
 
 def seasonal_profile(values: _Floats, period: int | None = None) -> _Floats:
@@ -206,10 +202,8 @@ def _cost(events: _Floats, share: _Floats) -> _Floats:
     return np.asarray(events - events * logs)
 
 
-def _confidence(values: _Floats, starts: list[int], period: int | None) -> list[float]:
+def _confidence(values: _Floats, starts: list[int], exposure: _Floats, spread: float) -> list[float]:
     """Of each change: one minus the chance of as large a difference at any bin between its neighbours."""
-    exposure = seasonal_profile(values, period)
-    spread = dispersion(values, exposure)
     bounds, found = [*starts, values.size], []
     for before, at, after in zip(bounds, bounds[1:], bounds[2:], strict=False):
         parts = [
