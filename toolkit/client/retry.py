@@ -59,11 +59,11 @@ class RetryPolicy:
         Bytes of a response after decompression.
     """
 
-    tries: int = 6
+    tries: int = 8
     total: float = 180.0
     deadline: float = 60.0
     first_delay: float = 0.25
-    longest_delay: float = 20.0
+    longest_delay: float = 4.0
     most_bytes: int = 512 * 1024 * 1024
 
     def delay_before(self, try_number: int, error: ServiceError, random: Random) -> float:
