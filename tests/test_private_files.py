@@ -18,6 +18,7 @@ import toolkit as tk
 from toolkit.children import start_module
 from toolkit.errors import InputError, LocalServiceError, SettingsError, SnapshotDamagedError
 from toolkit.local.startup import read_token
+from toolkit.private_files import user_folder
 from toolkit.redaction import masking_key
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="modes and links of POSIX")
@@ -204,3 +205,23 @@ def test_a_tilde_is_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("HOME", str(tmp_path))
     tk.write_snapshot(pd.DataFrame({"a": [1]}), "~/snapshot")
     assert (tmp_path / "snapshot" / "_manifest.json").is_file()
+
+
+@pytest.mark.parametrize(("kind", "usual"), [("config", ".config"), ("data", ".local/share")])
+def test_folders_are_those_of_the_user(
+    kind: Any, usual: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where XDG variables say, else as the system has it; a relative path in a variable is none."""
+    name = "workflow-vector-toolkit"
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("LOCALAPPDATA", str(tmp_path / "Local"))
+    monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", str(tmp_path / "chosen"))
+    assert user_folder(kind) == tmp_path / "chosen" / name
+    for unusable in ("", " ", "relative"):
+        monkeypatch.setenv(f"XDG_{kind.upper()}_HOME", unusable)
+        monkeypatch.setattr("sys.platform", "linux")
+        assert user_folder(kind) == tmp_path / usual / name
+        monkeypatch.setattr("sys.platform", "darwin")
+        assert user_folder(kind) == tmp_path / "Library" / "Application Support" / name
+        monkeypatch.setattr("sys.platform", "win32")
+        assert user_folder(kind) == tmp_path / "Local" / name / name

@@ -20,8 +20,8 @@ _TESTS = Path(__file__).parent
 _START = f"""
 import sys
 # libraries have their own ways on Windows
-import asyncio, IPython, ipywidgets, jinja2, lark, matplotlib.pyplot, multiprocessing, narwhals, pandas
-import platformdirs, pyarrow.dataset, pyarrow.parquet, requests, shutil, subprocess, tempfile, tqdm.auto
+import asyncio, IPython, ipywidgets, jinja2, matplotlib.pyplot, multiprocessing, narwhals, pandas
+import pyarrow.dataset, pyarrow.parquet, requests, shutil, subprocess, tempfile, tqdm.auto
 import matplotlib, matplotlib.backends.backend_agg, matplotlib.backends.backend_svg
 matplotlib.use("agg")
 sys.path.insert(0, {str(_TESTS)!r})

@@ -1,4 +1,4 @@
-"""Files of this user alone, in folders that others may write to.
+"""Files of this user alone, in folders that others may write to; and where a user's files are kept.
 
 Another user may have replaced a file by a link, a hard link, a pipe, or a file of their own: none of these is
 written to or trusted.
@@ -9,7 +9,23 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from pathlib import Path
+from typing import Final, Literal
+
+_APPLICATION: Final = "workflow-vector-toolkit"
+
+
+def user_folder(kind: Literal["config", "data"]) -> Path:
+    """Where this user's configuration or data of the toolkit is kept, as each system has it."""
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local"
+        return Path(local, _APPLICATION, _APPLICATION)  # of an author, and of a program
+    chosen = Path(os.environ.get(f"XDG_{kind.upper()}_HOME", "").strip()).expanduser()
+    if chosen.is_absolute():
+        return chosen / _APPLICATION
+    usual = {"config": ".config", "data": ".local/share"}[kind]
+    return Path.home() / ("Library/Application Support" if sys.platform == "darwin" else usual) / _APPLICATION
 
 
 def open_private(path: Path, flags: int) -> int:

@@ -24,10 +24,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-import platformdirs
-
 from toolkit.errors import SettingsError
 from toolkit.own_tokens import MASK, DecodedText, is_in, map_json, masked, watch
+from toolkit.private_files import user_folder
 from toolkit.secret_patterns import SUSPICIOUS, is_secret_name, normalise_header, secret_members
 from toolkit.secret_spans import MASKED, Span, decoded, text_spans, url_spans, without_masks
 
@@ -284,7 +283,7 @@ def masking_key(folder: Path | None = None) -> bytes:
     By default it is in the user's configuration folder, so that masks stay comparable between syncs and
     snapshots never contain the key. Raises `SettingsError` when the file is a link, or is no key.
     """
-    folder = folder or Path(platformdirs.user_config_dir("workflow-vector-toolkit"))
+    folder = folder or user_folder("config")
     path = folder / "masking.key"
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 import h11
-import platformdirs
 import uvicorn
 from starlette.types import ASGIApp
 
@@ -29,7 +28,7 @@ from toolkit.local.queue.state import Store
 from toolkit.local.startup import DEFAULT_INDEXES, read_signing_keys, read_token
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
-from toolkit.private_files import check_private, open_private
+from toolkit.private_files import check_private, open_private, user_folder
 from toolkit.serving import ACCEPTED_AT_ONCE, BoundedHttp, Strangers, listen, listen_longer
 
 Fill: TypeAlias = Callable[[Store, IndexRegistry], None]
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
     """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
-    folder = options.data_dir or Path(platformdirs.user_data_dir("workflow-vector-toolkit")) / "local"
+    folder = options.data_dir or user_folder("data") / "local"
     _make_folder(folder)
     with _locked(folder):
         token, token_file = read_token(options.token_file or folder / "token")

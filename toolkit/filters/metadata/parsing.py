@@ -8,10 +8,8 @@ quotes are escaped: this is an assumption.
 from __future__ import annotations
 
 import re
-from functools import cache
-from typing import Any, Final, cast
-
-from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedInput, UnexpectedToken
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
 
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata.globbing import GlobPattern
@@ -27,67 +25,45 @@ from toolkit.filters.metadata.tree import (
     Or,
 )
 
+T = TypeVar("T")
+
 MAX_TEXT: Final = 65_536
 """Longest filter, in characters."""
 
 _MAX_DIGITS: Final = 400
+_SPACE: Final = re.compile(r"[ \t\r\n\f]*")
+_WORD: Final = re.compile(r"[\w.\[\]#-]+|\S")
+_END_OF_WORD: Final = r"(?![a-z_0-9.\[\]#-])"  # where a keyword ends: no character of a field follows
 
-# A keyword ends where no character of a field follows. Where the grammar allows only a field, a keyword is
-# one, so that metadata may have a field called "in".
-_GRAMMAR: Final = r"""
-?start: any
-?any: all (_OR all)*
-?all: condition (_AND condition)*
-?condition: FIELD OP value            -> comparison
-    | FIELD _IN values                -> among
-    | FIELD _NOT _IN values           -> not_among
-    | FIELD _CONTAINS value           -> contains
-    | FIELD _NOT _CONTAINS value      -> not_contains
-    | FIELD _GLOB TEXT                -> glob
-    | FIELD _NOT _GLOB TEXT           -> not_glob
-    | _HAS _FIELD FIELD               -> has
-    | _HAS _NOT _FIELD FIELD          -> has_not
-    | "(" any ")"
-values: "(" value ("," value)* ")"
-?value: TEXT -> text | NUMBER -> number | TRUE -> true | FALSE -> false
-
-FIELD: /[a-z_][a-z_0-9.\[\]#-]*/i
-OP: /!=|<=|>=|=|<|>/
-TEXT: /'(?:[^']|'')*'|"(?:[^"]|"")*"/
-NUMBER: /[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?/i
-_AND.2: /and(?![a-z_0-9.\[\]#-])/i
-_OR.2: /or(?![a-z_0-9.\[\]#-])/i
-_NOT.2: /not(?![a-z_0-9.\[\]#-])/i
-_IN.2: /in(?![a-z_0-9.\[\]#-])/i
-_CONTAINS.2: /contains(?![a-z_0-9.\[\]#-])/i
-_GLOB.2: /glob(?![a-z_0-9.\[\]#-])/i
-_HAS.2: /has(?=[ \t\r\n\f]+(?:not[ \t\r\n\f]+)?field(?![a-z_0-9.\[\]#-]))/i
-_FIELD.2: /field(?![a-z_0-9.\[\]#-])/i
-TRUE.2: /true(?![a-z_0-9.\[\]#-])/i
-FALSE.2: /false(?![a-z_0-9.\[\]#-])/i
-%ignore /[ \t\r\n\f]+/
-"""
-
-_NAMES: Final = {
-    "FIELD": "a field",
-    "OP": "= != < <= > >=",
-    "TEXT": "text in quotes",
-    "NUMBER": "a number",
-    "TRUE": "true",
-    "FALSE": "false",
-    "LPAR": "'('",
-    "RPAR": "')'",
-    "COMMA": "','",
-    "$END": "the end",
+_TOKENS: Final[dict[str, re.Pattern[str]]] = {
+    name: re.compile(pattern, re.IGNORECASE)
+    for name, pattern in {
+        "a field": r"[a-z_][a-z_0-9.\[\]#-]*",
+        "= != < <= > >=": r"!=|<=|>=|=|<|>",
+        "text in quotes": r"""'(?:[^']|'')*'|"(?:[^"]|"")*\"""",
+        "a number": r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:e[+-]?[0-9]+)?",
+        "true": f"true{_END_OF_WORD}",
+        "false": f"false{_END_OF_WORD}",
+        "'('": r"\(",
+        "')'": r"\)",
+        "','": r",",
+        "the end": r"\Z",
+        **{word: f"{word}{_END_OF_WORD}" for word in ("AND", "CONTAINS", "GLOB")},
+        # so that metadata may have a field called "has"
+        "HAS": rf"has[ \t\r\n\f]+(not[ \t\r\n\f]+)?field{_END_OF_WORD}",
+        **{word: f"{word}{_END_OF_WORD}" for word in ("IN", "NOT", "OR")},
+    }.items()
 }
-_QUOTED_OR_BRACKET: Final = re.compile(r"'[^']*'|\"[^\"]*\"|[()]")
+"""What the text consists of, by name, in the order in which an error lists what was expected."""
+
+_QUOTES_HINT: Final = "A quote inside text is written twice; text ends with the quote it began with."
 _HINTS: Final = (
     ("==", "Equality is a single '='."),
     ("<>", "Inequality is '!='."),
     ("&&", "Write AND."),
     ("||", "Write OR."),
-    ("'", "A quote inside text is written twice; text ends with the quote it began with."),
-    ('"', "A quote inside text is written twice; text ends with the quote it began with."),
+    ("'", _QUOTES_HINT),
+    ('"', _QUOTES_HINT),
 )
 
 
@@ -119,146 +95,146 @@ def parse(text: str) -> MetadataFilter:
     """
     if not isinstance(text, str):
         raise InputError("reading the text of a metadata filter", got=type(text).__name__, expected="text")
+    parser = _Parser(text)
     if len(text) > MAX_TEXT:
-        raise _error(text, MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
-    _check_depth(text)
-    try:
-        return cast("MetadataFilter", _parser().parse(text))
-    except UnexpectedInput as error:
-        raise _explained(text, error) from None
-    except _ValueRefusal as refusal:
-        cause = refusal.error
-        raise _error(text, refusal.position, cause.got or cause.doing, cause.expected or "a value") from None
+        raise parser.error(MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
+    tree = parser.any_of()
+    parser.need("the end")
+    return tree
 
 
-@cache
-def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", lexer="contextual", transformer=_Builder(), maybe_placeholders=False)
+class _Parser:
+    """Reads a text from its start, with one token of lookahead."""
 
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._next = 0  # index of what follows the last token
+        self._start = 0  # index of the last token
+        self._tried: set[str] = set()  # names that were expected at `_next`
+        self._depth = 0
 
-class _ValueRefusal(Exception):  # noqa: N818 - carried to `parse`, which knows the text
-    """A value that the tree refuses, with its position."""
+    def any_of(self) -> MetadataFilter:
+        """Conditions joined by AND and OR, of which AND binds more tightly."""
+        groups, parts = [], [self._condition()]
+        while True:
+            if self._take("AND") is not None:
+                parts.append(self._condition())
+                continue
+            groups.append(And(tuple(parts)) if len(parts) > 1 else parts[0])
+            if self._take("OR") is None:
+                return Or(tuple(groups)) if len(groups) > 1 else groups[0]
+            parts = [self._condition()]
 
-    def __init__(self, token: Token, error: InputError) -> None:
-        self.position = token.start_pos or 0
-        self.error = error
-        super().__init__(str(error))
+    def need(self, *names: str) -> str:
+        """The next token, of one of these names."""
+        for name in names:
+            if (token := self._take(name)) is not None:
+                return token
+        raise self._unexpected()
 
+    def error(
+        self, position: int, got: str, expected: str, next_step: str | None = None
+    ) -> FilterSyntaxError:
+        """The error for what stands at a position."""
+        return FilterSyntaxError(
+            "reading the metadata filter",
+            text=self._text,
+            position=position,
+            got=got,
+            expected=expected,
+            next_step=next_step,
+        )
 
-class _Builder(Transformer[Token, Any]):
-    """Builds the tree while the parser reads: no recursion, whatever the text."""
+    def _condition(self) -> MetadataFilter:
+        if self._take("'('") is not None:
+            self._depth += 1
+            if self._depth > MAX_DEPTH:
+                raise self.error(self._start, "one more '('", f"parentheses at most {MAX_DEPTH} deep")
+            inner = self.any_of()
+            self.need("')'")
+            self._depth -= 1
+            return inner
+        if (has := self._take("HAS")) is not None:
+            negated = len(has.split()) > len(("HAS", "FIELD"))
+            field = self.need("a field")
+            return self._checked(HasField, field, negated=negated)
+        field, start = self.need("a field"), self._start
+        if (operator := self._take("= != < <= > >=")) is not None:
+            value = self._value()
+            return self._checked(Comparison, field, operator, value, start=start)
+        negated = self._take("NOT") is not None
+        if self._take("IN") is not None:
+            values = self._values()
+            return self._checked(Membership, field, values, negated=negated, start=start)
+        if self._take("CONTAINS") is not None:
+            value = self._value()
+            return self._checked(Contains, field, value, negated=negated, start=start)
+        self.need("GLOB")
+        pattern = _unquoted(self.need("text in quotes"))
+        self._checked(GlobPattern, pattern)
+        return self._checked(Glob, field, pattern, negated=negated, start=start)
 
-    def any(self, parts: list[MetadataFilter]) -> MetadataFilter:
-        return Or(tuple(parts))
+    def _values(self) -> tuple[str | int | float | bool, ...]:
+        self.need("'('")
+        values = [self._value()]
+        while self._take("','") is not None:
+            values.append(self._value())
+        self.need("')'")
+        return tuple(values)
 
-    def all(self, parts: list[MetadataFilter]) -> MetadataFilter:
-        return And(tuple(parts))
-
-    def values(self, items: list[Any]) -> tuple[Any, ...]:
-        return tuple(items)
-
-    def text(self, items: list[Token]) -> str:
-        return _unquoted(items[0])
-
-    def number(self, items: list[Token]) -> int | float:
-        return _number(items[0])
-
-    def true(self, _: list[Token]) -> bool:
-        return True
-
-    def false(self, _: list[Token]) -> bool:
+    def _value(self) -> str | int | float | bool:
+        if (token := self._take("text in quotes")) is not None:
+            return _unquoted(token)
+        if (token := self._take("a number")) is not None:
+            return self._checked(_number, token)
+        if self._take("true") is not None:
+            return True
+        self.need("false")
         return False
 
-    def comparison(self, items: list[Any]) -> MetadataFilter:
-        return _made(Comparison, items[0], str(items[1]), items[2])
+    def _checked(self, make: Callable[..., T], *values: Any, start: int | None = None, **options: bool) -> T:
+        """What `make` returns; its error has the position of the token at `start`, or of the last one."""
+        try:
+            return make(*values, **options)
+        except InputError as error:
+            position = self._start if start is None else start
+            raise self.error(position, error.got or error.doing, error.expected or "a value") from None
 
-    def among(self, items: list[Any]) -> MetadataFilter:
-        return _made(Membership, items[0], items[1])
+    def _take(self, name: str) -> str | None:
+        """The next token, if it has this name."""
+        start = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
+        match = _TOKENS[name].match(self._text, start)
+        if match is None:
+            self._tried.add(name)
+            return None
+        self._start, self._next = match.span()
+        self._tried.clear()
+        return match[0]
 
-    def not_among(self, items: list[Any]) -> MetadataFilter:
-        return _made(Membership, items[0], items[1], negated=True)
-
-    def contains(self, items: list[Any]) -> MetadataFilter:
-        return _made(Contains, items[0], items[1])
-
-    def not_contains(self, items: list[Any]) -> MetadataFilter:
-        return _made(Contains, items[0], items[1], negated=True)
-
-    def glob(self, items: list[Token]) -> MetadataFilter:
-        return _made(Glob, items[0], _pattern(items[1]))
-
-    def not_glob(self, items: list[Token]) -> MetadataFilter:
-        return _made(Glob, items[0], _pattern(items[1]), negated=True)
-
-    def has(self, items: list[Token]) -> MetadataFilter:
-        return _made(HasField, items[0])
-
-    def has_not(self, items: list[Token]) -> MetadataFilter:
-        return _made(HasField, items[0], negated=True)
-
-
-def _made(kind: Any, field: Token, *values: Any, **options: bool) -> MetadataFilter:
-    try:
-        return cast("MetadataFilter", kind(str(field), *values, **options))
-    except InputError as error:
-        raise _ValueRefusal(field, error) from None
+    def _unexpected(self) -> FilterSyntaxError:
+        """The error for what stands where none of the expected tokens does."""
+        position = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
+        word = _WORD.match(self._text, position)
+        *others, last = (name for name in _TOKENS if name in self._tried)
+        expected = f"{', '.join(others)} or {last}" if others else last
+        got = repr(word[0][:40]) if word else "the end"
+        return self.error(position, got, expected, _hint(self._text, position))
 
 
-def _unquoted(token: Token) -> str:
-    quote = token[0]
-    return str(token[1:-1].replace(quote * 2, quote))
+def _unquoted(token: str) -> str:
+    return token[1:-1].replace(token[0] * 2, token[0])
 
 
-def _pattern(token: Token) -> str:
-    pattern = _unquoted(token)
-    try:
-        GlobPattern(pattern)
-    except InputError as error:
-        raise _ValueRefusal(token, error) from None
-    return pattern
-
-
-def _number(token: Token) -> int | float:
+def _number(token: str) -> int | float:
     if len(token) > _MAX_DIGITS:
-        raise _ValueRefusal(
-            token,
-            InputError(
-                "reading a number",
-                got=f"a number of {len(token)} characters",
-                expected=f"at most {_MAX_DIGITS}",
-            ),
-        )
+        got = f"a number of {len(token)} characters"
+        raise InputError("reading a number", got=got, expected=f"at most {_MAX_DIGITS}")
     if token.lstrip("+-").isdigit():
         return int(token)
     number = float(token)
     if number in (float("inf"), float("-inf")):
-        raise _ValueRefusal(token, InputError("reading a number", got=str(token), expected="a finite number"))
+        raise InputError("reading a number", got=token, expected="a finite number")
     return number
-
-
-def _check_depth(text: str) -> None:
-    depth = 0
-    for found in _QUOTED_OR_BRACKET.finditer(text):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
-        if depth > MAX_DEPTH:
-            raise _error(text, found.start(), "one more '('", f"parentheses at most {MAX_DEPTH} deep")
-
-
-def _explained(text: str, error: UnexpectedInput) -> FilterSyntaxError:
-    position = len(text)
-    wanted: set[str] = set()
-    if isinstance(error, UnexpectedToken):
-        wanted = set(error.accepts or error.expected)
-        if error.token.type != "$END":
-            position = error.token.start_pos or 0
-    elif isinstance(error, UnexpectedCharacters):
-        wanted = set(error.allowed or ())
-        position = error.pos_in_stream or 0
-    rest = text[position:]
-    word = re.match(r"[\w.\[\]#-]+|\S", rest)
-    return _error(
-        text, position, repr(word[0][:40]) if word else "the end", _listed(wanted), _hint(text, position)
-    )
 
 
 def _hint(text: str, position: int) -> str | None:
@@ -270,22 +246,3 @@ def _hint(text: str, position: int) -> str | None:
     if (words and words[-1].upper() == "NOT") or text[position:].upper().startswith("NOT "):
         return "NOT follows the field: 'city NOT IN (…)'; there is no NOT before a condition."
     return None
-
-
-def _listed(terminals: set[str]) -> str:
-    names = [name for terminal, name in _NAMES.items() if terminal in terminals]
-    names += sorted(terminal.lstrip("_") for terminal in terminals if terminal not in _NAMES)
-    return f"{', '.join(names[:-1])} or {names[-1]}" if len(names) > 1 else "".join(names)
-
-
-def _error(
-    text: str, position: int, got: str, expected: str, next_step: str | None = None
-) -> FilterSyntaxError:
-    return FilterSyntaxError(
-        "reading the metadata filter",
-        text=text,
-        position=position,
-        got=got,
-        expected=expected,
-        next_step=next_step,
-    )

@@ -1,16 +1,15 @@
 """``Retry-Delay`` expressions: arithmetic over ``retried``, in milliseconds.
 
-Parsed by a grammar, never evaluated as code. Length, nesting and results are bounded.
+Parsed, never evaluated as code. Length, nesting and results are bounded.
 """
 
 from __future__ import annotations
 
 import math
+import operator
+import re
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Final, TypeAlias
-
-from lark import Lark, LarkError, Token, Transformer, v_args
 
 from toolkit.errors import InputError
 
@@ -19,26 +18,9 @@ MAX_LENGTH: Final = 256
 
 Term: TypeAlias = Callable[[float], float]
 
-_GRAMMAR: Final = r"""
-    ?start: sum
-    ?sum: product
-        | sum "+" product   -> add
-        | sum "-" product   -> subtract
-    ?product: factor
-        | product "*" factor -> multiply
-        | product "/" factor -> divide
-    ?factor: atom
-        | "-" factor -> negate
-        | "+" factor
-    ?atom: NUMBER -> number
-        | "retried" -> retried
-        | NAME "(" [sum ("," sum)*] ")" -> call
-        | "(" sum ")"
-    NAME: /[a-z]+/
-    NUMBER: /[0-9]{1,20}(\.[0-9]{1,20})?/
-    %ignore /[ \t]+/
-"""
-
+_TOKEN: Final = re.compile(r"[ \t]*(?:([0-9]{1,20}(?:\.[0-9]{1,20})?|[a-z]+|[-+*/(),])|\Z)")
+_SUMS: Final = {"+": operator.add, "-": operator.sub}
+_PRODUCTS: Final = {"*": operator.mul, "/": operator.truediv}
 _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
     "pow": (range(2, 3), math.pow),
     "sqrt": (range(1, 2), math.sqrt),
@@ -64,16 +46,7 @@ class RetryDelay:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise _refused(f"{len(text)} characters", f"at most {MAX_LENGTH}")
-        try:
-            self._term: Term = _parser().parse(text)  # type: ignore[assignment]  # the transformer makes a Term of it
-        except LarkError as error:
-            if isinstance(error.__context__, InputError):
-                raise error.__context__ from None
-            position = getattr(error, "pos_in_stream", None)
-            where = f"{text[:80]!r}" + (
-                f", not understood at position {position}" if isinstance(position, int) else ""
-            )
-            raise _refused(where, "arithmetic over retried") from None
+        self._term = _Parser(text).whole()
 
     def __call__(self, retried: int) -> int:
         """The delay before the retry after `retried` earlier ones, in milliseconds from 0.
@@ -93,40 +66,91 @@ def _refused(got: str, expected: str) -> InputError:
     return InputError("reading a Retry-Delay expression", got=got, expected=expected)
 
 
-@v_args(inline=True)
-class _Compile(Transformer[Token, Term]):
-    def number(self, token: Token) -> Term:
-        value = float(token)
-        return lambda _: value
+class _Parser:
+    """Makes a function of an expression, token by token."""
 
-    def retried(self) -> Term:
-        return lambda retried: retried
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._position = 0  # of the token
+        self._end = 0  # of the token
+        self._word = ""
+        self._advance()
 
-    def add(self, left: Term, right: Term) -> Term:
-        return lambda retried: left(retried) + right(retried)
+    def whole(self) -> Term:
+        """The function of the whole text."""
+        term = self._sum()
+        if self._word:
+            raise self._unexpected()
+        return term
 
-    def subtract(self, left: Term, right: Term) -> Term:
-        return lambda retried: left(retried) - right(retried)
+    def _sum(self) -> Term:
+        term = self._product()
+        while self._word in _SUMS:
+            term = _applied(_SUMS[self._advance()], term, self._product())
+        return term
 
-    def multiply(self, left: Term, right: Term) -> Term:
-        return lambda retried: left(retried) * right(retried)
+    def _product(self) -> Term:
+        term = self._factor()
+        while self._word in _PRODUCTS:
+            term = _applied(_PRODUCTS[self._advance()], term, self._factor())
+        return term
 
-    def divide(self, left: Term, right: Term) -> Term:
-        return lambda retried: left(retried) / right(retried)
+    def _factor(self) -> Term:
+        negative = False
+        while self._word in _SUMS:
+            negative ^= self._advance() == "-"
+        term = self._atom()
+        return _applied(operator.neg, term) if negative else term
 
-    def negate(self, term: Term) -> Term:
-        return lambda retried: -term(retried)
-
-    def call(self, name: Token, *arguments: Term | None) -> Term:
-        given = [argument for argument in arguments if argument is not None]
+    def _atom(self) -> Term:
+        if self._word[:1].isdigit():
+            value = float(self._advance())
+            return lambda _: value
+        if self._word == "(":
+            (term,) = self._arguments()
+            return term
+        if not self._word.isalpha():
+            raise self._unexpected()
+        name = self._advance()
+        if name == "retried":
+            return lambda retried: retried
+        given = self._arguments(several=True)
         if name not in _FUNCTIONS:
-            raise _refused(f"the function {str(name)[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
+            raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
         counts, function = _FUNCTIONS[name]
         if len(given) not in counts:
             raise _refused(f"{name} with {len(given)} arguments", f"{counts[0]} to {counts[-1]}")
-        return lambda retried: function(*(argument(retried) for argument in given))
+        return _applied(function, *given)
+
+    def _arguments(self, *, several: bool = False) -> list[Term]:
+        """What is in parentheses: one expression, or `several`, perhaps none, with commas between."""
+        self._need("(")
+        terms = [] if several and self._word == ")" else [self._sum()]
+        while several and self._word == ",":
+            self._advance()
+            terms.append(self._sum())
+        self._need(")")
+        return terms
+
+    def _need(self, token: str) -> None:
+        if self._word != token:
+            raise self._unexpected()
+        self._advance()
+
+    def _advance(self) -> str:
+        """The current token; the next one becomes current, empty at the end."""
+        token, self._position = self._word, self._end
+        match = _TOKEN.match(self._text, self._end)
+        if match is None:
+            raise self._unexpected()
+        self._word, self._end = match[1] or "", match.end()
+        self._position = self._end - len(self._word)
+        return token
+
+    def _unexpected(self) -> InputError:
+        got = f"{self._text[:80]!r}, not understood at position {self._position}"
+        return _refused(got, "arithmetic over retried")
 
 
-@lru_cache(maxsize=1)
-def _parser() -> Lark:
-    return Lark(_GRAMMAR, parser="lalr", transformer=_Compile(), maybe_placeholders=True)
+def _applied(function: Callable[..., float], *terms: Term) -> Term:
+    return lambda retried: function(*(term(retried) for term in terms))
