@@ -315,6 +315,26 @@ def test_masking_twice_is_masking_once(text):
     assert REDACT.url(once) == once
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        '?Cookie: "a=bcd',
+        r"?%3de=\n",
+        "?%3De= e",
+        "?=r &quot;1=",
+        "?=&quot;e=r ",
+        '/#pass="c ',
+        '/#password="two words',
+        "?%3D[masked len=3 tag=0123abcd]e=\\n",
+    ],
+)
+def test_a_mask_that_joins_two_parts_of_a_url_is_masked_as_one(text):
+    """Where what was masked had ended or divided a URL, the text around its mask is searched again."""
+    for mask in (REDACT.text, REDACT.url):
+        once = mask(text)
+        assert mask(once) == once
+
+
 @given(st.from_regex(r"https://[a-z]{1,8}\.example(:\d{1,4})?(/[a-z0-9]{0,5}){0,3}", fullmatch=True))
 def test_urls_without_secrets_are_not_changed(url):
     """Host, port and path are not touched, in text or alone."""

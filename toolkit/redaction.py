@@ -62,6 +62,7 @@ _BETWEEN_MASKS: Final = re.compile(f"[^{MASKED}]+")
 _SIGNS: Final = " \t\r\n,;:.\"'`&*=()[]{}<>"
 _BEFORE: Final = frozenset('="')  # signs across which nothing is found
 _AFTER: Final = frozenset(("", "&", '"'))
+_ONE_WORD: Final = re.compile(r"[\w.~+/:\-]*+")  # without what ends or divides a URL, an escape or a value
 _LAYERS: Final = 4  # of escapes: JSON in JSON in HTML
 _PASSES: Final = 4  # until nothing more is found next to what was masked
 
@@ -271,9 +272,12 @@ def _united(found: list[_Found], text: str) -> list[_Found]:
 
 
 def _are_separate(text: str, spans: list[Span]) -> bool:
-    """Whether every span is delimited, so that nothing more is found next to its mask."""
+    """Whether every span is delimited and one word, so that its mask changes nothing around it."""
     return all(
-        text[start - 1 : start] in _BEFORE and text[end : end + 1] in _AFTER for start, end, _ in spans
+        text[start - 1 : start] in _BEFORE
+        and text[end : end + 1] in _AFTER
+        and _ONE_WORD.fullmatch(text, start, end)
+        for start, end, _ in spans
     )
 
 
