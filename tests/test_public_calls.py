@@ -37,8 +37,9 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "Endpoint", "FailureClasses", "FailureGroups", "FailureReport", "FrameSummary",
-    "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard", "Service", "Verification",
+    "Changes", "Dialect", "Endpoint", "FailureClasses", "FailureComparison", "FailureGroups", "FailureReport",
+    "FrameSummary", "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard",
+    "RetryOutcomes", "Service", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -174,10 +175,37 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "as_matrix": lambda w: [{"vectors": w.vectors}],
     "classify_failures": lambda w: [{"failures": w.failures}],
+    "compare_failures": lambda w: [
+        {
+            "before": w.failures[:40],
+            "after": w.failures[20:],
+            "snapshot": None,
+            "history": w.failures[:5],
+            "exposure": 1.0,
+            "runs": None,
+            "retried": {},
+            "retention": "7d",
+            "now": None,
+            "rules": None,
+        }
+    ],
+    "retry_outcomes": lambda w: [
+        {
+            "failures": w.failures[:40],
+            "later": w.failures[20:],
+            "runs": None,
+            "callbacks": None,
+            "retried": {},
+            "retention": "7d",
+            "now": None,
+        }
+    ],
     "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],
     "count_by_hour": lambda w: [{"failures": w.failures, "tz": "UTC"}],
     "count_errors": lambda w: [{"failures": w.failures, "top": None, "clean": None}],
-    "count_expiring": lambda w: [{"failures": w.failures, "retention": "7d", "now": None}],
+    "count_expiring": lambda w: [
+        {"failures": w.failures, "retention": "7d", "now": None, "by": by} for by in (None, "workflow_url")
+    ],
     "count_labels": lambda w: [{"failures": w.failures}],
     "count_over_time": lambda w: [{"failures": w.failures, "by": None, "freq": "D", "top": 3, "now": None}],
     "count_states": lambda w: [{"failures": w.failures}],

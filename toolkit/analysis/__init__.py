@@ -6,6 +6,7 @@ changes it, and returns a small pandas frame or a frozen value. Nothing here dra
 
 from toolkit.analysis.change_points import change_points
 from toolkit.analysis.classes import FailureClasses, classify_failures
+from toolkit.analysis.comparing import FailureComparison, compare_failures
 from toolkit.analysis.counts import (
     CountMatrix,
     count_by,
@@ -30,6 +31,7 @@ from toolkit.analysis.lifetimes import (
     retries_used,
 )
 from toolkit.analysis.norms import NormBins, norm_bins
+from toolkit.analysis.outcomes import RetryOutcomes, retry_outcomes
 from toolkit.analysis.over_time import (
     FailureCalendar,
     FailureTrend,
@@ -68,6 +70,7 @@ __all__ = [
     "Explanation",
     "FailureCalendar",
     "FailureClasses",
+    "FailureComparison",
     "FailureDelays",
     "FailureGroups",
     "FailureOverview",
@@ -79,11 +82,13 @@ __all__ = [
     "Recall",
     "RecentFailures",
     "RetriesUsed",
+    "RetryOutcomes",
     "ScoreBins",
     "ScoreCurve",
     "Threshold",
     "change_points",
     "classify_failures",
+    "compare_failures",
     "count_by",
     "count_by_hour",
     "count_errors",
@@ -111,6 +116,7 @@ __all__ = [
     "recall",
     "recent_failures",
     "retries_used",
+    "retry_outcomes",
     "score_bins",
     "score_curves",
     "score_moves",

@@ -148,13 +148,31 @@ def group_failures(failures: IntoFrame, *, rules: str | Path | GroupRules | None
     0  no order <num>  message      2       1.0
     1       disk full  message      1       1.0
     """
-    given = (
-        GroupRules() if rules is None else rules if isinstance(rules, GroupRules) else GroupRules.read(rules)
-    )
+    return grouped(failures, rules)[0]
+
+
+def grouped(
+    failures: IntoFrame, rules: str | Path | GroupRules | None = None
+) -> tuple[FailureGroups, list[str]]:
+    """The groups of failures, as `group_failures` returns them, and the group of each row."""
+    given = read_rules(rules)
     rows = _read(failures, given)
     learned = rows.learned.extended(rows.signatures)
     found = GroupRules(given.text, msgspec.json.decode(msgspec.json.encode(learned)))
-    return FailureGroups(_summarised(rows, given.rules), found)
+    return FailureGroups(_summarised(rows, given.rules), found), [rows.ids[code] for code in rows.groups]
+
+
+def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
+    """Rules from the argument of `group_failures`."""
+    if rules is None:
+        return GroupRules()
+    return rules if isinstance(rules, GroupRules) else GroupRules.read(rules)
+
+
+def grouped_columns(rules: GroupRules) -> list[str]:
+    """The columns that grouping reads, without times."""
+    wanted = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    return list(dict.fromkeys([*_COLUMNS, *wanted]))
 
 
 class _Rows(NamedTuple):
@@ -175,8 +193,7 @@ class _Rows(NamedTuple):
 
 
 def _read(failures: IntoFrame, rules: GroupRules) -> _Rows:
-    wanted = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
-    table = collect_timed(failures, [*dict.fromkeys([*_COLUMNS, *wanted])], doing="grouping failures")
+    table = collect_timed(failures, grouped_columns(rules), doing="grouping failures")
     clean = _cleaner(Redactor())
     raw = list(zip(*(table[name].to_pylist() for name in _COLUMNS[2:]), strict=True))
     masked: dict[str | None, str | None] = {}

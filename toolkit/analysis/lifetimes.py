@@ -13,8 +13,10 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
+    check_scalar,
     collect,
     effective_time,
+    named,
     select,
     select_retained,
     timestamps,
@@ -160,10 +162,20 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
     >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
-    span = parse_duration(retention, name="retention")
+    found = _expiries(failures, retention, now)
+    return found.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+
+
+def _expiries(
+    failures: IntoFrame, retention: str | timedelta, now: datetime | None, by: list[str] | None = None
+) -> pd.DataFrame:
+    """When each failure expires, in the order of the failures; with `by`, and its value as text, `by_`."""
+    span, doing = parse_duration(retention, name="retention"), "finding expiring failures"
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
+    if by:
+        check_scalar(select(failures, [], doing=doing, chosen={"by": by[0]}), by, doing=doing)
     table = collect(
-        select_retained(failures, columns, doing="finding expiring failures").with_columns(
+        select_retained(failures, [*columns, *(by or ())], doing=doing).with_columns(
             when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
         )
     )
@@ -177,28 +189,37 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
         hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
         basis=("str", pd.Series(basis, dtype="str").where(when.notna())),
     )
-    return frame.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
+    return frame.assign(by_=[named(value) for value in table[by[0]].to_pylist()]) if by else frame
 
 
 def count_expiring(
-    failures: IntoFrame, retention: str | timedelta, now: datetime | None = None
+    failures: IntoFrame,
+    retention: str | timedelta,
+    now: datetime | None = None,
+    *,
+    by: str | None = None,
 ) -> pd.DataFrame:
-    """Count failures by the time left until they expire.
+    """Count failures by the time left until they expire, as a whole or by a column.
 
     Parameters
     ----------
     failures : frame
-        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`.
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at` and `by`.
     retention : str or timedelta
         How long the queue keeps an entry: "3d", "7d", … by plan.
     now : datetime, optional
         As in `expiring`.
+    by : str, optional
+        Column of single values: ``"workflow_url"``, or ``"signature"``, which `FailureGroups.assign` adds.
 
     Returns
     -------
     pandas.DataFrame
         `when` (str), `count` (Int64): already due, within 6 hours, 24 hours, 3 days, later, unknown. Each
-        failure is counted once, in the first row that holds for it.
+        failure is counted once, in the first row that holds for it. With `by`, one row a value and column a
+        time instead, the value that loses most in the next 24 hours first: `by`, then `already due`, `within
+        6 hours`, … `unknown` (Int64), and `next_at` (datetime64[ms, UTC], when the next one expires that is
+        not due).
 
     Raises
     ------
@@ -216,15 +237,22 @@ def count_expiring(
     1  within 6 hours     1
     5        unknown      1
     """
-    hours = expiring(failures, retention, now)["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
-    known = hours[~np.isnan(hours)]
+    found = _expiries(failures, retention, now, None if by is None else [by])
+    hours = found["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
-    # right=True: an entry that expires in exactly six hours is within six hours
-    counts = np.bincount(np.digitize(known, edges, right=True), minlength=len(edges) + 1)
-    return typed_frame(
-        when=("str", [name for name, _ in _LIMITS] + ["later", "unknown"]),
-        count=("Int64", [*counts.tolist(), len(hours) - len(known)]),
-    )
+    # right=True: an entry that expires in exactly six hours is within six hours; NaN is after all
+    when = np.where(np.isnan(hours), len(edges) + 1, np.digitize(hours, edges, right=True))
+    names = [name for name, _ in _LIMITS] + ["later", "unknown"]
+    if by is None:
+        counts = np.bincount(when, minlength=len(names))
+        return typed_frame(when=("str", names), count=("Int64", counts))
+    found = found.assign(when_=when, at_=found["expires_at"].where(hours > 0))
+    counted = pd.crosstab(found["by_"], found["when_"]).reindex(columns=range(len(names)), fill_value=0)
+    counted.columns = pd.Index(names)
+    counted = counted.astype("Int64").assign(next_at=found.groupby("by_")["at_"].min())
+    order = counted.assign(soon=-counted[names[1:3]].sum(axis=1), by=counted.index.astype(str))
+    order = order.sort_values(["soon", "next_at", "by"]).drop(columns=["soon", "by"])
+    return order.rename_axis(by).reset_index().astype({by: "str"})
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

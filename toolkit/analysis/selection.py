@@ -179,10 +179,12 @@ def when_counted(now: datetime | None) -> datetime:
     return datetime.now(UTC) if now is None else parse_time(now, exact=True, name="now")
 
 
-def collect_timed(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> pa.Table:
+def collect_timed(
+    frame: IntoFrame, columns: Iterable[str], *, doing: str, name: str = "failures"
+) -> pa.Table:
     """The named columns as an Arrow table, with `when_`: when each row counts as failed."""
     names = [*columns, "failed_at", "created_at"]
-    return collect(select(frame, names, doing=doing).with_columns(when_=effective_time()))
+    return collect(select(frame, names, doing=doing, name=name).with_columns(when_=effective_time()))
 
 
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:

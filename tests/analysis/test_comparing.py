@@ -1,0 +1,240 @@
+"""What changed between two loads, and what became of the entries that left."""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.analysis import retry_outcomes
+from toolkit.analysis.outcomes import OUTCOMES
+from toolkit.errors import InputError
+from toolkit.tables.frames import frame_from_rows, to_table
+from toolkit.tables.schemas import FAILURES, RUNS
+
+START = datetime(2026, 3, 2, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def failures(*entries: tuple[str, str, float]) -> pd.DataFrame:
+    """Failures of an id, a body, and an hour."""
+    rows = [
+        {
+            "dlq_id": name, "workflow_url": "u", "workflow_run_id": f"run of {name}", "response_status": 500,
+            "failed_at": START + hour * HOUR, "created_at": START + hour * HOUR, "response_body": body,
+        }
+        for name, body, hour in entries
+    ]  # fmt: skip
+    return frame_from_rows(rows, FAILURES)
+
+
+def of_one_body(body: str, hours: Any, prefix: str = "") -> list[tuple[str, str, float]]:
+    """Failures with one body at these hours."""
+    return [(f"{prefix}{body} {number} {hour}", body, float(hour)) for number, hour in enumerate(hours)]
+
+
+def test_each_change_by_hand() -> None:
+    """New, back again, growing, shrinking, gone and steady groups, with what was added and left."""
+    before = failures(
+        *of_one_body("disk full", range(0, 100, 10)),
+        *of_one_body("no route", range(100)),
+        *of_one_body("bad token", [1, 50]),
+        *of_one_body("lock held", range(0, 100, 9)),
+    )
+    after = failures(
+        *of_one_body("disk full", range(0, 100, 10)),
+        *of_one_body("disk full", range(100, 200), "later "),
+        *of_one_body("no route", range(100, 103), "later "),
+        *of_one_body("lock held", range(0, 100, 9)),
+        *of_one_body("out of paper", [150]),
+        *of_one_body("pipe broken", [160]),
+    )
+    history = failures(("old", "pipe broken", -500))
+    for convert in (lambda frame: frame, lambda frame: to_table(frame, FAILURES)):
+        found = tk.compare_failures(convert(before), convert(after), history=convert(history))
+        rows = found.frame.set_index("title")
+        assert rows["change"].to_dict() == {
+            "out of paper": "new", "pipe broken": "back again", "disk full": "growing",
+            "no route": "shrinking", "bad token": "gone", "lock held": "steady",
+        }  # fmt: skip
+        disk = rows.loc["disk full"]
+        assert (disk.before, disk.after, disk.added, disk.left) == (10, 110, 100, 0)
+        assert disk.first_at == START
+        assert disk.last_at == START + 199 * HOUR
+        assert found.frame["change"].tolist()[0] == "new"
+        assert repr(found).startswith(
+            "6 groups: 1 new, 1 back again, 1 growing, 1 shrinking, 1 gone, 1 steady"
+        )
+
+
+def test_growth_is_judged_against_bursts() -> None:
+    """Counts come in bursts: hardly any quiet week looks like a change, three times as many do."""
+    wrong = seen = 0
+    for run in range(20):
+        rng = np.random.default_rng(run)
+
+        def week(start: int, rate: float, name: str, rng: np.random.Generator = rng) -> pd.DataFrame:
+            hours = start + rng.uniform(0, 168, rng.poisson(rate))
+            bursts = np.repeat(hours, rng.geometric(1 / 6, len(hours)))
+            spread = np.sort(bursts + rng.exponential(0.3, len(bursts))).clip(start, start + 167.9)
+            return failures(*of_one_body("disk full", spread, name))
+
+        one, two, more = week(0, 60, "a"), week(168, 60, "b"), week(168, 180, "c")
+        wrong += tk.compare_failures(one, two).frame["change"].tolist() != ["steady"]
+        seen += tk.compare_failures(one, more).frame["change"].tolist() == ["growing"]
+    assert wrong <= 1
+    assert seen >= 18
+
+
+def test_exposure_says_how_much_longer_before_is() -> None:
+    """A week of a failure an hour, then a day of the same, is no change."""
+    before, after = failures(*of_one_body("x", range(168))), failures(*of_one_body("x", range(168, 192)))
+    found = tk.compare_failures(before, after, exposure=7).frame
+    assert (found["change"].item(), found["expected"].item()) == ("steady", 24.0)
+    assert tk.compare_failures(before, after).frame["change"].item() == "shrinking"
+
+
+def test_why_entries_are_gone() -> None:
+    """Retried ones by their runs, expired by the time, deleted where nothing ran, else unknown."""
+    before = failures(*((name, "disk full", hour) for hour, name in enumerate("abcdefgh")), ("z", "x", 8))
+    after = failures(("h", "disk full", 7), ("y", "x", 24))
+    retried = {"a": "r1", "b": "r2", "c": "r3", "d": "r4", "e": "lost"}
+    states = {"r1": "RUN_SUCCESS", "r2": "RUN_FAILED", "r3": "RUN_STARTED", "r4": "RUN_CANCELED"}
+    runs = frame_from_rows(
+        [{"workflow_run_id": run, "workflow_url": "u", "state": state} for run, state in states.items()], RUNS
+    )
+    found = retry_outcomes(before, after, runs=runs, retried=retried, retention="7d")
+    assert found.frame.set_index("dlq_id")["outcome"].to_dict() == {
+        "a": "retried and succeeded", "b": "retried and failed again", "c": "retried, not ended",
+        "d": "retried and canceled", "e": "retried, not ended", "f": "deleted", "g": "deleted",
+        "h": "still there", "z": "deleted",
+    }  # fmt: skip
+    assert set(found.frame["outcome"]) <= set(OUTCOMES)
+    assert found.frame.set_index("dlq_id")["run"].to_dict()["a"] == "r1"
+    row = tk.compare_failures(before, after, runs=runs, retried=retried, retention="7d").frame.iloc[-2:]
+    shrunk = row[row["title"] == "disk full"].iloc[0]
+    assert (shrunk.succeeded, shrunk.retried, shrunk.deleted, shrunk.expired, shrunk.unknown) == (
+        1,
+        4,
+        2,
+        0,
+        0,
+    )
+    assert shrunk.left == 7
+
+
+def test_expired_only_where_somebody_looked_shortly_before() -> None:
+    """A look within a day of the expiry makes it one; after a longer absence nobody knows."""
+    before = failures(("a", "x", 0), ("b", "x", 30))
+    for looked, outcome in ((30, ["unknown", "unknown"]), (160, ["expired", "unknown"])):
+        listed = pd.concat([before, failures(("l", "x", looked))], ignore_index=True)
+        found = retry_outcomes(listed, failures(("n", "x", 400)), retention="7d")
+        assert found.frame["outcome"].tolist()[:2] == outcome
+    found = retry_outcomes(before, failures(("n", "x", 400)))
+    assert found.counts.to_dict("records") == [{"outcome": "unknown", "count": 2, "share": 1.0}]
+
+
+def test_the_run_log_shows_that_nothing_was_retried() -> None:
+    """Where it reaches back and no run of the workflow started in between, an entry was deleted."""
+    before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("b", "x", 1), ("n", "x", 5))
+    for started, outcome in ((0.5, "deleted"), (2, "unknown")):
+        runs = [
+            {"workflow_run_id": f"r{at}", "workflow_url": "u", "created_at": START + at * HOUR}
+            for at in (started, 6)
+        ]
+        found = retry_outcomes(before, after, runs=frame_from_rows(runs, RUNS), retention="7d")
+        assert found.frame["outcome"].tolist() == [outcome, "still there"]
+
+
+def test_callbacks_say_how_retried_messages_ended() -> None:
+    """Delivered is a success, exhausted another failure."""
+    before, after = failures(("a", "x", 0), ("b", "x", 1)), failures(("n", "x", 5))
+    callbacks = pd.DataFrame(
+        {"source_message_id": ["m1", "m2"], "delivered": [True, False], "exhausted": [False, True]}
+    )
+    found = retry_outcomes(before, after, callbacks=callbacks, retried={"a": "m1", "b": "m2"})
+    assert found.frame["outcome"].tolist() == ["retried and succeeded", "retried and failed again"]
+
+
+def test_a_snapshot_at_two_times(server: Any, tmp_path: Path) -> None:
+    """The queue of each time, and what had left before the first as history."""
+
+    def sync(*entries: tuple[str, str]) -> datetime:
+        rows = [
+            {"dlqId": name, "createdAt": 1_767_225_600_000, "responseBody": body, "url": "https://u.example/"}
+            for name, body in entries
+        ]
+        server.json(json.dumps({"messages": rows}).encode())
+        tk.sync_failures(server.service(), tmp_path / "kept", progress=False)
+        time.sleep(0.02)
+        return datetime.now(UTC)
+
+    sync(("a", "pipe broken"), ("b", "disk full"), ("c", "no route"))
+    second = sync(("b", "disk full"), ("c", "no route"))
+    third = sync(("b", "disk full"), ("d", "pipe broken"), ("e", "out of paper"))
+    for source in (tmp_path / "kept", tk.scan_snapshot(tmp_path / "kept")):
+        found = tk.compare_failures(second, third, snapshot=source)
+        assert found.frame.set_index("title")["change"].to_dict() == {
+            "out of paper": "new", "pipe broken": "back again", "no route": "gone", "disk full": "steady",
+        }  # fmt: skip
+        assert found.notes == ()
+    early = tk.compare_failures(datetime(2026, 2, 1, tzinfo=UTC), third, snapshot=tmp_path / "kept")
+    assert "nobody looked at the queue before" in repr(early)
+    with pytest.raises(InputError, match="not earlier than before"):
+        tk.compare_failures(third, second, snapshot=tmp_path / "kept")
+
+
+def test_spans_of_one_history_have_not_left() -> None:
+    """A later span without the entries of the earlier says nothing of where they are."""
+    history = failures(*of_one_body("x", range(10)))
+    found = tk.compare_failures(history[:5], history[5:], retention="3d", retried={}).frame
+    assert (found["deleted"].item(), found["unknown"].item()) == (0, 5)
+
+
+def test_hostile_frames() -> None:
+    """Nothing, one row, nulls, long and strange texts: a frame with all columns, and no secret in it."""
+    nothing = failures()
+    empty = tk.compare_failures(nothing, nothing)
+    assert (len(empty.frame), repr(empty), empty.frame["before"].dtype) == (0, "0 groups", "Int64")
+    nulls = frame_from_rows([{"dlq_id": ""}, {"dlq_id": ""}], FAILURES).assign(dlq_id=None)
+    assert tk.compare_failures(nulls, nulls).frame["change"].tolist() == ["steady"]
+    secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
+    strange = failures(
+        ("a", secret, 1), ("b", "x" * 10_000_000, 1), ("c", "[" * 100_000, 1), ("d", '{"a": "\\ud800"}', 1)
+    )
+    found = tk.compare_failures(nothing, strange)
+    assert found.frame["change"].tolist() == ["new"] * 4
+    assert secret not in found.frame.to_csv() + repr(found) + found._repr_html_()
+    assert tk.compare_failures(strange[:1], strange[:1])._repr_html_().startswith("<p>1 group: 1 steady</p>")
+    for wrong in (None, 5, "x", pd.DataFrame({"a": [1]})):
+        with pytest.raises(InputError):
+            tk.compare_failures(wrong, strange)
+        with pytest.raises(InputError):
+            tk.compare_failures(strange, wrong)
+    for exposure in (0, -1, math.nan, "x", None, True):
+        with pytest.raises(InputError, match="exposure"):
+            tk.compare_failures(strange, strange, exposure=exposure)
+
+
+def test_expiring_by_group() -> None:
+    """Which group loses what when, the one that loses most in the next day first."""
+    rows = failures(("a", "x", 0), ("b", "x", 30), ("c", "y", 2), ("d", "y", 3), ("e", "y", 160))
+    rows = tk.group_failures(rows).assign(rows)
+    found = tk.count_expiring(rows, "7d", START + timedelta(days=6, hours=23), by="signature")
+    assert found["signature"].tolist() == [rows["signature"][2], rows["signature"][0]]
+    assert found["within 6 hours"].tolist() == [2, 1]
+    assert found["later"].tolist() == [1, 0]
+    assert found["next_at"].tolist() == [START + timedelta(days=7, hours=2), START + timedelta(days=7)]
+    assert found.loc[:, "already due":"unknown"].sum().sum() == 5
+    none = tk.count_expiring(failures(), "7d", START, by="workflow_url")
+    assert list(none.columns) == ["workflow_url", *tk.count_expiring(rows, "7d", START)["when"], "next_at"]
+    with pytest.raises(InputError, match="by"):
+        tk.count_expiring(rows, "7d", START, by="no such column")

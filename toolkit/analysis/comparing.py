@@ -1,0 +1,384 @@
+"""What changed between two times: groups of failures that are new, grew, shrank, came back or are gone."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
+
+from toolkit.analysis.change_points import dispersion
+from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.grouping import grouped, grouped_columns, read_rules
+from toolkit.analysis.outcomes import (
+    CANCELED,
+    DELETED,
+    EXPIRED,
+    FAILED_AGAIN,
+    RETRIED,
+    STILL_THERE,
+    SUCCEEDED,
+    UNKNOWN,
+    retry_outcomes,
+)
+from toolkit.analysis.selection import collect_timed, receipt_of, timestamps, typed_frame
+from toolkit.analysis.wording import counted
+from toolkit.arguments import positive, wrong
+from toolkit.errors import InputError
+from toolkit.redaction import escape_html, visible
+from toolkit.snapshots import scan_snapshot
+from toolkit.snapshots.data_files import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
+from toolkit.tables.schemas import FAILURES, TIME
+from toolkit.times import parse_time
+
+CHANGES: Final = ("new", "back again", "growing", "shrinking", "gone", "steady")
+"""What can be said of a group, what needs attention first."""
+
+_CONFIDENT: Final = 0.997  # three standard deviations
+_MOST_BINS: Final = 2_000
+_BUSY: Final = 8  # failures of a group from which on its own bursts are measured
+_HOUR: Final = 3_600_000  # milliseconds
+_SHOWN: Final = 50  # groups that a notebook shows
+_OF_SNAPSHOT: Final = (FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE)
+_LEFT: Final = {
+    "succeeded": (SUCCEEDED,),
+    "retried": (FAILED_AGAIN, RETRIED, CANCELED),
+    "deleted": (DELETED,),
+    "expired": (EXPIRED,),
+    "unknown": (UNKNOWN, STILL_THERE),
+}
+"""The columns that say what became of the entries that left."""
+_TYPES: Final = {
+    "group": "str",
+    "title": "str",
+    "change": "str",
+    "before": "Int64",
+    "after": "Int64",
+    "added": "Int64",
+    "left": "Int64",
+    "expected": "float64",
+    "confidence": "float64",
+    **dict.fromkeys(_LEFT, "Int64"),
+    "first_at": "datetime64[ms, UTC]",
+    "last_at": "datetime64[ms, UTC]",
+}
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class FailureComparison:
+    """How groups of failures changed; made by `compare_failures`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a group, what needs attention first: `group`, `title` (str), `change` (str: new, back again,
+        growing, shrinking, gone, steady), `before`, `after` (Int64, failures), `added`, `left` (Int64, those
+        that are only in one of both), `expected` (float64, what `after` would be at the rate of before),
+        `confidence` (float64, 0 to 1: that the rate changed), then what became of those that left:
+        `succeeded` (retried and succeeded), `retried` (retried, and not succeeded), `deleted`, `expired`,
+        `unknown` (Int64; unknown is: nobody looked in between), and `first_at`, `last_at` (datetime64[ms,
+        UTC], of all failures of the group that were given).
+    notes : tuple of str
+        What limits the comparison, such as a load that was not complete.
+    rules : GroupRules
+        The rules given, with what was learnt: given again, they keep the id of every group.
+
+    Examples
+    --------
+    >>> from toolkit import compare_failures, load_failures
+    >>> failures = load_failures(service, progress=False)
+    >>> compare_failures(failures, failures).frame["change"].unique().tolist()
+    ['steady']
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...]
+    rules: GroupRules
+
+    def __repr__(self) -> str:
+        sizes = self.frame["change"].value_counts()
+        said = ", ".join(f"{sizes[change]:,} {change}" for change in CHANGES if change in sizes)
+        text = f"{counted(len(self.frame), 'group')}{f': {said}' * bool(said)}"
+        if len(self.frame) and self.frame["change"].iloc[0] != "steady":
+            first = self.frame.iloc[0]
+            text += (
+                f"; {first['change']}: {visible(first['title'])} ({first['before']:,} to {first['after']:,})"
+            )
+        return "; ".join([text, *self.notes])
+
+    def _repr_html_(self) -> str:
+        shown = self.frame.head(_SHOWN)
+        table = shown.assign(title=[visible(title) for title in shown["title"]]).to_html(index=False)
+        return f"<p>{escape_html(repr(self))}</p>{table}"
+
+
+def compare_failures(
+    before: Any,
+    after: Any,
+    *,
+    snapshot: str | os.PathLike[str] | ds.Dataset | None = None,
+    history: IntoFrame | None = None,
+    exposure: float = 1.0,
+    runs: IntoFrame | None = None,
+    retried: Mapping[str, str] | None = None,
+    retention: str | timedelta | None = None,
+    now: datetime | None = None,
+    rules: str | Path | GroupRules | None = None,
+) -> FailureComparison:
+    """Compare two loads of failures, or two times of a snapshot, by group.
+
+    Entries of both loads are matched by `dlq_id`, so that two loads of one queue can be compared as well as
+    the failures of two spans of time (of one frame, the later all after the earlier). A group has grown when
+    more were added than left, by more than its bursts explain: failures come in retries and batches, and
+    their counts vary more than by chance alone. Not proof of a cause.
+
+    Parameters
+    ----------
+    before, after : frame, or time with `snapshot`
+        With the columns of `load_failures`. With `snapshot`, the times at which its queue is compared, as
+        `FailureFilter` reads them (``"2d"`` ago, a date, a timestamp).
+    snapshot : str, Path or pyarrow.dataset.Dataset, optional
+        A snapshot made by `sync_failures`, or what `scan_snapshot` returned. What had left the queue by
+        `before` is its history.
+    history : frame, optional
+        Failures from before `before`: a group that is known there, and not in `before`, is back again.
+    exposure : float
+        How many times longer the span of `before` is than that of `after`. 1 for two loads of a queue.
+    runs, retried, retention, now
+        What is known of entries that left, as in `retry_outcomes`. `now` is also what ages count from.
+    rules : str, Path or GroupRules, optional
+        As in `group_failures`.
+
+    Returns
+    -------
+    FailureComparison
+        `.frame` has one row a group.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, a time or option cannot be read, or `after` is earlier than `before`.
+    SnapshotError
+        When the snapshot cannot be opened.
+
+    Examples
+    --------
+    >>> def failures(*bodies):
+    ...     times = pd.to_datetime(["2026-01-01"] * len(bodies), utc=True)
+    ...     return pd.DataFrame({"dlq_id": list(bodies), "workflow_url": "u", "workflow_run_id": "w",
+    ...         "failed_at": times, "created_at": times, "response_status": 500,
+    ...         "response_body": [body.strip("0123456789") for body in bodies],
+    ...         "response_body_base64": [None] * len(bodies)})
+    >>> before = failures("disk full1", "disk full2", "no route1")
+    >>> compare_failures(before, failures("disk full2", "disk full3", "bad token1"))
+    3 groups: 1 new, 1 gone, 1 steady; new: bad token (0 to 1)
+    """
+    positive("exposure", exposure)
+    given = read_rules(rules)
+    if snapshot is None:
+        parts = [_read(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
+        earlier = None if history is None else _read(history, "history", given)
+        notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
+        later = None if _are_spans(before, after, parts) else after
+        outcomes = retry_outcomes(before, later, runs=runs, retried=retried, retention=retention, now=now)
+    else:
+        source = _opened(snapshot)
+        start, end = (
+            parse_time(value, now=now, name=name) for value, name in ((before, "before"), (after, "after"))
+        )
+        if end < start:
+            raise wrong("after", after, "a time that is not earlier than before")
+        parts, earlier, notes = _at_times(source, start, end, given)
+        outcomes = retry_outcomes(parts[0], runs=runs, retried=retried, retention=retention)
+    earlier = parts[0].slice(0, 0) if earlier is None else earlier
+    groups, ids = grouped(pa.concat_tables([earlier, *parts]), given)
+    outcome = outcomes.frame["outcome"].to_numpy()
+    frame = _counted(earlier, parts, np.array(ids, dtype=object), outcome, float(exposure))
+    titles = groups.frame.set_index("group")["title"]
+    frame = frame.assign(title=frame["group"].map(titles))
+    order = frame.assign(
+        place=frame["change"].map(CHANGES.index), less=-(frame["after"] - frame["before"]).abs()
+    ).sort_values(["place", "less", "group"], ignore_index=True)
+    return FailureComparison(order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules)
+
+
+def _read(failures: Any, name: str, rules: GroupRules) -> pa.Table:
+    """What is compared of a frame, with one schema whatever it is made of; rows without an id are others."""
+    columns = [*grouped_columns(rules), "workflow_run_id"]
+    table = collect_timed(failures, columns, doing="comparing failures", name=name)
+    columns += ["failed_at", "created_at"]
+    numbers = {"response_status": pa.float64()}
+    schema = pa.schema([(column, numbers.get(column, FAILURES.field(column).type)) for column in columns])
+    try:
+        table = table.select(columns).cast(schema, safe=False)
+    except pa.ArrowInvalid as error:
+        raise InputError(
+            f"comparing failures, {name}", got=str(error)[:120], expected="columns as loaders write them"
+        ) from None
+    ids = [id_ if id_ is not None else f"{name} {row}" for row, id_ in enumerate(table["dlq_id"].to_pylist())]
+    return table.set_column(columns.index("dlq_id"), "dlq_id", pa.array(ids, pa.string()))
+
+
+def _incomplete(frame: Any, name: str) -> list[str]:
+    receipt = receipt_of(frame)
+    return [f"the load {name} was not complete"] if receipt is not None and not receipt.complete else []
+
+
+def _opened(snapshot: str | os.PathLike[str] | ds.Dataset) -> ds.Dataset:
+    if isinstance(snapshot, ds.Dataset):
+        return snapshot
+    try:
+        return scan_snapshot(snapshot)
+    except InputError:
+        raise wrong("snapshot", snapshot, "the path of a snapshot, or what scan_snapshot returned") from None
+
+
+def _are_spans(before: Any, after: Any, parts: list[pa.Table]) -> bool:
+    """Whether two frames are spans of one history, so that what is missing in the later has not left."""
+    receipts = receipt_of(before), receipt_of(after)
+    if None not in receipts:
+        return receipts[0] == receipts[1]
+    last, first = _when(parts[0]).max(), _when(parts[1]).min()
+    return bool(first > last) and not set(parts[0]["dlq_id"].to_pylist()) & set(
+        parts[1]["dlq_id"].to_pylist()
+    )
+
+
+def _at_times(
+    source: ds.Dataset, start: datetime, end: datetime, rules: GroupRules
+) -> tuple[list[pa.Table], pa.Table, list[str]]:
+    """What was in the queue at each of two times, what had left it before the first, and what limits that."""
+    columns = [*grouped_columns(rules), "workflow_run_id", "failed_at", "created_at", *_OF_SNAPSHOT]
+    missing = [name for name in columns if name not in source.schema.names]
+    if missing:
+        raise wrong("snapshot", source, f"a snapshot with {', '.join(missing)}", "sync_failures makes one.")
+    table = source.to_table(columns=columns)
+    known = _entered(table)
+    there = []
+    for when in (start, end):
+        at = pa.scalar(when, TIME)
+        left = pc.fill_null(pc.less_equal(table[GONE_BEFORE], at), False)
+        there.append(pc.and_(pc.fill_null(pc.less_equal(known, at), False), pc.invert(left)))
+    gone = pc.fill_null(pc.less_equal(table[GONE_BEFORE], pa.scalar(start, TIME)), False)
+    first = pc.min(table[FIRST_SEEN_AT]).as_py()
+    notes = []
+    if first is not None and first > start:
+        notes.append(f"nobody looked at the queue before {first:%Y-%m-%d %H:%M} UTC")
+    return [table.filter(mask) for mask in there], table.filter(gone), notes
+
+
+def _entered(table: pa.Table) -> pa.Array:
+    """From when on each entry of a snapshot was in the queue for certain.
+
+    From its failure on; where a look at the queue after its failure did not show it, from when it was seen.
+    """
+    failed, seen, gone = (
+        timestamps(table, name).astype("datetime64[ms, UTC]")
+        for name in ("failed_at", FIRST_SEEN_AT, GONE_BEFORE)
+    )
+    failed = failed.fillna(timestamps(table, "created_at").astype(failed.dtype)).fillna(seen)
+    looks = pd.concat([seen, gone]).dropna().drop_duplicates().sort_values(ignore_index=True)
+    earlier = looks.searchsorted(seen.fillna(pd.Timestamp(0, tz="UTC")))
+    previous = pd.concat([pd.Series([pd.NaT], dtype=looks.dtype), looks]).take(earlier)
+    missed = pd.Series(previous.to_numpy() >= failed.to_numpy(), index=failed.index)
+    return pa.array(failed.mask(missed, seen), TIME)
+
+
+def _counted(
+    earlier: pa.Table, parts: list[pa.Table], groups: NDArray[np.object_], outcome: Any, exposure: float
+) -> pd.DataFrame:
+    """Counts by group, and what they say."""
+    bounds = np.cumsum([earlier.num_rows, *(part.num_rows for part in parts)])
+    known, *of_parts = np.split(groups, bounds[:-1])
+    one, two = (
+        pd.DataFrame({"group": group, "id": part["dlq_id"].to_pylist(), "at": _when(part)}).assign(
+            outcome=values
+        )
+        for group, part, values in zip(of_parts, parts, (outcome, None), strict=True)
+    )
+    one, two = one.drop_duplicates("id"), two.drop_duplicates("id")
+    left, added = one[~one["id"].isin(two["id"])], two[~two["id"].isin(one["id"])]
+    names = sorted({*one["group"], *two["group"]})
+    every = pd.concat([one, two]).drop_duplicates("id", keep="last")
+    times = every.groupby("group")["at"].agg(["min", "max"]).reindex(names)
+
+    def sizes(rows: pd.DataFrame) -> NDArray[np.float64]:
+        counts = rows["group"].value_counts().reindex(names, fill_value=0)
+        return np.asarray(counts, dtype=np.float64)
+
+    before, after = sizes(one), sizes(two)
+    confidence = _confidence(sizes(added), sizes(left), before, after, exposure, _bursts(every, names))
+    grown, rate = confidence >= _CONFIDENT, before / exposure
+    back = pd.Index(names).isin(known)
+    change = np.select(
+        [(before == 0) & back, before == 0, after == 0, grown & (after > rate), grown],
+        ["back again", "new", "gone", "growing", "shrinking"],
+        "steady",
+    )
+    return typed_frame(
+        group=("str", names),
+        change=("str", change),
+        before=("Int64", before.astype(np.int64)),
+        after=("Int64", after.astype(np.int64)),
+        added=("Int64", sizes(added).astype(np.int64)),
+        left=("Int64", sizes(left).astype(np.int64)),
+        expected=("float64", rate),
+        confidence=("float64", confidence),
+        **{
+            name: ("Int64", sizes(left[left["outcome"].isin(outcomes)]).astype(np.int64))
+            for name, outcomes in _LEFT.items()
+        },
+        first_at=("datetime64[ms, UTC]", times["min"].to_numpy()),
+        last_at=("datetime64[ms, UTC]", times["max"].to_numpy()),
+    )
+
+
+def _when(table: pa.Table) -> pd.Series:
+    when = timestamps(collect_timed(table, [], doing="comparing failures"), "when_")
+    return when.astype("datetime64[ms, UTC]")
+
+
+def _bursts(rows: pd.DataFrame, names: list[str]) -> NDArray[np.float64]:
+    """How many times more than by chance the counts of each group vary; of small groups, those of all."""
+    dated = rows.dropna(subset="at")
+    at = dated["at"].astype("int64").to_numpy()
+    if not len(at):
+        return np.ones(len(names))
+    width = max(_HOUR, math.ceil((at.max() - at.min() + 1) / _MOST_BINS))
+    bins = (at - at.min()) // width
+    length = int(bins.max()) + 1
+
+    def measured(rows: Any) -> float:
+        counts = np.bincount(bins[rows], minlength=length).astype(np.float64)
+        return dispersion(counts, np.ones(length))
+
+    busy = {
+        name: measured(rows) for name, rows in dated.groupby("group").indices.items() if len(rows) >= _BUSY
+    }
+    typical = float(np.median([*busy.values()])) if busy else 1.0
+    return np.array([busy.get(name, typical) for name in names])
+
+
+def _confidence(
+    added: NDArray[np.float64], left: NDArray[np.float64], before: NDArray[np.float64],
+    after: NDArray[np.float64], exposure: float, bursts: NDArray[np.float64],
+) -> NDArray[np.float64]:  # fmt: skip
+    """That a rate changed: two-sided, normal, with the variance of counts that come in bursts.
+
+    What both loads hold varies with neither, so only added and left rows count.
+    """
+    usual = (added + left) / (1 + exposure)
+    deviation = np.sqrt(bursts * np.maximum(usual, 1e-9) * (1 + 1 / exposure))
+    z = np.maximum(np.abs(after - before / exposure) - 0.5, 0) / deviation
+    return np.array([math.erf(one / math.sqrt(2)) for one in z])

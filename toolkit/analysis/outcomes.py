@@ -1,0 +1,264 @@
+"""What became of entries: still there, retried and how that ended, deleted, expired, or nobody looked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import narwhals as nw
+import numpy as np
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.selection import (
+    collect,
+    collect_timed,
+    receipt_of,
+    select,
+    timestamps,
+    typed_frame,
+    when_counted,
+)
+from toolkit.analysis.wording import counted
+from toolkit.arguments import mapping
+from toolkit.redaction import escape_html
+from toolkit.times import parse_duration
+
+STILL_THERE: Final = "still there"
+SUCCEEDED: Final = "retried and succeeded"
+FAILED_AGAIN: Final = "retried and failed again"
+RETRIED: Final = "retried, not ended"
+CANCELED: Final = "retried and canceled"
+DELETED: Final = "deleted"
+EXPIRED: Final = "expired"
+UNKNOWN: Final = "unknown"
+OUTCOMES: Final = (STILL_THERE, SUCCEEDED, FAILED_AGAIN, RETRIED, CANCELED, DELETED, EXPIRED, UNKNOWN)
+"""Everything that can have become of an entry."""
+
+_STATES: Final = {"RUN_SUCCESS": SUCCEEDED, "RUN_FAILED": FAILED_AGAIN, "RUN_CANCELED": CANCELED}
+_SEEN_LATE: Final = timedelta(days=1)
+"""An entry that expired, and was seen so shortly before, is taken to have stayed until then."""
+
+_Times = pd.Series  # of timestamps in UTC
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class RetryOutcomes:
+    """What became of entries; made by `retry_outcomes`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row an entry, in the order of the failures: `dlq_id`, `workflow_url`, `outcome` (str: still there,
+        retried and succeeded, retried and failed again, retried and canceled, "retried, not ended", deleted,
+        expired, unknown), `run` (str: the run or message that retried it, missing where none is known),
+        `left_after`, `left_before` (datetime64[ms, UTC]: it was seen last, and first missed; missing while it
+        is there), `expires_at` (datetime64[ms, UTC]; missing without `retention`).
+    counts : pandas.DataFrame
+        `outcome` (str), `count` (Int64), `share` (float64), the largest count first and equal ones by name.
+
+    Examples
+    --------
+    >>> from toolkit import load_failures, retry_outcomes
+    >>> failures = load_failures(service, progress=False)
+    >>> retry_outcomes(failures, failures)
+    5,000 entries: 5,000 still there
+    """
+
+    frame: pd.DataFrame
+    counts: pd.DataFrame
+
+    def __repr__(self) -> str:
+        parts = [f"{count:,} {outcome}" for outcome, count, _ in self.counts.itertuples(index=False)]
+        return f"{counted(len(self.frame), 'entry').replace('entrys', 'entries')}" + (
+            f": {', '.join(parts)}" if parts else ""
+        )
+
+    def _repr_html_(self) -> str:
+        return f"<p>{escape_html(repr(self))}</p>{self.counts.to_html(index=False)}"
+
+
+def retry_outcomes(
+    failures: IntoFrame,
+    later: IntoFrame | None = None,
+    *,
+    runs: IntoFrame | None = None,
+    callbacks: IntoFrame | None = None,
+    retried: Mapping[str, str] | None = None,
+    retention: str | timedelta | None = None,
+    now: datetime | None = None,
+) -> RetryOutcomes:
+    """Find out what became of each entry of the dead letter queue.
+
+    Only what the frames show is claimed. An entry that left is `expired` when its retention ended while it
+    was away and it had been seen until shortly before; `deleted` when it left earlier and no run of its
+    workflow started meanwhile, or all retries are given and it is not among them; otherwise it is `unknown`:
+    nobody looked in between.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `failed_at`, `created_at`; of a
+        snapshot, `gone_after` and `gone_before` say when an entry left.
+    later : frame, optional
+        A later load: entries that are missing in it have left. Default: what `gone_before` says.
+    runs : frame, optional
+        The run log, from `load_runs`: how retries ended, and which workflows ran.
+    callbacks : frame, optional
+        From `load_callbacks`: how retried messages ended.
+    retried : mapping, optional
+        All retries, as `resume_failures` and `restart_failures` return them: from each DLQ id to the id of
+        the new run or message.
+    retention : str or timedelta, optional
+        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan. Without it, nothing is known to have
+        expired or been deleted.
+    now : datetime, optional
+        When `later` was loaded. Default: what its receipt says, else its latest failure.
+
+    Returns
+    -------
+    RetryOutcomes
+        `.frame` has one row an entry, `.counts` one row an outcome.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-05 10:00", "2026-01-05 11:00", "2026-01-05 12:00"], utc=True)
+    >>> before = pd.DataFrame({"dlq_id": ["a", "b", "c"], "workflow_url": "u", "failed_at": times,
+    ...     "workflow_run_id": ["wfr_1", "wfr_2", "wfr_3"], "created_at": times})
+    >>> runs = pd.DataFrame({"workflow_run_id": ["wfr_9"], "workflow_url": "u", "state": "RUN_SUCCESS",
+    ...     "created_at": pd.to_datetime(["2026-01-05 13:00"], utc=True)})
+    >>> retry_outcomes(before, before[2:], runs=runs, retried={"a": "wfr_9"}, retention="7d")
+    3 entries: 1 deleted, 1 retried and succeeded, 1 still there
+    """
+    doing = "finding out what became of entries"
+    columns = ["dlq_id", "workflow_url", "workflow_run_id"]
+    history = [name for name in ("gone_after", "gone_before") if name in _names(failures, columns, doing)]
+    table = collect_timed(failures, [*columns, *history], doing=doing)
+    frame = pd.DataFrame({name: table[name].to_pylist() for name in columns}, dtype=object)
+    when = timestamps(table, "when_")
+    nothing = pd.Series(pd.NaT, index=frame.index, dtype="datetime64[ms, UTC]")
+    seen, missed = (
+        (timestamps(table, name) if name in history else nothing).astype(nothing.dtype)
+        for name in ("gone_after", "gone_before")
+    )
+    if later is not None:
+        present, end = _loaded(later, now, doing)
+        left = ~frame["dlq_id"].isin(present) & missed.isna()
+        start = _looked(failures, when)
+        seen = seen.mask(left, start)
+        missed = missed.mask(left, max(start, end) if pd.notna(start) else end)
+    elif now is not None:
+        when_counted(now)  # raises where it is none
+    expires = nothing
+    if retention is not None:
+        expires = (when + parse_duration(retention, name="retention")).astype(nothing.dtype)
+    known = {} if retried is None else dict(mapping("retried", retried))
+    ended = _ended(runs, callbacks, doing)
+    assumed = _without_retry(frame, seen, missed, expires, _starts(runs, doing), retried)
+    found: list[tuple[str, str | None]] = []
+    ids = zip(frame["dlq_id"], frame["workflow_run_id"], missed.notna(), assumed, strict=True)
+    for entry, own, gone, otherwise in ids:
+        if (run := known.get(entry)) is not None:
+            found.append((ended.get(str(run), RETRIED), str(run)))
+        elif gone and ended.get(own) in (SUCCEEDED, CANCELED):  # that it failed is why there is an entry
+            found.append((ended[own], own))
+        else:
+            found.append((otherwise if gone else STILL_THERE, None))
+    result = typed_frame(
+        dlq_id=("str", frame["dlq_id"]),
+        workflow_url=("str", frame["workflow_url"]),
+        outcome=("str", [outcome for outcome, _ in found]),
+        run=("str", [run for _, run in found]),
+        left_after=("datetime64[ms, UTC]", seen),
+        left_before=("datetime64[ms, UTC]", missed),
+        expires_at=("datetime64[ms, UTC]", expires),
+    )
+    return RetryOutcomes(result, _counts(result["outcome"]))
+
+
+def _names(failures: IntoFrame, columns: Iterable[str], doing: str) -> list[str]:
+    select(failures, columns, doing=doing)  # raises where it is not a frame
+    return list(map(str, nw.from_native(failures).lazy().collect_schema().names()))
+
+
+def _loaded(later: IntoFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
+    """The ids of a load, and when it was made."""
+    table = collect_timed(later, ["dlq_id"], doing=doing, name="later")
+    end = _looked(later, timestamps(table, "when_")) if now is None else pd.Timestamp(when_counted(now))
+    return set(table["dlq_id"].to_pylist()), end
+
+
+def _looked(frame: IntoFrame, when: _Times) -> pd.Timestamp:
+    """When a frame was loaded: what its receipt says, else its latest failure."""
+    receipt = receipt_of(frame)
+    if receipt is not None:
+        looked = pd.to_datetime(receipt.ended_at, utc=True, errors="coerce")
+        if pd.notna(looked):
+            return pd.Timestamp(looked)
+    return pd.Timestamp(when.max())
+
+
+def _ended(runs: IntoFrame | None, callbacks: IntoFrame | None, doing: str) -> dict[str, str]:
+    """How each run and message ended."""
+    ended: dict[str, str] = {}
+    if callbacks is not None:
+        names = ["source_message_id", "delivered", "exhausted"]
+        rows = collect(select(callbacks, names, doing=doing, name="callbacks")).to_pydict()
+        for message, delivered, exhausted in zip(*rows.values(), strict=True):
+            if delivered or exhausted:
+                ended[message] = SUCCEEDED if delivered else FAILED_AGAIN
+    if runs is not None:
+        rows = collect(select(runs, ["workflow_run_id", "state"], doing=doing, name="runs")).to_pydict()
+        ended |= {
+            run: _STATES.get(state, RETRIED)
+            for run, state in zip(rows["workflow_run_id"], rows["state"], strict=True)
+        }
+    return ended
+
+
+def _starts(runs: IntoFrame | None, doing: str) -> dict[str | None, Any] | None:
+    """When the runs of each workflow started, sorted, as nanoseconds; those of all under None."""
+    if runs is None:
+        return None
+    table = collect(select(runs, ["workflow_url", "created_at"], doing=doing, name="runs"))
+    frame = pd.DataFrame({"url": table["workflow_url"].to_pylist(), "at": timestamps(table, "created_at")})
+    frame = frame.dropna().assign(at=lambda rows: rows["at"].astype("datetime64[ns, UTC]").astype("int64"))
+    found: dict[str | None, Any] = {
+        str(url): np.sort(at.to_numpy()) for url, at in frame.groupby("url")["at"]
+    }
+    return found | {None: np.sort(frame["at"].to_numpy())}
+
+
+def _without_retry(
+    frame: pd.DataFrame, seen: _Times, missed: _Times, expires: _Times,
+    starts: dict[str | None, Any] | None, retried: Mapping[str, str] | None,
+) -> pd.Series:  # fmt: skip
+    """What became of entries that left, where no retry of them is known."""
+    expired = (expires <= missed) & ((expires <= seen) | (expires - seen <= _SEEN_LATE))
+    early = expires > missed
+    if retried is not None:
+        idle = pd.Series(data=True, index=frame.index)
+    elif starts is None or not len(starts[None]):
+        idle = pd.Series(data=False, index=frame.index)
+    else:
+        from_, to = (one.astype("datetime64[ns, UTC]").astype("int64").to_numpy() for one in (seen, missed))
+        idle = pd.Series(from_ >= starts[None][0], index=frame.index)  # the log reaches back as far
+        for url, rows in frame.groupby("workflow_url").indices.items():
+            times = starts.get(str(url), np.zeros(0, dtype=np.int64))
+            ran = np.searchsorted(times, to[rows], "right") > np.searchsorted(times, from_[rows], "right")
+            idle.iloc[rows] &= ~ran
+    named = pd.Series(UNKNOWN, index=frame.index, dtype=object)
+    return named.mask(early & idle & missed.notna(), DELETED).mask(expired, EXPIRED)
+
+
+def _counts(outcomes: pd.Series) -> pd.DataFrame:
+    sizes = outcomes.value_counts().reset_index().sort_values(["count", "outcome"], ascending=[False, True])
+    found = sizes.reset_index(drop=True).astype({"outcome": "str", "count": "Int64"})
+    return found.assign(share=(found["count"] / max(len(outcomes), 1)).astype("float64"))
