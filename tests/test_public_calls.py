@@ -279,6 +279,18 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "plot_failure_calendar": lambda w: [
         {"failures": w.failures, "tz": "UTC", "ax": w.ax(), "theme": "light"}
     ],
+    "plot_failure_groups": lambda w: [
+        {
+            "failures": w.failures,
+            "groups": None,
+            "freq": "1h",
+            "top": 3,
+            "layout": "facets",
+            "now": None,
+            "ax": w.ax(),
+            "theme": "light",
+        }
+    ],
     "plot_failure_matrix": lambda w: [
         {
             "failures": w.failures,

@@ -56,6 +56,7 @@ from toolkit.plots.expiry import plot_expiry as plot_expiry
 from toolkit.plots.failure_bars import plot_callback_states as plot_callback_states
 from toolkit.plots.failure_bars import plot_retries_used as plot_retries_used
 from toolkit.plots.failure_bars import plot_time_to_failure as plot_time_to_failure
+from toolkit.plots.failure_groups import plot_failure_groups as plot_failure_groups
 from toolkit.plots.failure_trend import plot_failure_trend as plot_failure_trend
 from toolkit.plots.hit_scores import plot_score_by_rank as plot_score_by_rank
 from toolkit.plots.hit_scores import plot_score_comparison as plot_score_comparison

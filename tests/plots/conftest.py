@@ -14,8 +14,21 @@ import pytest
 from matplotlib.axes import Axes
 
 import toolkit as tk
+from toolkit.analysis import explain_change
 
 NOW = datetime(2026, 3, 20, tzinfo=UTC)
+KINDS = [
+    "no order",
+    "disk full",
+    "timed out",
+    "refused",
+    "TypeError: x",
+    "quota",
+    "ENOENT",
+    "busy",
+    "denied",
+    "gone",
+]
 STATES = ["CALLBACK_FAIL", "CALLBACK_SUCCESS", "CALLBACK_INPROGRESS", "", None]
 
 
@@ -38,6 +51,10 @@ def failures(count: int, *, texts: Sequence[str] = (), seed: int = 0) -> pd.Data
             "failure_function_state": pd.Series(
                 names if texts else some.choice(np.array(STATES, dtype=object), count), dtype="str"
             ),
+            "response_body": pd.Series(
+                (texts and names) or [f"{KINDS[row % len(KINDS)]} {row}" for row in range(count)], dtype="str"
+            ),
+            "response_body_base64": pd.Series([None] * count, dtype="str"),
         }
     )
 
@@ -86,7 +103,26 @@ def _comparison(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     return tk.plot_score_comparison(hits(count), hits(count, seed=5), names=names, **more)
 
 
+def _explanation(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
+    before = failures(count, texts=texts)
+    after = pd.concat(
+        [before, *[before[before["workflow_url"] == name] for name in before["workflow_url"][:1]] * 20]
+    )
+    return explain_change(after, before, attributes=["workflow_url", "response_status"]).plot(**more)
+
+
 PLOTS = [
+    Plot("groups", _of(failures, tk.plot_failure_groups)),
+    Plot("groups stacked", _of(failures, tk.plot_failure_groups, layout="stacked")),
+    Plot(
+        "groups by count",
+        lambda count, texts=(), **more: tk.group_failures(failures(count, texts=texts)).plot(**more),
+    ),
+    Plot(
+        "classes",
+        lambda count, texts=(), **more: tk.classify_failures(failures(count, texts=texts)).plot(**more),
+    ),
+    Plot("explanation", _explanation),
     Plot("trend", _of(failures, tk.plot_failure_trend, by="workflow_url")),
     Plot("trend facets", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="facets")),
     Plot("trend ranked", _of(failures, tk.plot_failure_trend, by="workflow_url", layout="ranked")),

@@ -15,6 +15,7 @@ import pandas as pd
 from narwhals.typing import IntoFrame
 
 from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
+from toolkit.analysis.results import Plotted
 from toolkit.analysis.selection import collect, select, typed_frame
 from toolkit.analysis.signatures.documents import LONGEST, Document, read_document
 from toolkit.analysis.wording import counted, percent, shorten
@@ -80,8 +81,8 @@ class _Hit(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class FailureClasses:
-    """What kind each failure is; made by `classify_failures`.
+class FailureClasses(Plotted):
+    """What kind each failure is; made by `classify_failures`. `plot` draws a bar a class.
 
     Attributes
     ----------

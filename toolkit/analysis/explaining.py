@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pandas as pd
 from narwhals.typing import IntoFrame
 
+from toolkit.analysis.results import Plotted
 from toolkit.analysis.selection import NONE, collect, select
 from toolkit.arguments import wrong
 from toolkit.errors import InputError
@@ -42,8 +43,10 @@ _LEAST: Final = 3.0  # events in excess
 
 
 @dataclass(frozen=True, repr=False)
-class Explanation:
+class Explanation(Plotted):
     """Conditions in which a change is concentrated. Association: what goes together, not what caused it.
+
+    `plot` draws the likeliest conditions, observed against expected.
 
     Attributes
     ----------

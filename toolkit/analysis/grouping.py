@@ -16,6 +16,7 @@ from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
+from toolkit.analysis.results import Plotted
 from toolkit.analysis.selection import collect_timed, timestamps, typed_frame
 from toolkit.analysis.signatures.documents import LONGEST, NO_FRAME, Document
 from toolkit.analysis.signatures.signing import Learned, Signature, sign, signature_id
@@ -52,8 +53,8 @@ _TYPES: Final = {
 
 
 @dataclass(frozen=True, repr=False)
-class FailureGroups:
-    """Groups of failures; made by `group_failures`.
+class FailureGroups(Plotted):
+    """Groups of failures; made by `group_failures`. `plot` draws a bar for each of the largest.
 
     Attributes
     ----------
@@ -89,7 +90,7 @@ class FailureGroups:
 
         Rows that were not grouped may be among them: each has the id that it would have had.
         """
-        rows = _read(checked_frame("failures", failures, *_COLUMNS), self.rules)
+        rows = _ruled(read_rows(checked_frame("failures", failures, *_COLUMNS), self.rules), self.rules)
         groups = pd.Series([rows.ids[code] for code in rows.groups], index=failures.index, dtype="str")
         return failures.assign(signature=groups)
 
@@ -156,10 +157,8 @@ def grouped(
 ) -> tuple[FailureGroups, list[str]]:
     """The groups of failures, as `group_failures` returns them, and the group of each row."""
     given = read_rules(rules)
-    rows = _read(failures, given)
-    learned = rows.learned.extended(rows.signatures)
-    found = GroupRules(given.text, msgspec.json.decode(msgspec.json.encode(learned)))
-    return FailureGroups(_summarised(rows, given.rules), found), [rows.ids[code] for code in rows.groups]
+    groups, positions = grouped_rows(read_rows(failures, given), given)
+    return groups, groups.frame["group"].iloc[positions].tolist()
 
 
 def read_rules(rules: str | Path | GroupRules | None) -> GroupRules:
@@ -175,7 +174,18 @@ def grouped_columns(rules: GroupRules) -> list[str]:
     return list(dict.fromkeys([*_COLUMNS, *wanted]))
 
 
-class _Rows(NamedTuple):
+def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
+    """Groups of rows that were read, and the position in their frame of the group of each row."""
+    rows = _ruled(rows, rules)
+    learned = rows.learned.extended(rows.signatures)
+    known = GroupRules(rules.text, msgspec.json.decode(msgspec.json.encode(learned)))
+    frame = _summarised(rows, rules.rules)
+    positions = {group: position for position, group in enumerate(frame["group"])}
+    of_group = np.array([positions.get(group, -1) for group in rows.ids], dtype=np.int64)
+    return FailureGroups(frame, known), of_group[rows.groups]
+
+
+class Rows(NamedTuple):
     """Failures, the signature of each, and the group that it is in."""
 
     table: pa.Table
@@ -192,8 +202,10 @@ class _Rows(NamedTuple):
     clean: Callable[[str], str]
 
 
-def _read(failures: IntoFrame, rules: GroupRules) -> _Rows:
-    table = collect_timed(failures, grouped_columns(rules), doing="grouping failures")
+def read_rows(failures: IntoFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
+    """Read failures, with columns that later rules may name; rules are not applied yet."""
+    wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
+    table = collect_timed(failures, wanted, doing="grouping failures")
     clean = _cleaner(Redactor())
     raw = list(zip(*(table[name].to_pylist() for name in _COLUMNS[2:]), strict=True))
     masked: dict[str | None, str | None] = {}
@@ -219,11 +231,16 @@ def _read(failures: IntoFrame, rules: GroupRules) -> _Rows:
     numbers = {group: number for number, group in enumerate(ids)}
     of_document = np.array([numbers[document.id] for document in documents], dtype=np.int64)
     alone = of_document[codes]
-    rows = _Rows(
+    return Rows(
         table, list(positions), documents, list(by_text.values()), learned, codes, bodies, alone,
-        alone.copy(), ids, {}, clean,
+        alone, ids, {}, clean,
     )  # fmt: skip
-    _apply(rules.rules, rows, numbers)
+
+
+def _ruled(rows: Rows, rules: GroupRules) -> Rows:
+    """The rows in their groups by the rules."""
+    rows = rows._replace(groups=rows.alone.copy(), ids=[*rows.ids], splits={})
+    _apply(rules.rules, rows, {group: number for number, group in enumerate(rows.ids)})
     return rows
 
 
@@ -251,7 +268,7 @@ def _with_status(signature: Signature, status: object, *, binary: bool) -> Signa
     return Signature(signature.document, (*signature.facts, f"status {status:g}"), signature.templates)
 
 
-def _apply(rules: Iterable[Rule], rows: _Rows, numbers: dict[str, int]) -> None:
+def _apply(rules: Iterable[Rule], rows: Rows, numbers: dict[str, int]) -> None:
     """Merge and split the groups of rows in place, in the order of the rules."""
     columns: dict[str, list[str]] = {}
 
@@ -286,7 +303,7 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
+def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     frame = pd.DataFrame(
         {
             "group_": rows.groups,
@@ -356,7 +373,7 @@ def _summarised(rows: _Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     return order[list(_TYPES)].astype(_TYPES)
 
 
-def _example(row: int, rows: _Rows) -> dict[str, str]:
+def _example(row: int, rows: Rows) -> dict[str, str]:
     text = rows.texts[rows.bodies[row]]
     encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
     line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)

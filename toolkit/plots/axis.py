@@ -184,9 +184,9 @@ def label_axis(axis: Axis, label: str, theme: Theme) -> None:
     axis.set_label_text("\n".join(lines), color=theme.muted, fontsize=9, parse_math=False)
 
 
-def rows_that_fit(ax: Axes) -> int:
-    """How many rows of names fit."""
-    return max(2, int(space_high(ax) / _LINE))
+def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
+    """How many rows of names fit, each as high as so many lines."""
+    return max(2, int(space_high(ax) / _LINE / lines))
 
 
 def name_rows(
@@ -209,7 +209,28 @@ def name_rows(
     return prefix
 
 
-def name_tops(ax: Axes, what: str, theme: Theme, positions: Sequence[float], tops: Sequence[float]) -> None:
+def name_above(
+    ax: Axes, positions: Sequence[float], names: Sequence[str], theme: Theme, *, notes: Sequence[str] = ()
+) -> None:
+    """Name rows above their bars, in the whole width; notes behind the names stay whole."""
+    ax.set_yticks([])
+    for position, name, note in zip(positions, names, notes or [""] * len(names), strict=True):
+        longest = max(8, inches(ax) / COLUMN - len(note) - 2)
+        ax.text(
+            0, position, f"{drawable(name, longest=longest)}  {note}".rstrip(), va="bottom", color=theme.ink,
+            transform=ax.get_yaxis_transform(), fontsize=9, parse_math=False,
+        )  # fmt: skip
+
+
+def name_tops(
+    ax: Axes,
+    what: str,
+    theme: Theme,
+    positions: Sequence[float],
+    tops: Sequence[float],
+    *,
+    high: float = 0.85,
+) -> None:
     """Rows of bars, each on its own scale: at the right edge, which count its full height stands for."""
     label_axis(ax.yaxis, f"{what}: each row has its own scale, at the right", theme)
     if inches_high(ax) < _LOW:
@@ -227,7 +248,7 @@ def name_tops(ax: Axes, what: str, theme: Theme, positions: Sequence[float], top
             zorder=0.5,
         )
         ax.annotate(
-            short_number(round(top)), xy=(1, position + 0.85), xytext=(4, 0),
+            short_number(round(top)), xy=(1, position + high), xytext=(4, 0),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="top", color=theme.muted,
             fontsize=9, annotation_clip=False,
         )  # fmt: skip

@@ -68,15 +68,15 @@ def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: 
         states = [state if isinstance(state, str) else NONE for state in found["state"]]
         names = [_SHORT.get(state, state) for state in states]
         counts = [int(count) for count in found["count"]]
-        _draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
+        draw_rows(axes, names, counts, colours, [_SIGNS.get(state, _MERGED) for state in states])
         label_axis(axes.xaxis, f"failure function of {counted(sum(counts), 'failure')}", colours)
         return axes
 
 
-def _draw_rows(
+def draw_rows(
     ax: Axes, names: Sequence[str], counts: Sequence[int], theme: Theme, signs: Sequence[int]
 ) -> None:
-    """Draw a horizontal bar a row, the first at the top, its count and share written behind it."""
+    """A horizontal bar a row, the first at the top, its count and share written behind it."""
     total = max(sum(counts), 1)
     most = max(counts, default=1)
     for number, (count, sign) in enumerate(zip(counts, signs, strict=True)):

@@ -23,6 +23,7 @@ from toolkit.plots.axis import (
     inches,
     label_axis,
     legend,
+    name_above,
     name_rows,
     name_tops,
     rows_that_fit,
@@ -98,25 +99,30 @@ def plot_failure_trend(
     choice("layout", layout, get_args(Layout))
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
-        # a legend above reduces the height of bars, separate rows all of it
-        rows = rows_that_fit(axes) - 1
-        if layout == "stacked" and inches(axes) < _NARROW:
-            rows = rows_that_fit(axes) // 6
-        trend = failure_trend(
-            failures,
-            by=by,
-            freq=freq,
-            top=min(whole("top", top), max(rows, 1), len(colours.series) - 1),
-            now=now,
-        )
+        top = min(whole("top", top), groups_that_fit(axes, layout))
+        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now)
         title = f"Failures over time, by {by}" if by else "Failures over time"
         return draw_trend(trend, axes, colours, layout=layout, title=title)
 
 
+def groups_that_fit(ax: Axes, layout: Layout | Literal["titled"]) -> int:
+    """How many groups, and one of all others, a trend can show on these Axes."""
+    # a legend above reduces the height of bars, separate rows all of it
+    rows = rows_that_fit(ax, 2 if layout == "titled" else 1) - 1
+    if layout == "stacked" and inches(ax) < _NARROW:
+        rows = rows_that_fit(ax) // 6
+    return max(1, min(rows, len(HATCHES) - 1))
+
+
 def draw_trend(
-    trend: FailureTrend, ax: Axes, theme: Theme, *, layout: Layout = "stacked", title: str = ""
+    trend: FailureTrend,
+    ax: Axes,
+    theme: Theme,
+    *,
+    layout: Layout | Literal["titled"] = "stacked",
+    title: str = "",
 ) -> Axes:
-    """Draw a computed trend on Axes from `drawing`."""
+    """Draw a computed trend on Axes from `drawing`; "titled" are facets with their names above them."""
     if trend.total <= 1:
         heading(ax, title, theme)
         return say(ax, _sentence(trend), theme)
@@ -124,7 +130,7 @@ def draw_trend(
     left = trend.starts.as_unit("ms").asi8 / 86_400_000
     width = trend.step / DAY
     ax.set_xlim(left[0], left[-1] + width)
-    draw = {"ranked": _cells, "facets": _facets, "stacked": _stack}[layout]
+    draw = {"ranked": _cells, "facets": _facets, "stacked": _stack, "titled": _titled}[layout]
     prefix, beside, above = draw(trend, ax, theme, left, width)
     time_axis(ax, left[0], left[-1] + width, taken=beside)
     label_axis(ax.xaxis, _time_label(trend), theme)
@@ -164,16 +170,31 @@ def _stack(
 def _facets(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
 ) -> tuple[str, float, float]:
+    positions = _rows(trend, ax, theme, left, width, 0.85)
+    return _row_names(trend, ax, positions), 0.5, 0.0
+
+
+def _titled(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
+) -> tuple[str, float, float]:
+    high = 0.52
+    positions = _rows(trend, ax, theme, left, width, high)
+    totals = [f"{total:,}" for total in trend.counts.sum(axis=1).tolist()]
+    name_above(ax, [position + high for position in positions], trend.groups, theme, notes=totals)
+    return "", 0.5, 0.0
+
+
+def _rows(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, high: float) -> list[int]:
+    """A row of bars for each group, up to so high a part of a row, each on its own scale; their positions."""
     tops = [readable_top(counts) for counts in trend.counts]
     positions = [-number for number in range(len(trend.groups))]
     for number, (counts, top) in enumerate(zip(trend.counts, tops, strict=True)):
-        heights = np.minimum(counts / top, 1) * 0.85
+        heights = np.minimum(counts / top, 1) * high
         _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
         if counts.max() > top:
-            _mark(ax, theme, left + width / 2, counts, -number + 0.85, width)
-    prefix = _row_names(trend, ax, positions)
-    name_tops(ax, "failures", theme, positions, tops)
-    return prefix, 0.5, 0.0
+            _mark(ax, theme, left + width / 2, counts, -number + high, width)
+    name_tops(ax, "failures", theme, positions, tops, high=high)
+    return positions
 
 
 def _mark(ax: Axes, theme: Theme, middles: Floats, counts: Floats, top: float, width: float) -> None:

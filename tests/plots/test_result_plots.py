@@ -1,0 +1,149 @@
+"""Groups, classes and explanations as they are drawn: counts, colours, names in full, no secret."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from matplotlib.colors import to_hex
+from matplotlib.figure import Figure
+
+import toolkit as tk
+from toolkit.analysis import explain_change
+from toolkit.errors import InputError
+from toolkit.plots.style import THEMES
+
+LONG = "TypeError: Cannot read properties of undefined (reading 'currency') at pricing.priceOf"
+
+
+def axes(width=9.0, height=3.6):
+    return Figure(figsize=(width, height), layout="constrained").add_subplot()
+
+
+def failures(*bodies):
+    """A failure an hour for each of the bodies."""
+    when = pd.date_range("2026-03-01", periods=len(bodies), freq="h", tz="UTC").as_unit("ms")
+    return pd.DataFrame(
+        {
+            "dlq_id": [f"d{number}" for number in range(len(bodies))],
+            "workflow_url": "https://shop.example.com/pay",
+            "response_status": 500,
+            "failed_at": when,
+            "created_at": when,
+            "response_body": list(bodies),
+            "response_body_base64": None,
+        }
+    )
+
+
+def texts(ax):
+    return [text.get_text() for text in ax.texts]
+
+
+def test_a_group_is_a_row_of_its_own_scale():
+    """A burst of 50 times everything else leaves the other bars their height; names are whole."""
+    steady = failures(*(["disk full"] * 100))
+    burst = failures(*([LONG] * 5_000)).assign(failed_at=steady["failed_at"].iloc[40])
+    burst["dlq_id"] += "-burst"
+    both = pd.concat([steady, burst], ignore_index=True)
+    ax = tk.plot_failure_groups(both, ax=axes(11))
+    assert texts(ax)[-2:] == [f"{LONG}  5,000", "disk full  100"]
+    heights = {len(bars.heights): max(bars.heights) for bars in ax.patches}
+    assert heights[1] == pytest.approx(max(heights.values()))
+    assert min(heights.values()) == pytest.approx(max(heights.values()))
+
+
+def test_groups_are_named_and_merged_by_rules():
+    """A name of the rules is the row's, and merged groups are one row."""
+    frame = failures("disk full", "disk full", "no order 17", "no order 18", "quota reached")
+    first = tk.group_failures(frame).frame.set_index("title")["group"]
+    rules = tk.GroupRules(
+        f'name {first["disk full"]} "Disk"\nmerge {first["no order <num>"]} into {first["disk full"]}'
+    )
+    ax = tk.plot_failure_groups(frame, groups=rules, ax=axes())
+    assert [text for text in texts(ax) if "  " in text] == ["Disk  4", "quota reached  1"]
+    again = tk.plot_failure_groups(frame, groups=tk.group_failures(frame, rules=rules), ax=axes())
+    assert texts(again) == texts(ax)
+    with pytest.raises(InputError, match="groups"):
+        tk.plot_failure_groups(frame, groups="rules.txt")
+
+
+def test_groups_of_equal_titles_stay_apart():
+    """Two groups that say the same have a row each."""
+    frame = failures("disk full", "disk full", "quota reached")
+    first = tk.group_failures(frame).frame.set_index("title")["group"]
+    rules = tk.GroupRules(f'name {first["quota reached"]} "disk full"')
+    ax = tk.plot_failure_groups(frame, groups=rules, ax=axes())
+    assert [text for text in texts(ax) if "  " in text] == ["disk full  2", "disk full  1"]
+
+
+def test_the_largest_groups_have_a_bar_and_the_others_one():
+    """Bars are as long as their counts, the text says count and share, other groups are one grey bar."""
+    bodies = [f"{'abcdefghijkl'[number]} happened" for number in range(12) for _ in range(40 - number)]
+    groups = tk.group_failures(failures(*bodies))
+    ax = groups.plot(ax=axes())
+    widths = [bar.get_width() for bar in ax.patches]
+    shown = len(widths) - 1
+    counts = groups.frame["count"].tolist()
+    assert 3 < shown < 9
+    assert widths == [*counts[:shown], sum(counts[shown:])]
+    assert texts(ax)[0] == f"a happened  40 ({40 / sum(counts):.0%}".replace("%", " %)")
+    assert texts(ax)[shown].startswith(f"other ({12 - shown})  ")
+    assert to_hex(ax.patches[-1].get_facecolor()) == THEMES["light"].series[-1]
+
+
+def test_a_class_is_a_bar():
+    """As long as its count, unknown in grey."""
+    ax = tk.classify_failures(failures("connection refused", "connection refused", "hm")).plot(ax=axes())
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["dependency down", "unknown"]
+    assert [bar.get_width() for bar in ax.patches] == [2, 1]
+    assert to_hex(ax.patches[1].get_facecolor()) == THEMES["light"].series[-1]
+
+
+def test_an_explanation_shows_observed_against_expected():
+    """Two bars a condition; addresses without what all of them begin with, which is said above."""
+    host = "https://shop.example.com/flows/"
+    before = pd.DataFrame(
+        {"workflow": [f"{host}pay", f"{host}ship"] * 40, "region": ["eu", "eu", "us", "us"] * 20}
+    )
+    after = pd.concat([before, pd.DataFrame({"workflow": f"{host}pay", "region": ["eu", "us"] * 45})])
+    explanation = explain_change(after, before)
+    ax = explanation.plot(ax=axes())
+    rows = len(explanation.frame)
+    first = explanation.frame.iloc[0]
+    assert [ax.patches[0].get_width(), ax.patches[rows].get_width()] == [first["observed"], first["expected"]]
+    assert "workflow = flows/pay  130 (expected 40.0)" in texts(ax)
+    assert "names begin with https://shop.example.com/" in texts(ax)
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["observed", "expected"]
+    quiet = explain_change(before, before).plot(ax=axes())
+    assert texts(quiet) == ["Nothing stands out: 80 observed, 80 expected"]
+
+
+def test_no_secret_is_drawn():
+    """What looks like a secret in a condition is masked."""
+    secret = "Bearer " + "abcdef0123456789" * 3
+    before = pd.DataFrame({"caller": [secret, "me"] * 40})
+    after = pd.concat([before, pd.DataFrame({"caller": [secret] * 90})])
+    drawn = " ".join(texts(explain_change(after, before).plot(ax=axes())))
+    assert "caller = " in drawn
+    assert "abcdef0123456789" not in drawn
+
+
+@pytest.mark.parametrize("size", [(9, 3.6), (4, 3), (3, 2)])
+def test_names_lie_above_their_bars(size):
+    """At every size no name lies on another one, and none is wider than the Axes."""
+    bodies = [f"{LONG} {'abcdefghijkl'[number]}" for number in range(12) for _ in range(40 - number)]
+    for draw in (
+        tk.group_failures(failures(*bodies)).plot,
+        lambda ax: tk.plot_failure_groups(failures(*bodies), ax=ax),
+    ):
+        ax = draw(ax=axes(*size))
+        ax.figure.draw_without_rendering()
+        names = [text.get_window_extent() for text in ax.texts if "  " in text.get_text()]
+        assert len(names) >= 2
+        ordered = sorted(names, key=lambda box: box.y0)
+        assert all(low.y1 <= high.y0 + 1 for low, high in itertools.pairwise(ordered))
+        assert max(box.x1 for box in names) <= ax.figure.bbox.x1 + 1
+        assert np.isfinite([box.y0 for box in names]).all()

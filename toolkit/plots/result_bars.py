@@ -1,0 +1,122 @@
+"""Results of analyses as bars: groups and classes by count, explanations as observed against expected."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from matplotlib.axes import Axes
+
+from toolkit.analysis.classes import UNKNOWN, FailureClasses
+from toolkit.analysis.explaining import Explanation, describe
+from toolkit.analysis.grouping import FailureGroups
+from toolkit.analysis.results import Plotted
+from toolkit.analysis.wording import counted, percent
+from toolkit.plots.axis import heading, label_axis, legend, name_above, rows_that_fit
+from toolkit.plots.failure_bars import draw_rows
+from toolkit.plots.plot_text import say, without_prefix
+from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.redaction import Redactor
+
+_CONDITIONS: Final = 6
+_LINES: Final = 1.9  # of a row and its name
+_OBSERVED, _EXPECTED, _MERGED = 3, -1, -1  # colours
+
+
+def plot_result(result: Plotted, *, ax: Axes | None, theme: ThemeName) -> Axes:
+    """Draw a result: what its method ``plot`` does."""
+    colours = theme_named(theme)
+    with drawing(ax, colours) as axes:
+        match result:
+            case FailureGroups():
+                return _groups(result, axes, colours)
+            case FailureClasses():
+                return _classes(result, axes, colours)
+            case Explanation():
+                return _explanation(result, axes, colours)
+        raise NotImplementedError(type(result).__name__)
+
+
+def _groups(groups: FailureGroups, ax: Axes, theme: Theme) -> Axes:
+    """A bar a group, in the colours of `plot_failure_groups`."""
+    ordered = groups.frame.sort_values(["count", "group"], ascending=[False, True])
+    names, counts = ordered["title"].tolist(), [int(count) for count in ordered["count"]]
+    fit = min(len(theme.series) - 1, rows_that_fit(ax, _LINES) - 1)
+    colours = list(range(len(names)))
+    if len(names) > fit:
+        names = [*names[:fit], f"other ({len(names) - fit})"]
+        counts, colours = [*counts[:fit], sum(counts[fit:])], [*colours[:fit], _MERGED]
+    heading(ax, "Groups of failures", theme)
+    if not names:
+        return say(ax, "No failures", theme)
+    notes = [f"{count:,} ({percent(count / sum(counts))})" for count in counts]
+    _rows(ax, theme, names, [(counts, colours)], notes)
+    label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
+    return ax
+
+
+def _classes(classes: FailureClasses, ax: Axes, theme: Theme) -> Axes:
+    """A bar a class, those of unknown class in the colour of what is merged."""
+    names, counts = classes.counts["class"].tolist(), [int(count) for count in classes.counts["count"]]
+    heading(ax, "Classes of failures", theme)
+    if not names:
+        return say(ax, "No failures", theme)
+    draw_rows(ax, names, counts, theme, [_MERGED if name == UNKNOWN else 0 for name in names])
+    label_axis(ax.xaxis, counted(sum(counts), "failure"), theme)
+    return ax
+
+
+def _explanation(explanation: Explanation, ax: Axes, theme: Theme) -> Axes:
+    """Two bars a condition, the likeliest at the top: what was observed, and what was expected."""
+    title = "Observed and expected, by condition"
+    change = f"{explanation.observed:,.0f} observed, {explanation.expected:,.0f} expected"
+    if not explanation.stands_out:
+        heading(ax, title, theme)
+        return say(ax, f"Nothing stands out: {change}", theme)
+    rows = explanation.frame.head(min(_CONDITIONS, rows_that_fit(ax, _LINES)))
+    names, prefix = _named(rows["condition"].tolist())
+    values = [rows["observed"].tolist(), rows["expected"].tolist()]
+    notes = [
+        f"{observed:,.0f} (expected {expected:,.1f})" for observed, expected in zip(*values, strict=True)
+    ]
+    series = [(values[0], [_OBSERVED] * len(rows)), (values[1], [_EXPECTED] * len(rows))]
+    _rows(ax, theme, names, series, notes)
+    _, above = legend(ax, ax.containers, ["observed", "expected"], theme)
+    heading(ax, title, theme, prefix=prefix, above=above)
+    label_axis(ax.xaxis, f"{change} in all; conditions can hold the same failures", theme)
+    return ax
+
+
+def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
+    """Conditions as masked texts, and what all addresses in them begin with, which is left out."""
+    values = [str(value) for condition in conditions for value in condition.values()]
+    addresses = [value for value in values if "://" in value]
+    hosts = ["/".join([*address.split("/")[:3], ""]) for address in addresses]
+    _, prefix = without_prefix([*addresses, *hosts])
+    clean = Redactor().text
+    short = [{name: str(value).removeprefix(prefix) for name, value in one.items()} for one in conditions]
+    return [clean(describe(condition)) for condition in short], clean(prefix)
+
+
+def _rows(
+    ax: Axes,
+    theme: Theme,
+    names: Sequence[str],
+    series: Sequence[tuple[Sequence[float], Sequence[int]]],
+    notes: Sequence[str],
+) -> None:
+    """Rows of bars, the first at the top, under their names: of each series its values and colours."""
+    high = 0.48 / len(series)
+    for number, (values, colours) in enumerate(series):
+        positions = np.arange(len(names)) + (number + 0.5) * high
+        ax.barh(
+            positions, values, height=high * 0.94, color=[theme.series[colour] for colour in colours],
+            hatch=[HATCHES[colour] for colour in colours], edgecolor=theme.paper, linewidth=0,
+        )  # fmt: skip
+    name_above(ax, [position - 0.04 for position in range(len(names))], names, theme, notes=notes)
+    ax.set_ylim(len(names) - 0.4, -0.5)
+    ax.set_xlim(0, max(max(values) for values, _ in series))
+    ax.set_xticks([])
+    ax.spines[["left", "bottom"]].set_visible(False)
+    ax.grid(visible=False)
