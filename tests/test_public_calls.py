@@ -39,7 +39,7 @@ from toolkit.redaction import Redactor
 MADE_BY_THE_TOOLKIT = {
     "Changes", "Dialect", "Endpoint", "FailureClasses", "FailureComparison", "FailureGroups", "FailureReport",
     "FrameSummary", "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard",
-    "RetryOutcomes", "Service", "Verification",
+    "RetryOutcomes", "Service", "SimilarFailures", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -198,6 +198,17 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "retried": {},
             "retention": "7d",
             "now": None,
+        }
+    ],
+    "similar_failures": lambda w: [
+        {
+            "failures": w.failures[:20],
+            "history": w.failures[20:],
+            "k": 2,
+            "runs": None,
+            "retried": {},
+            "retention": "7d",
+            "rules": None,
         }
     ],
     "count_by": lambda w: [{"failures": w.failures, "column": "workflow_url"}],

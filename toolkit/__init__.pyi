@@ -7,6 +7,7 @@ from toolkit.analysis import FailureGroups as FailureGroups
 from toolkit.analysis import FrameSummary as FrameSummary
 from toolkit.analysis import GroupRules as GroupRules
 from toolkit.analysis import RetryOutcomes as RetryOutcomes
+from toolkit.analysis import SimilarFailures as SimilarFailures
 from toolkit.analysis import classify_failures as classify_failures
 from toolkit.analysis import compare_failures as compare_failures
 from toolkit.analysis import count_by as count_by
@@ -20,6 +21,7 @@ from toolkit.analysis import count_workflows as count_workflows
 from toolkit.analysis import expiring as expiring
 from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
+from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
 from toolkit.client.failures import delete_failures as delete_failures
 from toolkit.client.failures import rerun_failure_function as rerun_failure_function

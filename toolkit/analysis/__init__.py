@@ -49,6 +49,7 @@ from toolkit.analysis.overview import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.analysis.repeating import failure_functions, repeat_offenders
 from toolkit.analysis.retrieval import Recall, Threshold, fuse, recall, threshold_for_precision
 from toolkit.analysis.scores import (
     ScoreBins,
@@ -58,6 +59,7 @@ from toolkit.analysis.scores import (
     score_moves,
     score_summary,
 )
+from toolkit.analysis.seen_before import SimilarFailures, similar_failures
 from toolkit.analysis.signatures import error_signatures
 from toolkit.analysis.similar import similar_texts
 from toolkit.filters.error_text import ErrorText, error_text, mask_text
@@ -85,6 +87,7 @@ __all__ = [
     "RetryOutcomes",
     "ScoreBins",
     "ScoreCurve",
+    "SimilarFailures",
     "Threshold",
     "change_points",
     "classify_failures",
@@ -106,6 +109,7 @@ __all__ = [
     "explain_change",
     "failure_calendar",
     "failure_delays",
+    "failure_functions",
     "failure_overview",
     "failure_trend",
     "fuse",
@@ -115,12 +119,14 @@ __all__ = [
     "norm_bins",
     "recall",
     "recent_failures",
+    "repeat_offenders",
     "retries_used",
     "retry_outcomes",
     "score_bins",
     "score_curves",
     "score_moves",
     "score_summary",
+    "similar_failures",
     "similar_texts",
     "summary",
     "threshold_for_precision",

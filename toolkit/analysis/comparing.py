@@ -187,8 +187,8 @@ def compare_failures(
     positive("exposure", exposure)
     given = read_rules(rules)
     if snapshot is None:
-        parts = [_read(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
-        earlier = None if history is None else _read(history, "history", given)
+        parts = [comparable(frame, name, given) for frame, name in ((before, "before"), (after, "after"))]
+        earlier = None if history is None else comparable(history, "history", given)
         notes = [*_incomplete(before, "before"), *_incomplete(after, "after")]
         later = None if _are_spans(before, after, parts) else after
         outcomes = retry_outcomes(before, later, runs=runs, retried=retried, retention=retention, now=now)
@@ -213,8 +213,8 @@ def compare_failures(
     return FailureComparison(order[list(_TYPES)].astype(_TYPES), tuple(notes), groups.rules)
 
 
-def _read(failures: Any, name: str, rules: GroupRules) -> pa.Table:
-    """What is compared of a frame, with one schema whatever it is made of; rows without an id are others."""
+def comparable(failures: Any, name: str, rules: GroupRules) -> pa.Table:
+    """What is compared of a frame, of one schema whatever it is made of; rows without an id get one."""
     columns = [*grouped_columns(rules), "workflow_run_id"]
     table = collect_timed(failures, columns, doing="comparing failures", name=name)
     columns += ["failed_at", "created_at"]

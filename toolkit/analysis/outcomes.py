@@ -103,7 +103,8 @@ def retry_outcomes(
         With the columns `dlq_id`, `workflow_url`, `workflow_run_id`, `failed_at`, `created_at`; of a
         snapshot, `gone_after` and `gone_before` say when an entry left.
     later : frame, optional
-        A later load: entries that are missing in it have left. Default: what `gone_before` says.
+        A later load: entries that are missing in it have left. Default: what `gone_before` says; without
+        that column, nobody knows which entries left.
     runs : frame, optional
         The run log, from `load_runs`: how retries ended, and which workflows ran.
     callbacks : frame, optional
@@ -162,6 +163,7 @@ def retry_outcomes(
     known = {} if retried is None else dict(mapping("retried", retried))
     ended = _ended(runs, callbacks, doing)
     assumed = _without_retry(frame, seen, missed, expires, _starts(runs, doing), retried)
+    present_or_not = STILL_THERE if later is not None or history else UNKNOWN
     found: list[tuple[str, str | None]] = []
     ids = zip(frame["dlq_id"], frame["workflow_run_id"], missed.notna(), assumed, strict=True)
     for entry, own, gone, otherwise in ids:
@@ -170,7 +172,7 @@ def retry_outcomes(
         elif gone and ended.get(own) in (SUCCEEDED, CANCELED):  # that it failed is why there is an entry
             found.append((ended[own], own))
         else:
-            found.append((otherwise if gone else STILL_THERE, None))
+            found.append((otherwise if gone else present_or_not, None))
     result = typed_frame(
         dlq_id=("str", frame["dlq_id"]),
         workflow_url=("str", frame["workflow_url"]),

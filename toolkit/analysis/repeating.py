@@ -1,0 +1,219 @@
+"""What fails again and again, and failure functions that failed, hang or were never set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import pandas as pd
+from narwhals.typing import IntoFrame
+
+from toolkit.analysis.selection import collect_timed, timestamps, typed_frame, when_counted
+from toolkit.arguments import whole
+from toolkit.redaction import Redactor
+from toolkit.times import parse_duration
+
+_KINDS: Final = {
+    "run": "workflow_run_id",
+    "destination": "url",
+    "caller": "caller_ip",
+    "flow control key": "flow_control_key",
+    "label": "label",
+}
+_ENTITY: Final = re.compile(
+    r"(?i)(?:^|[_\-])(?:id|ids?|email|customer|tenant|user|account|order|org|shop|device|sku)$|[a-z]Id$"
+)
+_BODY: Final = 100_000  # characters of a body that is looked into
+_ENTITIES: Final = 20  # of one body
+_VALUE: Final = 200  # characters
+_APART: Final = timedelta(hours=1)  # failures closer than this are one occasion
+_STATES: Final = {
+    "CALLBACK_FAIL": "failed",
+    "CALLBACK_SUCCESS": "succeeded",
+    "CALLBACK_CANCELED": "canceled",
+}
+_FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
+
+
+def repeat_offenders(failures: IntoFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
+    """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
+
+    Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). One burst
+    of retries is one occasion; what counts is on how many occasions something failed. Not proof that it is at
+    fault: a busy destination fails more often than an idle one, see `lift`.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_run_id`, `url`, `caller_ip`, `flow_control_key`, `label`, `body`,
+        `failed_at`, `created_at`.
+    least : int
+        Failures of an offender, at least 1; it failed on two occasions or more.
+    top : int
+        Offenders of each kind, at least 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        `kind` (str: run, destination, caller, flow control key, label, entity), `value` (str, masked; of an
+        entity ``field=value``), `count`, `occasions` (Int64; failures more than an hour apart), `share`
+        (float64, of all failures), `lift` (float64, how many times the mean of its kind or field),
+        `first_at`, `last_at` (datetime64[ms, UTC]). By kind in that order, then the most occasions and
+        failures first.
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or `least` or `top` is below 1.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-02", "2026-01-03"] * 2, utc=True)
+    >>> names = ["workflow_run_id", "url", "caller_ip", "flow_control_key", "label"]
+    >>> frame = pd.DataFrame({"failed_at": times, "created_at": times} | dict.fromkeys(names))
+    >>> frame["body"] = [f'{{"customer_id": {customer}}}' for customer in (7, 7, 7, 1, 2, 3)]
+    >>> repeat_offenders(frame)[["kind", "value", "count", "occasions"]]
+         kind          value  count  occasions
+    0  entity  customer_id=7      3          3
+    """
+    least, top = whole("least", least), whole("top", top)
+    table = collect_timed(failures, [*_KINDS.values(), "body"], doing="finding repeat offenders")
+    when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
+    parts = [
+        pd.DataFrame({"kind": kind, "field": "", "value": table[column].to_pylist(), "at": when})
+        for kind, column in _KINDS.items()
+    ]
+    rows, fields, values = _entities(table["body"].to_pylist())
+    parts.append(
+        pd.DataFrame({"kind": "entity", "field": fields, "value": values, "at": when.iloc[rows].array})
+    )
+    every = pd.concat(parts, ignore_index=True).astype({"value": object}).dropna(subset="value")
+    every = every[every["value"] != ""].sort_values("at", kind="stable", na_position="last")
+    keys = ["kind", "field", "value"]
+    gap = every.groupby(keys, sort=False)["at"].diff()
+    grouped = every.assign(apart=(gap.isna() & every["at"].notna()) | (gap > _APART)).groupby(keys)
+    found = grouped.agg(
+        count=("apart", "size"), occasions=("apart", "sum"), first_at=("at", "min"), last_at=("at", "max")
+    ).reset_index()
+    found = found.assign(
+        lift=found["count"] / found.groupby(["kind", "field"])["count"].transform("mean"),
+        share=found["count"] / max(table.num_rows, 1),
+        place=found["kind"].map([*_KINDS, "entity"].index),
+    )
+    found = found[(found["count"] >= least) & (found["occasions"] > 1)].sort_values(
+        ["place", "occasions", "count", "value"], ascending=[True, False, False, True]
+    )
+    found = found.groupby("kind", sort=False).head(top).reset_index(drop=True)
+    clean = Redactor()
+    shown = [
+        (clean.url if kind == "destination" else clean.text)(value[:_VALUE])
+        for kind, value in zip(found["kind"], found["value"], strict=True)
+    ]
+    return typed_frame(
+        kind=("str", found["kind"]),
+        value=("str", shown),
+        count=("Int64", found["count"]),
+        occasions=("Int64", found["occasions"]),
+        share=("float64", found["share"]),
+        lift=("float64", found["lift"]),
+        first_at=("datetime64[ms, UTC]", found["first_at"]),
+        last_at=("datetime64[ms, UTC]", found["last_at"]),
+    )
+
+
+def _entities(bodies: list[str | None]) -> tuple[list[int], list[str], list[str]]:
+    """Of each body, its row, and the fields of an object in it that name an entity."""
+    known: dict[str, list[tuple[str, str]]] = {}
+    rows: list[int] = []
+    found: list[tuple[str, str]] = []
+    for row, body in enumerate(bodies):
+        if not body or len(body) > _BODY or body.lstrip()[:1] != "{":
+            continue
+        if body not in known:
+            known[body] = list(dict.fromkeys(_fields(body)))[:_ENTITIES]
+        found += known[body]
+        rows += [row] * len(known[body])
+    return rows, [name for name, _ in found], [f"{name}={value}" for name, value in found]
+
+
+def _fields(body: str) -> Iterator[tuple[str, str]]:
+    """Names and values that name an entity, in an object and the objects in it."""
+    try:
+        value: Any = msgspec.json.decode(body)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return
+    for name, item in list(value.items()) + [
+        pair for inner in value.values() if isinstance(inner, dict) for pair in inner.items()
+    ]:
+        if isinstance(item, str | int) and not isinstance(item, bool) and _ENTITY.search(name) and item != "":
+            yield name[:_VALUE], str(item)[:_VALUE]
+
+
+def failure_functions(
+    failures: IntoFrame, *, hanging: str | timedelta = "1h", now: datetime | None = None
+) -> pd.DataFrame:
+    """Count by workflow what became of its failure functions: failed, hanging, never set.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `workflow_url`, `failure_callback`, `failure_function_state`, `failed_at`,
+        `created_at`.
+    hanging : str or timedelta
+        How long after its failure a function that is still in progress hangs.
+    now : datetime, optional
+        When the failures were loaded; without a time zone, UTC. Default: the clock.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a workflow, those with the most failed, hanging and never set functions first:
+        `workflow_url` (str), `count`, then `failed`, `hanging`, `running`, `canceled`, `succeeded`,
+        `no state` (a function is set, and has not run), `never set`, `other` (a state this toolkit does not
+        know) (Int64).
+
+    Raises
+    ------
+    InputError
+        When a column is missing, or an option cannot be read.
+
+    Examples
+    --------
+    >>> times = pd.to_datetime(["2026-01-01", "2026-01-01"], utc=True)
+    >>> frame = pd.DataFrame({"workflow_url": ["u", "v"], "failure_callback": ["https://f.example/", None],
+    ...     "failure_function_state": ["CALLBACK_INPROGRESS", None], "failed_at": times,
+    ...     "created_at": times})
+    >>> found = failure_functions(frame, now=datetime(2026, 1, 2))
+    >>> found[["workflow_url", "hanging", "never set"]].values.tolist()
+    [['u', 1, 0], ['v', 0, 1]]
+    """
+    span, end = parse_duration(hanging, name="hanging"), pd.Timestamp(when_counted(now))
+    names = ["workflow_url", "failure_callback", "failure_function_state"]
+    table = collect_timed(failures, names, doing="counting failure functions")
+    frame = pd.DataFrame({name: pd.Series(table[name].to_pylist(), dtype=object) for name in names})
+    state = frame["failure_function_state"].fillna("")
+    late = timestamps(table, "when_") <= end - span
+    kind = np.select(
+        [
+            *(state == name for name in _STATES),
+            (state == "CALLBACK_INPROGRESS") & late,
+            state == "CALLBACK_INPROGRESS",
+            (state == "") & (frame["failure_callback"].fillna("") != ""),
+            state == "",
+        ],
+        [*_STATES.values(), "hanging", "running", "no state", "never set"],
+        "other",
+    )
+    counted = pd.crosstab(frame["workflow_url"].fillna(""), pd.Series(kind, dtype=object))
+    counted = counted.reindex(columns=list(_FUNCTION), fill_value=0)
+    counted = counted.assign(
+        count=counted.sum(axis=1), bad=-counted[["failed", "hanging", "never set"]].sum(axis=1)
+    )
+    ordered = counted.rename_axis("workflow_url").reset_index()
+    ordered = ordered.sort_values(["bad", "workflow_url"], ignore_index=True)
+    ordered = ordered[["workflow_url", "count", *_FUNCTION]]
+    return ordered.astype({"workflow_url": "str"} | dict.fromkeys(["count", *_FUNCTION], "Int64"))
