@@ -23,6 +23,8 @@ from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
 from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
+from toolkit.audits.health import VectorAudit as VectorAudit
+from toolkit.audits.health import audit_vectors as audit_vectors
 from toolkit.client.failures import delete_failures as delete_failures
 from toolkit.client.failures import rerun_failure_function as rerun_failure_function
 from toolkit.client.failures import restart_failures as restart_failures

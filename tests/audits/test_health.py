@@ -1,0 +1,135 @@
+"""Audits of vectors: planted defects are found with their ids, healthy indexes have none."""
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
+from toolkit.errors import InputError
+
+
+def test_a_healthy_index_has_no_findings():
+    """Unit vectors in topics of different sizes and widths, with texts and metadata."""
+    audit = tk.audit_vectors(to_frame(healthy_rows(1200, seed=3)))
+    assert audit.frame.empty
+    assert audit.verdict == "Nothing wrong was found in 1,200 rows in 1 namespace."
+    (facts,) = audit.facts.to_dict("records")
+    assert (facts["rows"], facts["usable"], facts["dimension"], facts["compared"]) == (1200, 1200, 64, 1200)
+    assert facts["nearest_pair"] > 0.5 > facts["random_pair"]
+
+
+@pytest.mark.parametrize("defect", DEFECTS)
+def test_a_planted_defect_is_found_with_its_ids(defect: str):
+    """Six rows of one defect, and no other finding."""
+    frame, planted = ill_frame(800, seed=5, defects={defect: 6})
+    (finding,) = tk.audit_vectors(frame).frame.to_dict("records")
+    assert (finding["finding"], finding["count"]) == (defect, 6)
+    if defect != "field missing":  # rows without it are not listed
+        assert set(finding["ids"]) == planted[defect]
+
+
+def test_defects_of_dimensions_and_neighbourhoods():
+    """Dead and constant dimensions, hubs, and vectors in few directions."""
+    rng = np.random.default_rng(0)
+    matrix = rng.normal(size=(2000, 64)).astype(np.float32)
+    matrix[:, 3], matrix[:, 9] = 0, 2
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    matrix[:, 9] = 0.25
+    found = tk.audit_vectors(matrix).frame.set_index("finding")["detail"]
+    assert found["dead dimension"] == "of 64, counted from 0: 3"
+    assert found["constant dimension"] == "of 64, counted from 0: 9"
+    flat = rng.normal(size=(500, 3)) @ rng.normal(size=(3, 64))
+    assert "few directions" in set(tk.audit_vectors(flat).frame["finding"])
+    offset = rng.normal(size=(3000, 64)) + 1
+    offset[0] = 1  # the mean of all is near to every one
+    hubs = tk.audit_vectors(offset).frame.set_index("finding").loc["hub"]
+    assert hubs["ids"] == ("0",)
+
+
+@pytest.mark.parametrize("kind", ["frame", "arrow", "snapshot", "dataset", "matrix"])
+def test_every_kind_of_source_gives_the_same_findings(kind: str, tmp_path):
+    """A frame, its Arrow table, its snapshot and its matrix."""
+    frame, _ = ill_frame(400, seed=7, defects={"zero vector": 3, "near duplicate": 4})
+    expected = tk.audit_vectors(frame).frame[["finding", "count"]]
+    path = tmp_path / "vectors"
+    if kind in {"snapshot", "dataset"}:
+        tk.write_snapshot(frame, path)
+    source = {
+        "frame": lambda: frame,
+        "arrow": lambda: pa.table({name: pa.array(frame[name], from_pandas=True) for name in frame}),
+        "snapshot": lambda: str(path),
+        "dataset": lambda: tk.scan_snapshot(path),
+        "matrix": lambda: tk.as_matrix(frame),
+    }[kind]()
+    pd.testing.assert_frame_equal(tk.audit_vectors(source).frame[["finding", "count"]], expected)
+
+
+def test_a_sample_is_said_and_what_is_in_rows_is_still_found():
+    """With a sample of 100 of 2,000 rows, all three zero vectors are found."""
+    frame, _ = ill_frame(2000, seed=1, defects={"zero vector": 3})
+    audit = tk.audit_vectors(frame, sample=100)
+    assert audit.frame[["finding", "count"]].to_numpy().tolist() == [["zero vector", 3]]
+    assert "of them, drawn at random)" in audit.verdict
+    assert 95 <= audit.sample <= 100
+
+
+@pytest.mark.parametrize(
+    "matrix",
+    [
+        np.zeros((0, 4)),
+        np.zeros((5, 4)),
+        np.ones((1, 4)),
+        np.ones((50, 4)),
+        np.full((3, 2), np.nan),
+        np.array([[1e38, 1e38]] * 2),
+        np.zeros((3, 0)),
+    ],
+)
+def test_odd_matrices_have_an_audit(matrix):
+    """Empty, zero, one vector, duplicates only, NaN, huge numbers, no dimensions."""
+    with np.errstate(all="raise"):
+        audit = tk.audit_vectors(matrix)
+    assert audit.verdict
+    assert "<table" in audit._repr_html_()
+
+
+@pytest.mark.parametrize(
+    "value", [None, 7, [[1.0]], pd.DataFrame({"id": ["a"]}), np.zeros(3), np.array(["a"])]
+)
+def test_what_holds_no_vectors_is_an_error(value):
+    """It names the argument and what to use."""
+    with pytest.raises(InputError, match=r"auditing vectors.* for vectors"):
+        tk.audit_vectors(value)
+
+
+def test_names_from_data_are_masked_and_escaped():
+    """A field's name and an id with markup, and a secret in a field's name."""
+    rows = healthy_rows(200, seed=2)
+    rows[3]["metadata"]["<b>langs"] = 1
+    rows[4]["metadata"]["Bearer abcdefghijklmnopqrstuvwx"] = "x"
+    rows[5]["id"], rows[5]["vector"] = "<script>alert(1)</script>", [0.0] * 64
+    audit = tk.audit_vectors(to_frame(rows))
+    assert "<script>" not in audit._repr_html_()
+    assert "abcdefghijklmnopqrstuvwx" not in audit._repr_html_() + repr(audit)
+
+
+def test_the_plot_shows_random_pairs_and_neighbours():
+    """Two rows of bars by namespace, and the axis is the cosine."""
+    ax = tk.audit_vectors(to_frame(healthy_rows(300, seed=1))).plot()
+    assert ax.get_xlabel() == "cosine"
+    assert [label.get_text().split(" (")[0] for label in ax.get_yticklabels()] == [
+        "nearest neighbours",
+        "random pairs",
+    ]
+
+
+def test_the_frame_is_an_ordinary_one(tmp_path):
+    """It can be grouped, made unique, written and read back."""
+    frame = tk.audit_vectors(ill_frame(400, seed=7, defects={"zero vector": 3})[0]).frame
+    assert frame.drop_duplicates().nunique()["ids"] == 1
+    frame.to_parquet(tmp_path / "audit.parquet")
+    assert list(pd.read_parquet(tmp_path / "audit.parquet")["ids"][0]) == list(frame["ids"][0])
+    assert "zero vector" in frame.to_csv()
+    assert frame.to_json(orient="records")

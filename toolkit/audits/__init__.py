@@ -1,0 +1,1 @@
+"""Whether a vector index, and the scores it returns, can be trusted."""

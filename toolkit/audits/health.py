@@ -1,0 +1,457 @@
+"""The health of a vector index: what is wrong with its vectors, texts, metadata and ids."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import counted
+from toolkit.arguments import whole
+from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
+from toolkit.audits.vector_rows import IndexRows, MetadataField, read_rows, usual_dimensions
+from toolkit.audits.vector_source import VectorSource, VectorTables
+from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.style import ThemeName
+from toolkit.redaction import Redactor, escape_html, visible
+
+_SAMPLE: Final = 100_000
+_LISTED: Final = 20
+_UNIT: Final = 1e-3  # how far from 1 a length may be that counts as normalised
+_MOSTLY: Final = 0.9
+_HALF: Final = 0.5
+_FIELD_USUAL: Final = 0.95  # of the rows with metadata have a field that belongs to all of them
+_USUAL_TIMES: Final = 20  # as often as a misspelt name does the right one occur, at least
+_FEW: Final = 10  # rows below which nothing is said of dimensions and fields
+_RANK_ROWS: Final = 200
+
+
+class _Kind(NamedTuple):
+    severity: str
+    effect: str
+    advice: str
+
+
+FINDINGS: Final = {
+    "several dimensions": _Kind(
+        "error",
+        "Vectors of another dimension came from another model: they cannot be compared with the rest.",
+        "Embed their texts again with the model of the rest.",
+    ),
+    "not finite": _Kind(
+        "error",
+        "A score with NaN or infinity is none: these rows are never found, or always.",
+        "Embed their texts again; look for empty or very long texts.",
+    ),
+    "zero vector": _Kind(
+        "error",
+        "A vector of length 0 has no direction: no cosine query finds it.",
+        "Embed their texts again; look for empty texts.",
+    ),
+    "without vector": _Kind(
+        "warning", "Rows with a text but no usable vector are never found.", "Embed and upsert them again."
+    ),
+    "without text": _Kind(
+        "warning", "A hit among these has nothing to show.", "Upsert them with their text as data."
+    ),
+    "not normalised": _Kind(
+        "warning",
+        "Most vectors have length 1: with a dot product, longer ones among them win, shorter ones lose.",
+        "Divide each by its length before upserting.",
+    ),
+    "lengths differ": _Kind(
+        "info",
+        "With a dot product, long vectors win; with cosine nothing changes.",
+        "Normalise them, unless the length means something.",
+    ),
+    "dead dimension": _Kind(
+        "warning", "Always zero: it takes memory and says nothing.", "Check how the vectors are made."
+    ),
+    "constant dimension": _Kind(
+        "warning",
+        "One value in all rows: it raises every score by the same and separates nothing.",
+        "Check how the vectors are made; subtract the mean.",
+    ),
+    "duplicate": _Kind(
+        "warning",
+        "Equal vectors with equal text, or without: they take several places among the hits.",
+        "Keep one of each; make ids from the content.",
+    ),
+    "same vector, other text": _Kind(
+        "error",
+        "Different texts have one vector: no query can tell them apart.",
+        "Embed them again; look for truncated texts or a default vector.",
+    ),
+    "same text, other vector": _Kind(
+        "warning",
+        "One text has several vectors: of several models or versions, or chunks under one text.",
+        "Embed the older ones again.",
+    ),
+    "near duplicate": _Kind(
+        "info",
+        f"Another vector is within a cosine of {NEAR}: hits repeat what others say.",
+        "Remove repeated boilerplate before embedding, or merge the hits.",
+    ),
+    "outlier": _Kind(
+        "warning",
+        "Far from all others: of another model, of damaged text, or noise.",
+        "Read their texts; embed them again.",
+    ),
+    "hub": _Kind(
+        "warning",
+        "Among the nearest neighbours of far too many others: it crowds out better hits.",
+        "Read its text: empty, boilerplate or a mean vector?",
+    ),
+    "few directions": _Kind(
+        "warning",
+        "The vectors use very few directions: scores are close to each other and small errors decide.",
+        "Check the model; subtract the mean.",
+    ),
+    "id almost equal": _Kind(
+        "warning",
+        "Ids that differ only by case or space are often the same document twice.",
+        "Keep one; make ids in one way.",
+    ),
+    "without metadata": _Kind(
+        "warning", "A filter never matches these rows, as others have metadata.", "Upsert their metadata."
+    ),
+    "field missing": _Kind(
+        "warning",
+        "A filter on the field never matches these rows; nearly all others have it.",
+        "Fill the field.",
+    ),
+    "field of several types": _Kind(
+        "warning",
+        "A comparison matches one type only: rows of the other are left out without an error.",
+        "Write one type.",
+    ),
+    "field rare and alike": _Kind(
+        "warning",
+        "Few rows have the field, and its name is almost that of a usual one: likely misspelt.",
+        "Rename it.",
+    ),
+}
+"""Each kind of finding: how bad, what it does to search, what to do."""
+
+_SEVERITIES: Final = ("error", "warning", "info")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorAudit:
+    """The health of a vector index; made by `audit_vectors`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a finding, the worst first: `namespace`, `finding`, `severity` (``error``, ``warning`` or
+        ``info``), `count` (Int64, rows, or dimensions), `ids` (tuple of at most 20 ids), `detail`, `effect`
+        (what it does to search), `advice`.
+    facts : pandas.DataFrame
+        One row a namespace: `namespace`, `rows`, `usable` (rows with a finite vector that is not zero),
+        `dimension`, `compared` (vectors whose neighbours were looked at; all Int64), `effective_rank`,
+        `random_pair` and `nearest_pair` (float64, the median cosine of two random vectors, and of one to its
+        nearest neighbour).
+    similarities : pandas.DataFrame
+        Cosines of at most 2,000 random pairs and 2,000 nearest neighbours of each namespace: `pair` (which of
+        these), `score` (float64).
+    sample : int or None
+        How many vectors were drawn to be compared with each other; None when all were.
+
+    Examples
+    --------
+    >>> audit_vectors(np.eye(40, 8) + 1).verdict
+    '1 kind of defect in 40 rows in 1 namespace: duplicate.'
+    """
+
+    frame: pd.DataFrame
+    facts: pd.DataFrame
+    similarities: pd.DataFrame
+    sample: int | None
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        rows = f"{counted(int(self.facts['rows'].sum()), 'row')} in {counted(len(self.facts), 'namespace')}"
+        basis = f" (neighbours of {self.sample:,} of them, drawn at random)" if self.sample else ""
+        serious = self.frame[self.frame["severity"] != "info"]
+        if serious.empty:
+            return f"Nothing wrong was found in {rows}{basis}."
+        kinds = list(dict.fromkeys(serious["finding"]))
+        named = ", ".join(kinds[:3]) + (f" and {len(kinds) - 3} more" if len(kinds) > 3 else "")  # noqa: PLR2004
+        return f"{counted(len(kinds), 'kind')} of defect in {rows}{basis}: {named}."
+
+    def __repr__(self) -> str:
+        columns = ["severity", "finding", "count", "namespace", "detail"]
+        shown = self.frame[columns].assign(namespace=self.frame["namespace"].replace("", "(default)"))
+        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}")
+
+    def _repr_html_(self) -> str:
+        def table(frame: pd.DataFrame) -> str:
+            return str(frame.to_html(index=False, na_rep="", float_format="{:.3f}".format))
+
+        shown = self.frame.assign(
+            ids=[", ".join(visible(key) for key in ids[:3]) for ids in self.frame["ids"]]
+        )
+        return f"<p><b>{escape_html(self.verdict)}</b></p>" + table(shown) + table(self.facts)
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw how similar random pairs are, and each vector and its nearest neighbour, by namespace."""
+        axes = plot_score_distribution(self.similarities, by="pair", kind="ridge", ax=ax, theme=theme)
+        axes.set_xlabel("cosine")
+        return axes
+
+
+def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> VectorAudit:
+    """Look for what is wrong with the vectors of an index, and with their texts, metadata and ids.
+
+    Parameters
+    ----------
+    vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
+        As `load_vectors` returns; the path of a snapshot or what `scan_snapshot` returns; or a matrix, a row
+        a vector. Only the columns that are there are looked at.
+    sample : int, optional
+        How many vectors are compared with each other, drawn at random. Default: all up to 100,000. Everything
+        that is seen in one row, equal vectors, texts, ids and metadata are always looked for in all rows.
+
+    Returns
+    -------
+    VectorAudit
+
+    Raises
+    ------
+    InputError
+        When there is no column of vectors.
+    SnapshotError
+        When there is no snapshot at a path.
+
+    Notes
+    -----
+    Comparisons are by cosine, and those of near duplicates exact. An outlier is 1.7 times as far from its
+    fifth nearest neighbour as its neighbours are from theirs; a hub is among the 10 nearest of at least 5 %
+    of 2,000 others. Both are looked for with a sample of 4,000 and 2,000 vectors where there are more.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> matrix = rng.normal(size=(500, 32)).astype("float32")
+    >>> matrix[7] = 0
+    >>> audit_vectors(matrix).frame[["finding", "severity", "count"]]
+              finding severity  count
+    0     zero vector    error      1
+    1  lengths differ     info    499
+    """
+    size = _SAMPLE if sample is None else whole("sample", sample)
+    index = read_rows(VectorTables(vectors, doing="auditing vectors"), sample=size)
+    neighbours = {
+        name: (positions, neighbourhoods(matrix, _first_of_each(index.rows["vector"].to_numpy()[positions])))
+        for name, (positions, matrix) in index.sampled.items()
+        if len(matrix)
+    }
+    findings = [
+        (name, *finding)
+        for name in index.rows["namespace"].cat.categories
+        for finding in _of_namespace(name, index, neighbours.get(name))
+    ]
+    return VectorAudit(
+        _frame(findings),
+        _facts(index, neighbours),
+        _similarities({name: found for name, (_, found) in neighbours.items()}),
+        sum(len(positions) for positions, _ in neighbours.values()) if index.is_sample else None,
+    )
+
+
+def _first_of_each(hashes: npt.NDArray[np.uint64]) -> npt.NDArray[np.intp]:
+    return np.sort(np.unique(hashes, return_index=True)[1])
+
+
+_Finding = tuple[str, int, list[str], str]
+
+
+def _of_namespace(
+    name: str, index: IndexRows, neighbours: tuple[npt.NDArray[np.intp], Neighbourhoods] | None
+) -> Iterator[_Finding]:
+    rows = index.rows[index.rows["namespace"] == name]
+
+    def of_rows(
+        finding: str, mask: pd.Series[bool] | npt.NDArray[np.bool_], detail: str = ""
+    ) -> Iterator[_Finding]:
+        found = rows["id"][np.asarray(mask)]
+        if len(found):
+            yield finding, len(found), found.head(_LISTED).tolist(), detail
+
+    has_vector, has_text = rows["dimension"] > 0, rows["text"] != 0
+    usual = usual_dimensions(rows).get(name, 0)
+    other = has_vector & (rows["dimension"] != usual)
+    sizes = ", ".join(map(str, sorted(set(rows["dimension"][other]))))
+    yield from of_rows("several dimensions", other, f"{sizes} beside {usual}")
+    yield from of_rows("not finite", has_vector & ~rows["finite"])
+    yield from of_rows("zero vector", rows["finite"] & (rows["norm"] == 0))
+    if has_vector.any():
+        yield from of_rows("without vector", ~has_vector & has_text)
+    if has_text.mean() >= _HALF:
+        yield from of_rows("without text", has_vector & ~has_text)
+    yield from _lengths(rows, of_rows)
+    yield from _dimensions(index.constant.get(name, {}), usual, int(rows["usable"].sum()))
+    yield from _duplicates(rows[rows["usable"]], of_rows, rows)
+    if neighbours is not None:
+        yield from _neighbours(index.rows, *neighbours, usual)
+    if "id" in index.columns:
+        plain = rows["id"].str.normalize("NFKC").str.casefold().str.split().str.join(" ")
+        yield from of_rows(
+            "id almost equal", plain.duplicated(keep=False) & ~rows["id"].duplicated(keep=False)
+        )
+    if rows["metadata"].mean() >= _HALF:
+        yield from of_rows("without metadata", ~rows["metadata"])
+    yield from _metadata(index.fields.get(name, {}), int(rows["metadata"].sum()))
+
+
+def _lengths(rows: pd.DataFrame, of_rows: Any) -> Iterator[_Finding]:
+    norms = rows["norm"][rows["usable"]]
+    if not len(norms):
+        return
+    unit = (norms - 1).abs() <= _UNIT
+    if unit.mean() >= _MOSTLY:
+        off = rows["usable"] & ((rows["norm"] - 1).abs() > _UNIT)
+        lengths = rows["norm"][off]
+        yield from of_rows(
+            "not normalised", off, f"lengths {lengths.min():.3g} to {lengths.max():.3g}" if off.any() else ""
+        )
+    elif norms.std() > 0.01 * norms.mean():
+        low, high = norms.quantile([0.05, 0.95])
+        yield from of_rows("lengths differ", rows["usable"], f"nine in ten are {low:.3g} to {high:.3g} long")
+
+
+def _dimensions(constant: dict[int, float], usual: int, usable: int) -> Iterator[_Finding]:
+    if usable < _FEW or len(constant) == usual:  # a few rows, or copies of one, say nothing
+        return
+    for finding, chosen in (
+        ("dead dimension", [position for position, value in constant.items() if value == 0]),
+        ("constant dimension", [position for position, value in constant.items() if value]),
+    ):
+        if chosen:
+            listed = ", ".join(map(str, chosen[:_LISTED])) + ", …" * (len(chosen) > _LISTED)
+            yield finding, len(chosen), [], f"of {usual}, counted from 0: {listed}"
+
+
+def _duplicates(usable: pd.DataFrame, of_rows: Any, rows: pd.DataFrame) -> Iterator[_Finding]:
+    def mask(found: pd.Series[bool]) -> npt.NDArray[np.bool_]:
+        return found.reindex(rows.index, fill_value=False).to_numpy(dtype=bool)
+
+    texts = usable[usable["text"] != 0].groupby("vector")["text"].transform("nunique")
+    mixed = (texts > 1).reindex(usable.index, fill_value=False)
+    equal = usable.duplicated("vector", keep=False) & ~mixed
+    groups = usable["vector"][equal].nunique()
+    yield from of_rows("duplicate", mask(equal), f"{counted(groups, 'vector')} in {int(equal.sum()):,} rows")
+    yield from of_rows("same vector, other text", mask(mixed))
+    vectors = usable[usable["text"] != 0].groupby("text")["vector"].transform("nunique")
+    yield from of_rows("same text, other vector", mask(vectors > 1))
+
+
+def _neighbours(
+    rows: pd.DataFrame, positions: npt.NDArray[np.intp], found: Neighbourhoods, dimension: int
+) -> Iterator[_Finding]:
+    ids = rows["id"].to_numpy(dtype=object)
+    for finding, chosen, detail in (
+        ("near duplicate", found.near_duplicates, ""),
+        ("outlier", found.outliers, ""),
+        ("hub", found.hubs, f"one is a neighbour of {found.hub_share:.0%} of the vectors"),
+    ):
+        if len(chosen):
+            yield finding, len(chosen), ids[positions[chosen[:_LISTED]]].tolist(), detail
+    if len(positions) >= _RANK_ROWS and found.effective_rank < min(8, dimension / 8):
+        yield "few directions", len(positions), [], f"about {found.effective_rank:.1f} of {dimension}"
+
+
+def _metadata(fields: dict[str, MetadataField], rows: int) -> Iterator[_Finding]:
+    redactor = Redactor()
+    for name, item in sorted(fields.items()):
+        shown = visible(redactor.text(name))[:80]
+        if rows < _FEW:
+            return
+        if _FIELD_USUAL * rows <= item.total < rows:
+            yield "field missing", rows - item.total, [], shown
+        if len(item.counts) > 1:
+            *rare, (common, _) = sorted(item.counts.items(), key=lambda kind: (kind[1], kind[0]))
+            ids = [key for kind, _ in rare for key in item.ids[kind]]
+            count = sum(number for _, number in rare)
+            types = ", ".join(kind for kind, _ in rare)
+            yield "field of several types", count, ids[:_LISTED], f"{shown}: {types} beside {common}"
+        usual = [other for other, known in fields.items() if known.total >= _USUAL_TIMES * item.total]
+        if alike := get_close_matches(name, usual, n=1, cutoff=0.8):
+            ids = [key for kind in item.counts for key in item.ids[kind]]
+            yield (
+                "field rare and alike",
+                item.total,
+                ids[:_LISTED],
+                f"{shown} beside {visible(alike[0])[:80]}",
+            )
+
+
+def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame:
+    ordered = sorted(
+        findings,
+        key=lambda row: (_SEVERITIES.index(FINDINGS[row[1]].severity), list(FINDINGS).index(row[1]), row[0]),
+    )
+    kinds = [FINDINGS[row[1]] for row in ordered]
+    return typed_frame(
+        namespace=("str", [row[0] for row in ordered]),
+        finding=("str", [row[1] for row in ordered]),
+        severity=("str", [kind.severity for kind in kinds]),
+        count=("Int64", [row[2] for row in ordered]),
+        ids=("object", [tuple(row[3]) for row in ordered]),
+        detail=("str", [row[4] for row in ordered]),
+        effect=("str", [kind.effect for kind in kinds]),
+        advice=("str", [kind.advice for kind in kinds]),
+    )
+
+
+def _similarities(neighbours: dict[str, Neighbourhoods]) -> pd.DataFrame:
+    names, scores = [], []
+    for name, found in neighbours.items():
+        place = f" in {name}" if len(neighbours) > 1 else ""
+        for pair, values in (
+            ("random pairs", found.pairs[:2000]),
+            ("nearest neighbours", found.nearest[:2000]),
+        ):
+            names += [pair + place] * len(values)
+            scores += values.tolist()
+    return typed_frame(pair=("str", names), score=("float64", scores))
+
+
+def _facts(
+    index: IndexRows, neighbours: dict[str, tuple[npt.NDArray[np.intp], Neighbourhoods]]
+) -> pd.DataFrame:
+    names = list(index.rows["namespace"].cat.categories)
+    usual = usual_dimensions(index.rows)
+    groups = index.rows.groupby("namespace", observed=False)
+    found = {name: item for name, (_, item) in neighbours.items()}
+
+    def median(values: npt.NDArray[np.float64] | None) -> float:
+        return float(np.median(values)) if values is not None and len(values) else float("nan")
+
+    return typed_frame(
+        namespace=("str", names),
+        rows=("Int64", groups.size().tolist()),
+        usable=("Int64", groups["usable"].sum().tolist()),
+        dimension=("Int64", [usual.get(name) for name in names]),
+        compared=("Int64", [len(neighbours[name][0]) if name in neighbours else 0 for name in names]),
+        effective_rank=(
+            "float64",
+            [found[name].effective_rank if name in found else float("nan") for name in names],
+        ),
+        random_pair=(
+            "float64",
+            [median(found[name].pairs) if name in found else float("nan") for name in names],
+        ),
+        nearest_pair=(
+            "float64",
+            [median(found[name].nearest) if name in found else float("nan") for name in names],
+        ),
+    )

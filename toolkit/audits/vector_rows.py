@@ -1,0 +1,199 @@
+"""What an audit keeps of each row of an index, read once in batches, and of its metadata fields."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.audits.vector_source import Matrix, VectorBatch, VectorTables
+
+_SHOWN: Final = 20
+"""Ids that a finding lists at most."""
+
+_KINDS: Final = {bool: "boolean", int: "number", float: "number", str: "text", list: "list", dict: "object"}
+_MOST_FIELDS: Final = 2_000
+
+
+@dataclass
+class MetadataField:
+    """How often a field of metadata occurs, by the type of its values, with the first ids of each type."""
+
+    counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    ids: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def add(self, kind: str, key: str) -> None:
+        """Count a value of this type."""
+        self.counts[kind] += 1
+        if len(self.ids[kind]) < _SHOWN:
+            self.ids[kind].append(key)
+
+    @property
+    def total(self) -> int:
+        """Rows with a value."""
+        return sum(self.counts.values())
+
+
+@dataclass(eq=False)
+class IndexRows:
+    """The rows of an index as an audit needs them.
+
+    `rows` has one row a vector: `namespace`, `id`, `dimension` (0 without a vector), `norm`, `finite`,
+    `vector` and `text` (hashes, 0 without one), `metadata` (whether there is any), `usable`. `sampled` holds,
+    for each namespace, positions in `rows` and the usable vectors of the usual dimension there.
+    """
+
+    rows: pd.DataFrame
+    sampled: dict[str, tuple[npt.NDArray[np.intp], Matrix]]
+    fields: dict[str, dict[str, MetadataField]]
+    constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
+    columns: list[str]
+    is_sample: bool
+
+
+def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
+    """Read all rows once; keep the vectors of at most `sample` of them, drawn at random."""
+    rng = np.random.default_rng([seed, 1])
+    drawn = np.ones(tables.rows, dtype=bool)
+    if tables.rows > sample:
+        drawn[:] = False
+        drawn[rng.choice(tables.rows, sample, replace=False)] = True
+    parts: list[dict[str, Any]] = []
+    kept: list[tuple[npt.NDArray[np.intp], Matrix]] = []
+    fields: dict[str, dict[str, MetadataField]] = defaultdict(dict)
+    extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
+    start = 0
+    for batch in tables:
+        part = _per_row(batch, extremes)
+        stop = start + len(batch.ids)
+        for positions, matrix in batch.dense:
+            chosen = drawn[start + positions] & part["usable"][positions]
+            kept.append((start + positions[chosen], matrix[chosen]))
+        _count_fields(batch, fields)
+        parts.append(part)
+        start = stop
+    names = ["namespace", "id", "dimension", "norm", "finite", "vector", "text", "metadata", "usable"]
+    joined = {name: _joined([part[name] for part in parts]) for name in names}
+    rows = pd.DataFrame(joined, columns=names).astype({"namespace": "category"})
+    return IndexRows(
+        rows=rows,
+        sampled=_by_namespace(rows, kept),
+        fields=dict(fields),
+        constant=_constant(rows, extremes),
+        columns=tables.columns,
+        is_sample=tables.rows > sample,
+    )
+
+
+def _joined(parts: list[Any]) -> Any:
+    if parts and isinstance(parts[0], list):
+        return [value for part in parts for value in part]
+    return np.concatenate(parts) if parts else []
+
+
+def _per_row(batch: VectorBatch, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]) -> dict[str, Any]:
+    size = len(batch.ids)
+    dimension, norm = np.zeros(size, dtype=np.int32), np.zeros(size)
+    finite, vector = np.zeros(size, dtype=bool), np.zeros(size, dtype=np.uint64)
+    names = np.array(batch.namespaces, dtype=object)
+    for positions, matrix in batch.dense:
+        dimension[positions] = matrix.shape[1]
+        ok = np.isfinite(matrix).all(axis=1)
+        finite[positions] = ok
+        squares = np.einsum("ij,ij->i", matrix, matrix, dtype=np.float64)
+        norm[positions] = np.sqrt(np.where(ok, squares, 0))
+        vector[positions] = _hashes(matrix)
+        for name in pd.unique(names[positions]):
+            inside = matrix[ok & (names[positions] == name)]
+            if len(inside):
+                low, high = inside.min(axis=0), inside.max(axis=0)
+                key = str(name), matrix.shape[1]
+                if key in extremes:
+                    low, high = np.minimum(low, extremes[key][0]), np.maximum(high, extremes[key][1])
+                extremes[key] = low, high
+    text = pd.util.hash_array(np.array(batch.data, dtype=object), categorize=False)
+    return {
+        "namespace": batch.namespaces,
+        "id": batch.ids,
+        "dimension": dimension,
+        "norm": norm,
+        "finite": finite,
+        "vector": vector,
+        "text": np.where(batch.has_data, text, np.uint64(0)),
+        "metadata": np.array([value is not None for value in batch.metadata], dtype=bool),
+        "usable": finite & (norm > 0),
+    }
+
+
+def _hashes(matrix: Matrix) -> npt.NDArray[np.uint64]:
+    """A number of 64 bits for each row, equal for equal rows."""
+    bits = np.ascontiguousarray(matrix + np.float32(0)).view(np.uint32).astype(np.uint64)  # -0.0 becomes 0.0
+    factors = np.random.default_rng(0).integers(0, 2**64, matrix.shape[1], dtype=np.uint64) | np.uint64(1)
+    sums: npt.NDArray[np.uint64] = (bits * factors).sum(axis=1, dtype=np.uint64)
+    return sums | np.uint64(1)  # 0 means none
+
+
+def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, MetadataField]]) -> None:
+    for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
+        if text is None:
+            continue
+        try:
+            value = msgspec.json.decode(text)
+        except (msgspec.DecodeError, UnicodeError, RecursionError):
+            continue
+        if not isinstance(value, dict):
+            continue
+        known = fields[namespace]
+        for name, item in value.items():
+            if item is not None and (name in known or len(known) < _MOST_FIELDS):
+                known.setdefault(name, MetadataField()).add(_KINDS[type(item)], key)
+
+
+def _by_namespace(
+    rows: pd.DataFrame, kept: list[tuple[npt.NDArray[np.intp], Matrix]]
+) -> dict[str, tuple[npt.NDArray[np.intp], Matrix]]:
+    """The sampled vectors of each namespace that have its most frequent dimension, in the order of rows."""
+    usual = usual_dimensions(rows)
+    names = rows["namespace"].to_numpy(dtype=object)
+    sampled: dict[str, list[tuple[npt.NDArray[np.intp], Matrix]]] = {name: [] for name in usual}
+    for positions, matrix in kept:
+        if not len(positions):
+            continue
+        inside = names[positions]
+        for name in pd.unique(inside):
+            if usual.get(name) == matrix.shape[1]:
+                sampled[name].append((positions[inside == name], matrix[inside == name]))
+    return {
+        name: (
+            np.concatenate([positions for positions, _ in parts]) if parts else np.zeros(0, dtype=np.intp),
+            np.concatenate([matrix for _, matrix in parts])
+            if parts
+            else np.zeros((0, size), dtype=np.float32),
+        )
+        for (name, parts), size in zip(sampled.items(), usual.values(), strict=True)
+    }
+
+
+def usual_dimensions(rows: pd.DataFrame) -> dict[str, int]:
+    """The most frequent dimension of each namespace; the largest of equally frequent ones."""
+    counts = rows[rows["dimension"] > 0].groupby(["namespace", "dimension"], observed=True).size()
+    ordered = counts.reset_index(name="rows").sort_values(["namespace", "rows", "dimension"])
+    last = ordered.drop_duplicates("namespace", keep="last")
+    return {str(name): int(size) for name, size in zip(last["namespace"], last["dimension"], strict=True)}
+
+
+def _constant(
+    rows: pd.DataFrame, extremes: dict[tuple[str, int], tuple[Matrix, Matrix]]
+) -> dict[str, dict[int, float]]:
+    usual = usual_dimensions(rows)
+    found = {}
+    for (name, size), (low, high) in extremes.items():
+        if usual.get(name) == size:
+            equal = np.flatnonzero(low == high)
+            found[name] = {int(position): float(low[position]) for position in equal}
+    return found
