@@ -99,7 +99,7 @@ DEFECTS: dict[str, Callable[..., None]] = {
     "field of several types": _plant(
         lambda row, rng: row["metadata"].update(year=str(row["metadata"]["year"]))
     ),
-    "field rare and alike": _plant(lambda row, rng: row["metadata"].update(reveiwed=True)),
+    "field rare and alike": _plant(lambda row, rng: row["metadata"].update(review=True)),
 }
 """Defects of single rows, by the name of their finding."""
 

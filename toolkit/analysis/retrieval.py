@@ -91,6 +91,11 @@ def recall(found: Iterable[Any], exact: Iterable[Any], *, k: int = 10, seed: int
     if len(given) != len(wanted):
         raise wrong("found", found, f"as many queries as exact has ({len(wanted)}, not {len(given)})")
     per_query = [_recalled(one, two, k) for one, two in zip(given, wanted, strict=True)]
+    return mean_recall(per_query, k=k, seed=seed)
+
+
+def mean_recall(per_query: list[float], *, k: int, seed: int = 0) -> Recall:
+    """The mean of recalls that are known, NaN where one is not, with its interval over queries."""
     values = np.array([value for value in per_query if value == value])  # noqa: PLR0124 - not NaN
     if not values.size:
         return Recall(per_query, float("nan"), float("nan"), float("nan"), k)

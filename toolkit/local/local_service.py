@@ -46,6 +46,8 @@ class LocalService:
         dialect: str = "service",
         request_timeout: float | None = None,
         faults: Path | None = None,
+        approximate_above: int | None = None,
+        approximate_expansion: int | None = None,
     ) -> None:
         self._temporary = data_dir is None
         self.data_dir = data_dir or Path(tempfile.gettempdir()) / f"toolkit-local-{secrets.token_hex(8)}"
@@ -57,6 +59,8 @@ class LocalService:
             "--dialect": dialect,
             "--request-timeout": request_timeout,
             "--faults": faults,
+            "--approximate-above": approximate_above,
+            "--approximate-expansion": approximate_expansion,
         }
         self._options = [word for name, value in options.items() if value for word in (name, str(value))]
         self._options += [word for spec in indexes for word in ("--index", spec)]

@@ -54,7 +54,11 @@ def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) 
         listening = listen(options.port)
         store = Store(folder / "queue", retention_ms=options.retention, signing_keys=read_signing_keys())
         try:
-            registry = IndexRegistry(folder / "vectors", approximate_above=options.approximate_above)
+            registry = IndexRegistry(
+                folder / "vectors",
+                approximate_above=options.approximate_above,
+                expansion=options.approximate_expansion,
+            )
             try:
                 _prepare(folder, store, registry, options, fill)
                 queue = Queue(

@@ -45,6 +45,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search namespaces of more than N vectors approximately; needs usearch (every search is exact)",
     )  # fmt: skip
     parser.add_argument(
+        "--approximate-expansion", type=_size, default=128, metavar="N",
+        help="how many vectors such a search looks at: fewer are quicker and miss more (128)",
+    )  # fmt: skip
+    parser.add_argument(
         "--time-factor", type=_factor, default=1.0, metavar="X",
         help="divide all retry delays, publish delays and sleeps by this (1)",
     )  # fmt: skip

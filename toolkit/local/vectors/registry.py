@@ -9,7 +9,7 @@ from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import load_models
-from toolkit.local.vectors.search import check_approximate
+from toolkit.local.vectors.search import EXPANSION, check_approximate
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import VectorIndex
 
@@ -23,12 +23,17 @@ class IndexRegistry:
     """
 
     def __init__(
-        self, folder: Path, *, seed: int | None = None, approximate_above: int | None = None
+        self,
+        folder: Path,
+        *,
+        seed: int | None = None,
+        approximate_above: int | None = None,
+        expansion: int = EXPANSION,
     ) -> None:
         if approximate_above is not None:
             check_approximate(approximate_above)
         self._folder = folder
-        self._approximate_above = approximate_above
+        self._approximate_above, self._expansion = approximate_above, expansion
         self._seed = seed
         self._lock = threading.Lock()
         self._indexes: dict[str, VectorIndex] = {}
@@ -93,7 +98,12 @@ class IndexRegistry:
     def _open(self, path: Path) -> VectorIndex:
         database = IndexDatabase(path)
         try:
-            index = VectorIndex(database, seed=self._seed, approximate_above=self._approximate_above)
+            index = VectorIndex(
+                database,
+                seed=self._seed,
+                approximate_above=self._approximate_above,
+                expansion=self._expansion,
+            )
         except BaseException:
             database.close()
             raise

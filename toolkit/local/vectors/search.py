@@ -37,7 +37,7 @@ _SPARE: Final = 4  # candidates for each result wanted
 _STALE_SHARE: Final = 4  # the graph is rebuilt when more than one in so many of its rows is outdated
 _LONGEST: Final = 1e15  # longer vectors overflow in the graph's single precision
 _CONNECTIVITY: Final = 16
-_EXPANSION: Final = 128
+EXPANSION: Final = 128
 
 
 def nearest(
@@ -146,9 +146,9 @@ class ApproximateSearch:
     Navigable Small World graphs", 2018.
     """
 
-    def __init__(self, above: int) -> None:
+    def __init__(self, above: int, expansion: int = EXPANSION) -> None:
         check_approximate(above)
-        self._above = above
+        self._above, self._expansion = above, expansion
         self._clear()
 
     def nearest(
@@ -160,7 +160,8 @@ class ApproximateSearch:
         passing: Positions | None = None,
     ) -> list[tuple[int, float]]:
         """As the function `nearest`, for the same rows and similarity at each call."""
-        wanted = max(_CANDIDATES, _SPARE * top_k)
+        poor = self._expansion < EXPANSION  # on purpose: no spare candidates either
+        wanted = max(self._expansion, top_k) if poor else max(_CANDIDATES, _SPARE * top_k)
         if passing is None and len(rows) > max(self._above, wanted) and _usable(rows, query):
             self._catch_up(rows, similarity)
             if self._is_complete(rows):
@@ -196,8 +197,8 @@ class ApproximateSearch:
                 metric="l2sq" if similarity == "EUCLIDEAN" else "ip",
                 dtype="f16" if similarity == "COSINE" else "f32",
                 connectivity=_CONNECTIVITY,
-                expansion_add=_EXPANSION,
-                expansion_search=_EXPANSION,
+                expansion_add=self._expansion,
+                expansion_search=self._expansion,
             )
         numbers = np.arange(len(self._positions), len(self._positions) + len(missing), dtype=np.uint64)
         # one thread: the graph, and with it every result, is the same each time

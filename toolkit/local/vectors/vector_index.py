@@ -32,7 +32,7 @@ from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.models import Models, load_models
 from toolkit.local.vectors.ranking import Ranking, asks_both, ranked, with_vectors
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import ApproximateSearch, Search, nearest
+from toolkit.local.vectors.search import EXPANSION, ApproximateSearch, Search, nearest
 from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -84,9 +84,10 @@ class VectorIndex:
         seed: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         approximate_above: int | None = None,
+        expansion: int = EXPANSION,
     ) -> None:
         self._database = database
-        self._approximate_above = approximate_above
+        self._approximate_above, self._expansion = approximate_above, expansion
         self._lock = threading.RLock()
         self._random = random.Random(seed)  # noqa: S311 - which vector is shown first is no secret
         self._models = load_models(self.spec)
@@ -338,7 +339,9 @@ class VectorIndex:
     def _empty_namespace(self, key: int) -> _Namespace:
         rows = NamespaceRows(self.spec.dimension, partial(self._database.metadata, key))
         above = self._approximate_above
-        return _Namespace(key, rows, nearest if above is None else ApproximateSearch(above).nearest)
+        return _Namespace(
+            key, rows, nearest if above is None else ApproximateSearch(above, self._expansion).nearest
+        )
 
     def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
         with self._lock:

@@ -1,0 +1,131 @@
+"""Recall audits of the embedded service, exact and approximate."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError
+from toolkit.local.local_service import LocalService
+
+ROWS, DIMENSION = 3000, 48
+
+
+@pytest.fixture(scope="module")
+def services():
+    """Two indexes of one service with the same vectors, which have no structure: a graph misses many."""
+    rng = np.random.default_rng(4)
+    matrix = rng.normal(size=(ROWS, DIMENSION)).astype(np.float32)
+    with LocalService(
+        indexes=[f"poor:dense:{DIMENSION}:COSINE", f"far:dense:{DIMENSION}:EUCLIDEAN", "words:sparse"],
+        approximate_above=500,
+        approximate_expansion=8,
+    ) as local:
+        found = {}
+        for name in ("poor", "far", "words"):
+            found[name] = tk.connect(vector_url=local.vector_urls[name], vector_token=local.token)
+        for name in ("poor", "far"):
+            for namespace, count in (("", ROWS), ("small", 300)):
+                tk.upsert_vectors(
+                    found[name],
+                    [
+                        {"id": f"v{number}", "vector": matrix[number].tolist(), "metadata": {"n": number}}
+                        for number in range(count)
+                    ],
+                    namespace=namespace,
+                )
+        yield found, matrix
+
+
+def caught_up(service, matrix):
+    """The graph takes in rows with each query."""
+    for _ in range(15):
+        tk.query(service, vector=matrix[:20], top_k=1)
+
+
+def test_exact_and_approximate_namespaces_are_judged_apart(services):
+    """A small namespace and a filter are searched exactly, a large namespace misses neighbours."""
+    service, matrix = services[0]["poor"], services[1]
+    caught_up(service, matrix)
+    vectors = tk.load_vectors(service, namespace="all", progress=False)
+    audit = tk.audit_recall(service, vectors, sample=120, filter=["", "n < 30"])
+    by = audit.by.set_index(["namespace", "filter"])
+    assert by.loc[("small", ""), "share"] == 1
+    assert by.loc[("", ""), "share"] < 0.95
+    assert by.loc[("", "n < 30"), "share"] == 1
+    assert by.loc[("", "n < 30"), "selectivity"] == pytest.approx(30 / ROWS)
+    assert by.loc[("", ""), "low"] < by.loc[("", ""), "share"] < by.loc[("", ""), "high"]
+    assert by.loc[("", ""), "score_gap"] > 0
+    assert audit.stored
+    assert "misses neighbours" in audit.verdict
+    worst = audit.worst(1).iloc[0]
+    assert worst["share"] == audit.frame["share"].min()
+    query = vectors[(vectors["namespace"] == worst["namespace"]) & (vectors["id"] == worst["query"])]
+    exact = matrix @ tk.as_matrix(query)[0] / np.linalg.norm(matrix, axis=1)
+    nearest = [f"v{n}" for n in np.argsort(-exact) if f"v{n}" != worst["query"]][:10]
+    assert set(worst["missed"]) <= set(nearest)
+    assert len(worst["missed"]) == round(10 * (1 - worst["share"]))
+
+
+def test_queries_of_ones_own_and_a_snapshot(services, tmp_path):
+    """A matrix of queries, against a snapshot; by Euclidean distance, as the service ranks."""
+    service, _ = services[0]["far"], services[1]
+    tk.write_snapshot(tk.load_vectors(service, namespace="all", progress=False), tmp_path / "index")
+    queries = np.random.default_rng(9).normal(size=(30, DIMENSION))
+    frame = pd.DataFrame({"namespace": "small", "vector": queries.tolist()})
+    audit = tk.audit_recall(service, tmp_path / "index", queries=frame, k=5)
+    assert not audit.stored
+    assert audit.by[["namespace", "queries", "share"]].to_numpy().tolist() == [["small", 30, 1.0]]
+    assert "of the 5 nearest neighbours of 30 queries." in audit.verdict
+
+
+def test_changes_in_between_are_said(services):
+    """Vectors that came after they were loaded are counted."""
+    service, matrix = services[0]["far"], services[1]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    near = [{"id": f"new{n}", "vector": (matrix[n] + 0.001).tolist()} for n in range(300)]
+    tk.upsert_vectors(service, near, namespace="small")
+    audit = tk.audit_recall(service, vectors, sample=10)
+    assert audit.changed >= 10
+    assert "changed meanwhile" in audit.verdict
+
+
+def test_equal_vectors_are_no_misses(services):
+    """All rows are equally near: any of them is right."""
+    service = services[0]["far"]
+    same = [{"id": f"s{n}", "vector": [1.0] * DIMENSION} for n in range(100)]
+    tk.upsert_vectors(service, same, namespace="same")
+    vectors = tk.load_vectors(service, namespace="same", progress=False)
+    assert tk.audit_recall(service, vectors, sample=20).overall.mean == 1
+
+
+def test_what_cannot_be_audited_is_an_error(services):
+    """A sparse index, texts as queries, vectors without ids, NaN."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", limit=20, progress=False)
+    with pytest.raises(InputError, match="without a similarity"):
+        tk.audit_recall(services[0]["words"])
+    with pytest.raises(InputError, match="omit queries"):
+        tk.audit_recall(service, vectors, queries=["red shoes"])
+    with pytest.raises(InputError, match="with their ids"):
+        tk.audit_recall(service, tk.as_matrix(vectors))
+    with pytest.raises(InputError, match="finite numbers"):
+        tk.audit_recall(service, vectors, queries=[[float("nan")] * DIMENSION])
+    with pytest.raises(InputError, match="k"):
+        tk.audit_recall(service, vectors, k=0)
+    empty = tk.audit_recall(service, vectors.head(0))
+    assert "not known" in empty.verdict
+
+
+def test_it_is_shown_and_drawn(services):
+    """HTML escapes names; the plot has a row for each namespace and filter."""
+    service = services[0]["far"]
+    vectors = tk.load_vectors(service, namespace="small", progress=False)
+    audit = tk.audit_recall(service, vectors, sample=30, filter=["", "n < 200 AND n != 7"])
+    assert "n &lt; 200" in audit._repr_html_()
+    ax = audit.plot()
+    assert ax.get_xlabel() == "recall@10 of a query"
+    assert len(ax.get_yticklabels()) == 2
+    assert json.loads(audit.frame.to_json(orient="records"))

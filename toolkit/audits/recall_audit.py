@@ -1,0 +1,357 @@
+"""How many of the exact nearest neighbours the service returns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.retrieval import Recall, mean_recall, recall
+from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import counted
+from toolkit.arguments import whole, wrong
+from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
+from toolkit.audits.vector_source import Matrix, VectorSource, VectorTables
+from toolkit.client.vectors import index_info
+from toolkit.errors import InputError
+from toolkit.filters.metadata import MetadataFilter
+from toolkit.loading.queries import query
+from toolkit.loading.vectors import load_vectors
+from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.style import ThemeName
+from toolkit.redaction import escape_html
+from toolkit.settings.service import Service
+
+_DOING: Final = "auditing recall"
+_GOOD: Final = 0.95
+_AT_ONCE: Final = 100  # queries a request
+_MISSED: Final = 10
+
+
+Filters: TypeAlias = str | MetadataFilter | Sequence[str | MetadataFilter] | None
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class RecallAudit:
+    """The service's answers against exact search; made by `audit_recall`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a query, the worst first: `namespace`, `filter`, `query` (the id of the stored vector, or
+        the number of the query given), `share` (float64, the recall, 0 to 1; missing where nothing matches),
+        `score_gap` (float64, by how much the exact neighbours score better on average), `missed` (tuple of at
+        most 10 ids).
+    by : pandas.DataFrame
+        One row a namespace and filter: `namespace`, `filter`, `selectivity` (float64, the share of rows that
+        the filter matches), `queries` (Int64), `share`, `low`, `high` (float64, the mean recall and
+        its 95 % interval over queries), `score_gap`.
+    stored : bool
+        Whether the queries were stored vectors, each left out of its own results. They are easier than real
+        queries: on a poor index their recall is higher.
+    changed : int
+        Vectors that came or went while they were compared; recall is then a lower bound.
+    k : int
+        How many neighbours were compared.
+
+    Examples
+    --------
+    >>> found = audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
+    >>> found.verdict.partition(" of the")[0]
+    'The index may miss neighbours: it returns 100.0% [88.4%, 100.0%]'
+    """
+
+    frame: pd.DataFrame
+    by: pd.DataFrame
+    overall: Recall
+    stored: bool
+    changed: int
+    k: int
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        queries = "stored vectors" if self.stored else "queries"
+        count = int(self.frame["share"].notna().sum())
+        if not count:
+            return f"Recall is not known: none of {len(self.frame):,} {queries} has a neighbour."
+        overall = self.overall
+        judged = "can be trusted" if overall.low >= _GOOD else "misses neighbours"
+        if overall.low < _GOOD <= overall.high:
+            judged = "may miss neighbours"
+        doubt = f"; {counted(self.changed, 'vector')} changed meanwhile" if self.changed else ""
+        return (
+            f"The index {judged}: it returns {overall.mean:.1%} [{overall.low:.1%}, {overall.high:.1%}] of "
+            f"the {self.k} nearest neighbours of {count:,} {queries}{doubt}."
+        )
+
+    def worst(self, n: int = 5) -> pd.DataFrame:
+        """The `n` queries with the lowest recall."""
+        return self.frame.head(whole("n", n))
+
+    def __repr__(self) -> str:
+        return f"{self.verdict}\n{self.by.to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        tables = [
+            frame.to_html(index=False, float_format="{:.3f}".format) for frame in (self.by, self.worst())
+        ]
+        return f"<p><b>{escape_html(self.verdict)}</b></p>{tables[0]}<p>The worst queries:</p>{tables[1]}"
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw how many queries have which recall, by namespace and filter."""
+        place = self.frame["namespace"].replace("", "(default)")
+        place = place.where(self.frame["filter"] == "", place + ", " + self.frame["filter"])
+        hits = pd.DataFrame({"in": place, "score": self.frame["share"]})
+        axes = plot_score_distribution(hits, by="in", kind="ridge", bins=self.k, ax=ax, theme=theme)
+        axes.set_xlabel(f"recall@{self.k} of a query")
+        axes.set_title(f"Recall of {'stored vectors' if self.stored else 'queries'}", loc="left")
+        return axes
+
+
+def audit_recall(
+    service: Service,
+    vectors: VectorSource | None = None,
+    *,
+    queries: npt.ArrayLike | pd.DataFrame | None = None,
+    k: int = 10,
+    filter: Filters = None,  # noqa: A002 - the service's own name
+    sample: int = 300,
+    seed: int = 0,
+) -> RecallAudit:
+    """Compare the service's answers with exact search over all vectors.
+
+    Parameters
+    ----------
+    service : Service
+        From `connect`; its index must have dense vectors.
+    vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path, optional
+        The index, as `load_vectors` returned it, or a snapshot of it, which is read in batches. Default: it
+        is loaded now.
+    queries : array_like or pandas.DataFrame, optional
+        Vectors of your own queries: a matrix, a row a query, or a frame with the column `vector`, perhaps
+        with `namespace`. Default: stored vectors, drawn at random, each left out of its own results. Texts
+        cannot be audited, as the service does not tell which vectors it makes of them.
+    k : int
+        How many neighbours to compare, at most 1,000.
+    filter : str, MetadataFilter or a sequence of them, optional
+        The queries are asked once with each filter. ``""`` is none.
+    sample : int
+        How many stored vectors, or rows of `queries`, are asked at most, over all namespaces.
+    seed : int
+        For the sample and the intervals.
+
+    Returns
+    -------
+    RecallAudit
+
+    Raises
+    ------
+    InputError
+        When an argument cannot be used, or the index has no dense vectors.
+    ServiceError
+        When a request fails.
+
+    Notes
+    -----
+    A result as good as the `k`-th exact one counts, so that ties are no misses. The interval is over
+    queries: hits of one query are right or wrong together.
+
+    Examples
+    --------
+    >>> found = audit_recall(service, tk.load_vectors(service, namespace="runbooks"), sample=20)
+    >>> found.by[["namespace", "queries", "share"]]
+      namespace  queries  share
+    0  runbooks       20    1.0
+    """
+    k, sample = whole("k", k, most=1000), whole("sample", sample)
+    filters = _filters(filter)
+    before = index_info(service)
+    if before.similarity not in SIMILARITIES:
+        raise InputError(
+            _DOING,
+            got=f"an index of the kind {before.kind}, without a similarity",
+            expected="an index with dense vectors",
+        )
+    if vectors is None:
+        vectors = load_vectors(service, namespace="all", include_data=False, progress=False)
+    tables = VectorTables(vectors, doing=_DOING)
+    if "id" not in tables.columns:
+        raise wrong("vectors", vectors, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
+    asked = _stored(tables, sample, seed) if queries is None else _given(queries, sample, seed)
+    searches, returned = [], []
+    for name, (labels, matrix) in sorted(asked.items()):
+        own = labels if queries is None else None
+        for text in filters:
+            hits = _ask(service, matrix, name, text, k, own)
+            searches.append(
+                ExactSearch(
+                    matrix,
+                    namespace=name,
+                    similarity=before.similarity,
+                    k=k,
+                    filter=text,
+                    own=own,
+                    returned=hits,
+                )
+            )
+            returned.append((labels, hits))
+    for batch in tables:
+        for search in searches:
+            search.add(batch)
+    rows = [
+        row
+        for search, (labels, hits) in zip(searches, returned, strict=True)
+        for row in _compared(search, labels, hits, k)
+    ]
+    unknown = {(search.namespace, key) for search in searches for key in search.unknown}
+    after = index_info(service)
+    moved = abs(after.vector_count + after.pending_count - before.vector_count - before.pending_count)
+    return _audit(rows, k=k, seed=seed, stored=queries is None, changed=max(moved, len(unknown)))
+
+
+def _filters(value: Any) -> list[str]:
+    values = [value] if value is None or isinstance(value, str | MetadataFilter) else list(value)
+    return list(dict.fromkeys("" if one is None else str(one) for one in values)) or [""]
+
+
+_Queries = dict[str, tuple[list[str], Matrix]]
+
+
+def _stored(tables: VectorTables, sample: int, seed: int) -> _Queries:
+    """Vectors drawn from all rows, by namespace."""
+    rng = np.random.default_rng([seed, 3])
+    drawn = np.zeros(tables.rows, dtype=bool)
+    drawn[rng.choice(tables.rows, min(sample, tables.rows), replace=False)] = True
+    found: dict[str, tuple[list[str], list[Matrix]]] = {}
+    start = 0
+    for batch in tables:
+        for positions, matrix in batch.dense:
+            usable = np.isfinite(matrix).all(axis=1) & drawn[start + positions]
+            for position, vector in zip(positions[usable], matrix[usable], strict=True):
+                ids, vectors = found.setdefault(batch.namespaces[position], ([], []))
+                ids.append(batch.ids[position])
+                vectors.append(vector)
+        start += len(batch.ids)
+    return {name: (ids, np.stack(vectors)) for name, (ids, vectors) in found.items()}
+
+
+def _given(queries: Any, sample: int, seed: int) -> _Queries:
+    """The user's queries, by namespace, named by their numbers."""
+    if not isinstance(queries, pd.DataFrame):
+        try:
+            queries = np.asarray(queries, dtype=np.float32)
+        except (TypeError, ValueError):
+            raise wrong(
+                "queries",
+                queries,
+                "vectors: a matrix, or a frame with the column vector",
+                "The service does not tell which vectors it makes of texts: embed them, or omit queries.",
+            ) from None
+    tables = VectorTables(queries, doing=_DOING, name="queries")
+    found: _Queries = {}
+    start = 0
+    for batch in tables:
+        for positions, matrix in batch.dense:
+            if not np.isfinite(matrix).all():
+                raise wrong("queries", queries, "finite numbers")
+            names = np.array(batch.namespaces, dtype=object)[positions]
+            for name in pd.unique(names):
+                chosen = names == name
+                labels, known = found.get(name, ([], np.zeros((0, matrix.shape[1]), dtype=np.float32)))
+                labels = labels + [str(start + position) for position in positions[chosen]]
+                found[name] = labels, np.concatenate([known, matrix[chosen]])
+        start += len(batch.ids)
+    rng = np.random.default_rng([seed, 3])
+    kept = set(rng.choice(start, min(sample, start), replace=False).tolist())
+    chosen_of = {name: [int(label) in kept for label in labels] for name, (labels, _) in found.items()}
+    return {
+        name: (
+            [label for label, keep in zip(labels, chosen_of[name], strict=True) if keep],
+            matrix[chosen_of[name]],
+        )
+        for name, (labels, matrix) in found.items()
+        if any(chosen_of[name])
+    }
+
+
+def _ask(
+    service: Service, matrix: Matrix, namespace: str, text: str, k: int, own: list[str] | None
+) -> list[dict[str, float]]:
+    """For each query, ids and scores as the service returns them, best first."""
+    found: list[dict[str, float]] = [{} for _ in matrix]
+    for start in range(0, len(matrix), _AT_ONCE):
+        hits = query(
+            service,
+            vector=matrix[start : start + _AT_ONCE],
+            top_k=k if own is None else k + 1,
+            namespace=namespace,
+            filter=text or None,
+        )
+        for number, key, score in zip(hits["query"], hits["id"], hits["score"], strict=True):
+            found[start + number][key] = score
+    if own is not None:
+        for hits_of, key in zip(found, own, strict=True):
+            hits_of.pop(key, None)
+    return [dict(list(hits_of.items())[:k]) for hits_of in found]
+
+
+def _compared(
+    search: ExactSearch, labels: list[str], found: list[dict[str, float]], k: int
+) -> list[dict[str, Any]]:
+    nearest = search.nearest()
+    shares = recall([list(hits) for hits in found], nearest, k=k).per_query
+    rows = []
+    for label, hits, exact, share in zip(labels, found, nearest, shares, strict=True):
+        best = [score for _, score in exact[:k]]
+        returned = sorted(hits.values(), reverse=True)[: len(best)]
+        gap = (sum(best) - sum(returned)) / len(best) if best else float("nan")
+        missed = [key for key, _ in exact[:k] if key not in hits] if share < 1 else []
+        rows.append(
+            {
+                "namespace": search.namespace,
+                "filter": search.filter,
+                "query": label,
+                "share": share,
+                "score_gap": max(0.0, gap) if share < 1 else gap * 0,
+                "missed": tuple(missed[:_MISSED]),
+                "selectivity": search.matched / search.rows if search.rows else 0.0,
+            }
+        )
+    return rows
+
+
+def _audit(rows: list[dict[str, Any]], *, k: int, seed: int, stored: bool, changed: int) -> RecallAudit:
+    frame = typed_frame(
+        **{name: ("str", [row[name] for row in rows]) for name in ("namespace", "filter", "query")},
+        **{name: ("float64", [row[name] for row in rows]) for name in ("share", "score_gap", "selectivity")},
+        missed=("object", [row["missed"] for row in rows]),
+    )
+    by = []
+    for (namespace, text), part in frame.groupby(["namespace", "filter"], sort=True):
+        found = mean_recall(part["share"].tolist(), k=k, seed=seed)
+        by.append((namespace, text, part["selectivity"].iloc[0], len(part), found, part["score_gap"].mean()))
+    return RecallAudit(
+        frame=frame.sort_values(["share", "namespace", "filter", "query"], ignore_index=True)[
+            ["namespace", "filter", "query", "share", "score_gap", "missed"]
+        ],
+        by=typed_frame(
+            namespace=("str", [row[0] for row in by]),
+            filter=("str", [row[1] for row in by]),
+            selectivity=("float64", [row[2] for row in by]),
+            queries=("Int64", [row[3] for row in by]),
+            share=("float64", [row[4].mean for row in by]),
+            low=("float64", [row[4].low for row in by]),
+            high=("float64", [row[4].high for row in by]),
+            score_gap=("float64", [row[5] for row in by]),
+        ),
+        overall=mean_recall(frame["share"].tolist(), k=k, seed=seed),
+        stored=stored,
+        changed=changed,
+        k=k,
+    )
