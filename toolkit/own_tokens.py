@@ -272,8 +272,8 @@ def is_in(text: str) -> bool:
 
 def is_in_truncated(text: str) -> bool:
     """Whether a live token is in the text, perhaps without its last two characters."""
-    forms = _LIVE.forms()
-    return forms is not None and (is_in(text) or any(form[:-2] in text.lower() for form in forms.folded))
+    forms, lower = _LIVE.forms(), text.lower()
+    return forms is not None and (is_in(text) or any(form[:-2] in lower for form in forms.folded))
 
 
 def likely() -> re.Pattern[str] | None:

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import chain, compress, pairwise
-from typing import Any, Final
+from itertools import accumulate, chain, compress, groupby, pairwise
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import numpy as np
@@ -24,20 +24,22 @@ from toolkit.client.pages import listed
 from toolkit.errors import ProtocolError
 from toolkit.own_tokens import TooDeepError, is_in
 from toolkit.redaction import Redactor
-from toolkit.tables.header_maps import HeaderColumn, header_maps
+from toolkit.tables.header_maps import HeaderColumn, distinct_header_maps
 from toolkit.tables.lenient_rows import LenientRows
-from toolkit.tables.masking import ABSENT, ColumnMasker, holding_own, raw_column
+from toolkit.tables.masking import ColumnMasker, holding_own
 from toolkit.tables.schemas import FAILURE_COLUMNS, FAILURES, TIME, Kind
-from toolkit.tables.text import LATEST, base64_text, http_dates, parse_rows, text_and_bytes
+from toolkit.tables.text import LATEST, base64_column, http_dates, parse_rows, text_and_bytes
 
 Keep = Callable[[dict[str, Any]], bool]
-Entries = list[Any]  # of `_SPECIFIED`, or of what was derived from it
+Fields = dict[str, pa.Array]  # by the service's names: text, whole numbers, or raw JSON
 
 _WHAT: Final = "DLQ entries"
 _UNKNOWN_FIELD: Final = re.compile(r"unknown field `(.*)` - at `\$[^`]*`\Z", re.DOTALL)
 _UNWRITABLE: Final = re.compile(r'["\\\x00-\x1f]')
+_ABSENT: Final = msgspec.Raw(b"")  # of a field that an entry does not have: no JSON is empty
 _MOST_LEARNT: Final = 200
 _MOST_HALVINGS: Final = 3
+_TOGETHER: Final = 8  # pages whose entries become columns at once
 _BATCH: Final = 24_000_000  # bytes decoded at once: less pays for each Arrow call again
 
 
@@ -56,6 +58,18 @@ _SPECIFIED: Final = msgspec.defstruct(
     "DlqEntry", sorted(_MEMBERS, key=len), forbid_unknown_fields=True, gc=False
 )
 """An entry as specified, its members named as in the service's JSON; those that must be there come first."""
+_TYPE_OF_FIELD: Final = {
+    field: None if type_ is msgspec.Raw else pa.int64() if type_ == int | None else pa.string()
+    for field, type_, *_ in _MEMBERS
+}
+
+
+class _Part(NamedTuple):
+    """Pages, their sizes and the columns of all their entries; or one that is not as specified, and none."""
+
+    pages: list[bytes]
+    sizes: list[int]
+    fields: Fields
 
 
 class _MisfitError(Exception):
@@ -87,7 +101,8 @@ class FailureDecoder:
         self._redactor = redactor
         self._keep = keep
         self._learnt: list[str] = []
-        self._decoder = _decoder(_SPECIFIED)
+        self._kind: type[msgspec.Struct] = _SPECIFIED
+        self._decoder = _decoder(self._kind)
         self._masker = ColumnMasker(redactor)
 
     def decode(self, rows: bytes | Sequence[bytes]) -> pa.Table:
@@ -117,28 +132,36 @@ class FailureDecoder:
                 raise error
 
     def _batch(self, pages: Sequence[bytes]) -> Iterator[pa.Table]:
-        """A table of each of some pages, decoded together where they are as specified and of one type."""
-        held: list[tuple[bytes, Entries]] = []
+        """A table of each of some pages, made together where they are as specified and of the same fields."""
+        for names, parts in groupby(self._parts(pages), key=lambda part: tuple(part.fields)):
+            if names:
+                yield from self._tables(list(parts))
+            else:
+                yield from (self._leniently(page) for part in parts for page in part.pages)
+
+    def _parts(self, pages: Sequence[bytes]) -> Iterator[_Part]:
+        """A few pages at a time, whose entries become columns while they are in the processor's cache."""
+        held: list[tuple[bytes, list[Any]]] = []
         for page in pages:
-            decoder = self._decoder
+            kind = self._kind
             entries = self._strictly(page)
-            if entries is None or decoder is not self._decoder:
-                yield from self._tables(held)
+            if len(held) == _TOGETHER or entries is None or kind is not self._kind:
+                yield from _parts_of(kind, held)
                 held = []
             if entries is None:
-                yield self._leniently(page)
+                yield _Part([page], [0], {})
             else:
                 held.append((page, entries))
-        yield from self._tables(held)
+        yield from _parts_of(self._kind, held)
 
     def _leniently(self, page: bytes) -> pa.Table:
         return decode_leniently(page, redactor=self._redactor, keep=self._keep)
 
-    def _strictly(self, rows: bytes) -> Entries | None:
+    def _strictly(self, rows: bytes) -> list[Any] | None:
         """The entries, or None where the page is not as specified. Unknown fields are learnt on the way."""
         while True:
             try:
-                found: Entries = self._decoder.decode(listed(rows))
+                found: list[Any] = self._decoder.decode(listed(rows))
             except msgspec.ValidationError as error:
                 unknown = _UNKNOWN_FIELD.search(str(error))
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -157,41 +180,44 @@ class FailureDecoder:
     def _learn(self, name: str) -> None:
         self._learnt.append(name)
         names = {f"unknown_{number}": field for number, field in enumerate(self._learnt)}
-        members = [(member, msgspec.Raw, ABSENT) for member in names]
-        kind = msgspec.defstruct("LearntEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
-        self._decoder = _decoder(kind)
+        members = [(member, msgspec.Raw, _ABSENT) for member in names]
+        self._kind = msgspec.defstruct("LearntEntry", members, bases=(_SPECIFIED,), rename=names, gc=False)
+        self._decoder = _decoder(self._kind)
 
-    def _tables(self, held: list[tuple[bytes, Entries]], *, halvings: int = 0) -> Iterator[pa.Table]:
-        """A table of each page; one with a value that does not fit is decoded leniently."""
-        entries = list(chain.from_iterable(entries for _, entries in held))
+    def _tables(self, parts: list[_Part]) -> Iterator[pa.Table]:
+        fields = {name: pa.concat_arrays([part.fields[name] for part in parts]) for name in parts[0].fields}
+        pages = [page for part in parts for page in part.pages]
+        return self._halved(pages, [size for part in parts for size in part.sizes], fields)
+
+    def _halved(
+        self, pages: list[bytes], sizes: list[int], fields: Fields, *, halvings: int = 0
+    ) -> Iterator[pa.Table]:
+        """A table of each page, of these sizes; one with a value that does not fit is decoded leniently."""
+        starts = [0, *accumulate(sizes)]
         try:
-            whole, start = self._table(entries) if entries else FAILURES.empty_table(), 0
+            whole = self._table(fields) if starts[-1] else FAILURES.empty_table()
         except _REFUSALS:
-            if len(held) == 1:
-                yield self._leniently(held[0][0])
+            if len(pages) == 1:
+                yield self._leniently(pages[0])
                 return
             # where such pages are many, looking for them by halves costs more than decoding leniently
-            parts = 2 if halvings < _MOST_HALVINGS else len(held)
-            ends = [len(held) * number // parts for number in range(parts + 1)]
-            for start, end in pairwise(ends):
-                yield from self._tables(held[start:end], halvings=halvings + 1)
+            parts = 2 if halvings < _MOST_HALVINGS else len(pages)
+            for first, end in pairwise(len(pages) * number // parts for number in range(parts + 1)):
+                rows = slice(starts[first], starts[end])
+                part = {name: column[rows] for name, column in fields.items()}
+                yield from self._halved(pages[first:end], sizes[first:end], part, halvings=halvings + 1)
         else:
-            for _, own in held:
-                yield whole.slice(start, len(own))
-                start += len(own)
+            for start, size in zip(starts, sizes, strict=False):
+                yield whole.slice(start, size)
 
-    def _table(self, entries: Entries) -> pa.Table:
-        values = zip(*map(msgspec.structs.astuple, entries), strict=True)
-        fields: dict[str, tuple[Any, ...]] = dict(
-            zip(type(entries[0]).__struct_encode_fields__, values, strict=True)
-        )
+    def _table(self, fields: Fields) -> pa.Table:
         columns = self._columns(fields)
-        unknown = {name: raws for name, raws in fields.items() if name not in _SPECIFIED.__struct_fields__}
-        columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(entries)))
+        unknown = {name: raws for name, raws in fields.items() if name not in _TYPE_OF_FIELD}
+        columns["extra"] = self._masker.own_json(self._masker.objects(unknown, len(columns["dlq_id"])))
         columns["failed_at"] = http_dates(columns["response_headers"].first_values("date"))
         return self._masker.masked_table(FAILURE_COLUMNS, columns, FAILURES)
 
-    def _columns(self, fields: Mapping[str, Sequence[Any]]) -> dict[str, Any]:
+    def _columns(self, fields: Fields) -> dict[str, Any]:
         """The columns that fields fill, masked for our own tokens where nothing else is masked."""
         found: dict[str, Any] = {}
         for name, kind, field in FAILURE_COLUMNS:
@@ -199,25 +225,22 @@ class FailureDecoder:
                 case _ if field is None:
                     pass
                 case Kind.ID:
-                    if not all(fields[field]):
+                    if _has_empty(fields[field]):
                         raise _MisfitError
-                    found[name] = self._names(pa.array(fields[field], pa.string()))
+                    found[name] = self._names(fields[field])
                 case Kind.TEXT | Kind.URL:
                     found[name] = _texts(fields[field])
-                case Kind.NUMBER:
-                    found[name] = pa.array(fields[field], pa.int64())
                 case Kind.TIME:
                     found[name] = _times(fields[field])
                 case Kind.HEADERS:
                     found[name] = _headers(fields[field])
                     self._names(found[name].names.dictionary)
-                case Kind.LABELS:
-                    found[name] = raw_column(fields[field])
                 case Kind.BODY:
                     texts, raws = _bodies(fields[field], fields[_FIELDS[f"{name}_base64"]])
                     found[name] = self._masker.own(texts)
-                    coded = [None if raw is None else base64_text(raw, self._redactor) for raw in raws]
-                    found[f"{name}_base64"] = pa.array(coded, pa.string())
+                    found[f"{name}_base64"] = base64_column(raws, self._redactor)
+                case Kind.NUMBER | Kind.LABELS:
+                    found[name] = fields[field]
         return found
 
     def _names(self, names: pa.Array) -> pa.Array:
@@ -276,41 +299,70 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _texts(values: Sequence[str | None]) -> pa.Array:
+def _parts_of(kind: type[msgspec.Struct], held: list[tuple[bytes, list[Any]]]) -> Iterator[_Part]:
+    """Pages and their entries of this type as one part, or as several where a value fits no column."""
+    pages = [page for page, _ in held]
+    names, entries = kind.__struct_encode_fields__, [entry for _, entries in held for entry in entries]
+    values = list(zip(*map(msgspec.structs.astuple, entries), strict=True)) or [()] * len(names)
+    try:
+        fields = {name: _column(name, of_name) for name, of_name in zip(names, values, strict=True)}
+    except _REFUSALS:
+        if len(held) == 1:
+            yield _Part(pages, [0], {})
+        else:
+            yield from chain.from_iterable(_parts_of(kind, [one]) for one in held)
+    else:
+        yield _Part(pages, [len(own) for _, own in held], fields)
+
+
+def _column(field: str, values: Sequence[Any]) -> pa.Array:
+    """The values of a field: text, whole numbers, or else raw JSON."""
+    kind = _TYPE_OF_FIELD.get(field)
+    return _raw_column(values) if kind is None else pa.array(values, kind)
+
+
+def _raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
+    """Raw JSON as a column of bytes, null where it is empty; made without a Python object for any value."""
+    sizes = np.fromiter(map(len, raws), np.int32, len(raws))
+    ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
+    buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
+    return pa.Array.from_buffers(pa.binary(), len(raws), list(map(pa.py_buffer, buffers)))
+
+
+def _has_empty(column: pa.Array) -> bool:
+    return bool(pc.min(pc.binary_length(column)).as_py() == 0)
+
+
+def _texts(column: pa.Array) -> pa.Array:
     """A column of text; an empty one is missing, as the service leaves fields out or sends them empty."""
-    column = pa.array(values, pa.string())
-    ends = np.frombuffer(column.buffers()[1], np.int32, len(column) + 1)
-    if np.count_nonzero(np.diff(ends)) == len(column) - column.null_count:
-        return column
-    return pc.if_else(pc.equal(column, ""), None, column)
+    return pc.if_else(pc.equal(column, ""), None, column) if _has_empty(column) else column
 
 
-def _times(values: Sequence[int | None]) -> pa.Array:
-    numbers = pa.array(values, pa.int64())
+def _times(numbers: pa.Array) -> pa.Array:
     ends = pc.min_max(numbers)
     if ends["min"].is_valid and (ends["min"].as_py() < 0 or ends["max"].as_py() > LATEST):
         raise _MisfitError
     return numbers.cast(TIME)
 
 
-def _headers(raws: Sequence[msgspec.Raw]) -> HeaderColumn:
-    found = header_maps(raws)
+def _headers(raws: pa.Array) -> HeaderColumn:
+    found = distinct_header_maps(raws)
     if found is None:
         raise _MisfitError
     return found
 
 
-def _bodies(
-    plain: Sequence[str | None], encoded: Sequence[str | None]
-) -> tuple[pa.Array, list[bytes | None]]:
+def _bodies(plain: pa.Array, encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
     """Bodies as text and as bytes, from their two fields."""
-    raws: list[bytes | None] = [None] * len(plain)
-    if None not in plain and not any(encoded):
-        return pa.array(plain, pa.string()), raws
-    texts = list(plain)
-    for index, code in enumerate(encoded):
-        if code or (code is not None and texts[index] is None):
-            texts[index], raws[index], fits = text_and_bytes(texts[index], code)
-            if not fits:
-                raise _MisfitError
-    return pa.array(texts, pa.string()), raws
+    sizes = pc.fill_null(pc.binary_length(encoded), -1)
+    coded = pc.or_(pc.greater(sizes, 0), pc.and_(pc.equal(sizes, 0), plain.is_null()))
+    if not coded.true_count:
+        return plain, pa.nulls(len(plain), pa.binary())
+    pairs = zip(plain.filter(coded).to_pylist(), encoded.filter(coded).to_pylist(), strict=True)
+    texts, raws, fit = zip(*(text_and_bytes(*pair) for pair in pairs), strict=True)
+    if not all(fit):
+        raise _MisfitError
+    return (
+        pc.replace_with_mask(plain, coded, pa.array(texts, pa.string())),
+        pc.replace_with_mask(pa.nulls(len(plain), pa.binary()), coded, pa.array(raws, pa.binary())),
+    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import msgspec
@@ -51,6 +51,7 @@ class HeaderColumn:
     _begins: npt.NDArray[np.int32]  # where the JSON of each value begins, and where it ends
     _ends: npt.NDArray[np.int32]
     _missing: npt.NDArray[np.bool_]
+    _indices: pa.Array | None = None  # of the map of each row, where maps that come again are held once
 
     def first_values(self, name: str) -> pa.Array:
         """The first value of a header in each map, its name compared without case; null where it has none.
@@ -65,7 +66,7 @@ class HeaderColumn:
             at = np.flatnonzero(wanted[self.names.indices.to_numpy()[self.headers]])
             # from the last to the first, so that the first one of a map is what stays
             found[self.rows[self.headers[at[::-1]]]] = at[::-1]
-        return self.values.take(pa.array(found, mask=found < 0))
+        return self._of_rows(self.values.take(pa.array(found, mask=found < 0)))
 
     def texts(self, values: pa.Array | None = None) -> pa.Array:
         """The maps as compact JSON, null where there is none; with other `values`, if any."""
@@ -76,7 +77,12 @@ class HeaderColumn:
             pa.py_buffer(np.append(0, ends).astype(np.int32)),
             pa.py_buffer(whole.replace(_ROW, b"")),
         ]
-        return pa.Array.from_buffers(pa.binary(), len(self._missing), buffers).cast(pa.string())
+        return self._of_rows(
+            pa.Array.from_buffers(pa.binary(), len(self._missing), buffers).cast(pa.string())
+        )
+
+    def _of_rows(self, column: pa.Array) -> pa.Array:
+        return column if self._indices is None else column.take(self._indices)
 
     def _with(self, values: pa.Array) -> bytes:
         """The JSON with other values in it; what is between them is copied."""
@@ -177,6 +183,15 @@ def header_maps(raws: Sequence[bytes | msgspec.Raw]) -> HeaderColumn | None:
         _missing=missing,
     )
     return None if _repeated(found.rows, found.names) else found
+
+
+def distinct_header_maps(raws: pa.Array) -> HeaderColumn | None:
+    """The same of a column of raw maps, in which those that come again are held once if they are many."""
+    encoded = raws.dictionary_encode()
+    if 2 * len(encoded.dictionary) > len(raws):
+        return header_maps(raws.to_pylist())
+    found = header_maps(encoded.dictionary.to_pylist())
+    return found and replace(found, _indices=encoded.indices)
 
 
 def _plainly(text: re.Match[bytes]) -> bytes:

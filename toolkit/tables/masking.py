@@ -27,9 +27,6 @@ from toolkit.tables.header_maps import HeaderColumn
 from toolkit.tables.schemas import JSON_COLUMNS, Column, Kind
 from toolkit.tables.text import labels_json, masked_json
 
-ABSENT: Final = msgspec.Raw(b"")
-"""The value of a field that a row does not have: no JSON is empty."""
-
 _SUSPICIOUS: Final = re.compile(SUSPICIOUS)
 _SUSPICIOUS_URL: Final = re.compile(SUSPICIOUS_URL)
 _SUSPICIOUS_JSON: Final = re.compile(SUSPICIOUS.replace("|^/", '|^"/'))
@@ -150,17 +147,18 @@ class ColumnMasker:
             values = self.texts(values)
         return column.texts(values)
 
-    def objects(self, fields: Mapping[str, Sequence[msgspec.Raw]], rows: int) -> pa.Array:
+    def objects(self, fields: Mapping[str, pa.Array], rows: int) -> pa.Array:
         """The JSON text that `masked_json` makes of each row's fields; null in rows that have none of them.
 
-        Fields are raw JSON by name, `ABSENT` where a row does not have it. ValueError where one is no JSON.
+        Fields are raw JSON by name, null where a row does not have it. ValueError where one is no JSON.
 
-        >>> fields = {"b": [msgspec.Raw(b"1"), ABSENT], "a": [msgspec.Raw(b'"x"'), ABSENT]}
+        >>> fields = {"b": pa.array([b"1", None]), "a": pa.array([b'"x"', None])}
         >>> ColumnMasker(None).objects(fields, rows=2).to_pylist()
         ['{"a":"x","b":1}', None]
         """
-        columns = {name: raw_column(fields[name]) for name in sorted(fields)}
-        members = [self._members(name, raws) for name, raws in columns.items() if raws.null_count < rows]
+        members = [
+            self._members(name, raws) for name, raws in sorted(fields.items()) if raws.null_count < rows
+        ]
         if not members:
             return pa.nulls(rows, pa.string())
         # not null_handling="skip", which leaves out rows that have nothing
@@ -195,14 +193,6 @@ class ColumnMasker:
             return column if distinct is encoded.dictionary else distinct.take(encoded.indices)
         masked = pa.array([mask(text) for text in distinct.filter(touched).to_pylist()], pa.string())
         return pc.replace_with_mask(distinct, touched, masked).take(encoded.indices)
-
-
-def raw_column(raws: Sequence[msgspec.Raw]) -> pa.Array:
-    """Raw JSON as a column of bytes, null where it is empty; made without a Python object for any value."""
-    sizes = np.fromiter(map(len, raws), np.int32, len(raws))
-    ends = np.append(np.int32(0), np.cumsum(sizes, dtype=np.int32))
-    buffers = [np.packbits(sizes > 0, bitorder="little"), ends, b"".join(raws)]
-    return pa.Array.from_buffers(pa.binary(), len(raws), list(map(pa.py_buffer, buffers)))
 
 
 def holding_own(column: pa.Array) -> Rows:

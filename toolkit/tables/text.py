@@ -29,7 +29,7 @@ from toolkit.client.members import (
 from toolkit.client.pages import listed
 from toolkit.client.responses import kind_of, shown
 from toolkit.errors import MalformedResponseError, ProtocolError
-from toolkit.own_tokens import is_in_truncated, map_json
+from toolkit.own_tokens import is_in, is_in_truncated, map_json
 from toolkit.redaction import Redactor
 from toolkit.secret_patterns import secret_members
 from toolkit.tables.schemas import TIME
@@ -213,6 +213,19 @@ def base64_bytes(encoded: str) -> bytes | None:
         return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
     except (binascii.Error, ValueError):
         return None
+
+
+def base64_column(raws: pa.Array, redactor: Redactor | None) -> pa.Array:
+    """A column of bytes as `base64_text` makes it of each."""
+    there = raws.drop_null().to_pylist()
+    texts: list[str | None] = [base64.b64encode(raw).decode() for raw in there]
+    # searched as one, as a token is in few of them
+    whole, written = b"\n".join(there).decode("latin-1"), "\n".join(filter(None, texts))
+    if redactor is not None and (is_in(whole) or is_in_truncated(written)):
+        texts = [base64_text(raw, redactor) for raw in there]
+    return pc.replace_with_mask(
+        pa.nulls(len(raws), pa.string()), raws.is_valid(), pa.array(texts, pa.string())
+    )
 
 
 def base64_text(raw: bytes | None, redactor: Redactor | None) -> str | None:
