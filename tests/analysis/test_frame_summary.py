@@ -60,7 +60,7 @@ def test_vectors_hits_and_other_frames():
     assert dict(tk.summary(hits).lines)["scores"] == "0.25 to 0.5"
     assert dict(tk.summary(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
     with pytest.raises(InputError, match="a frame"):
-        tk.summary("no frame")
+        tk.summary(3)
 
 
 def test_text_from_data_is_text():

@@ -1,6 +1,6 @@
 """Analyses of frames, as pure functions.
 
-Every function accepts a frame with the columns it names (pandas, Arrow, or what narwhals reads), never
+Every function accepts a frame with the columns it names (pandas, Arrow, a snapshot, DuckDB, Dask), never
 changes it, and returns a small pandas frame or a frozen value. Nothing here draws or sends a request.
 """
 
@@ -60,9 +60,9 @@ from toolkit.analysis.scores import (
     score_summary,
 )
 from toolkit.analysis.seen_before import SimilarFailures, similar_failures
-from toolkit.analysis.signatures import error_signatures
 from toolkit.analysis.similar import similar_texts
 from toolkit.filters.error_text import ErrorText, error_text, mask_text
+from toolkit.signatures import error_signatures
 
 __all__ = [
     "CountMatrix",

@@ -10,16 +10,15 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-import narwhals as nw
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
 from toolkit.analysis.results import Plotted
 from toolkit.analysis.selection import collect, select, typed_frame
-from toolkit.analysis.signatures.documents import LONGEST, Document, read_document
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.signatures.documents import LONGEST, Document, read_document
 
 UNKNOWN: Final = "unknown"
 CLASSES: Final = (
@@ -122,7 +121,7 @@ class FailureClasses(Plotted):
         )
 
 
-def classify_failures(failures: IntoFrame) -> FailureClasses:
+def classify_failures(failures: AnyFrame) -> FailureClasses:
     """Find the class of each failure: what its status, error codes, exception types and words say.
 
     The classes are transient, throttled, poison input, contract drift, authentication, configuration,
@@ -174,9 +173,8 @@ def classify_failures(failures: IntoFrame) -> FailureClasses:
     )
     counts = sizes.reset_index(drop=True).astype({"class": "str", "count": "Int64"})
     counts["share"] = (counts["count"] / max(len(frame), 1)).astype("float64")
-    native = nw.to_native(failures, pass_through=True)
-    if isinstance(native, pd.DataFrame):
-        frame.index = native.index
+    if isinstance(failures, pd.DataFrame):
+        frame.index = failures.index
     return FailureClasses(frame, counts)
 
 

@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.change_points import dispersion
@@ -33,6 +32,7 @@ from toolkit.analysis.outcomes import (
     retry_outcomes,
 )
 from toolkit.analysis.selection import collect_timed, receipt_of, timestamps, typed_frame
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
@@ -128,9 +128,9 @@ def compare_failures(
     after: Any,
     *,
     snapshot: str | os.PathLike[str] | ds.Dataset | None = None,
-    history: IntoFrame | None = None,
+    history: AnyFrame | None = None,
     exposure: float = 1.0,
-    runs: IntoFrame | None = None,
+    runs: AnyFrame | None = None,
     retried: Mapping[str, str] | None = None,
     retention: str | timedelta | None = None,
     now: datetime | None = None,

@@ -7,22 +7,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
     check_scalar,
-    collect,
     collect_timed,
     largest_groups,
     select,
     timestamps,
     typed_frame,
 )
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import shorten
 from toolkit.arguments import texts, whole, wrong
 from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
@@ -43,7 +41,7 @@ _ABSENT: Final = "no failure function, or no state yet"
 _LONGEST: Final = 300  # characters of an error text or example
 
 
-def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
+def count_by(failures: AnyFrame, column: str | Sequence[str]) -> pd.DataFrame:
     """Count rows by the values of one column, or by the combinations of several.
 
     Parameters
@@ -77,9 +75,9 @@ def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
         raise wrong("column", column, "a column, or several")
     for one in columns:
         select(failures, [], doing=doing, chosen={"column": one})  # raises an error that names the argument
-    lazy = select(failures, columns, doing=doing)
-    check_scalar(lazy, columns, doing=doing)
-    counted = collect(lazy.group_by(*columns).agg(nw.len().alias("count_")))
+    rows = select(failures, columns, doing=doing)
+    check_scalar(rows, columns, doing=doing)
+    counted = rows.count(*columns)
     counted = counted.sort_by([("count_", "descending"), *((name, "ascending") for name in columns)])
     numbers = counted["count_"].to_pylist()
     total = sum(numbers)
@@ -90,7 +88,7 @@ def count_by(failures: IntoFrame, column: str | Sequence[str]) -> pd.DataFrame:
     )
 
 
-def count_labels(failures: IntoFrame) -> pd.DataFrame:
+def count_labels(failures: AnyFrame) -> pd.DataFrame:
     """Count failures by label. One with two labels counts under both, one without under a missing label.
 
     Parameters
@@ -118,19 +116,21 @@ def count_labels(failures: IntoFrame) -> pd.DataFrame:
     1     b      1  0.333333
     2   NaN      1  0.333333
     """
-    lists = label_lists(collect(select(failures, ["labels"], doing="counting labels"))["labels"]).to_pylist()
+    counted = select(failures, ["labels"], doing="counting labels").count("labels")
+    counts = counted["count_"].to_pylist()
     totals: Counter[str | None] = Counter()
-    for labels in lists:
-        totals.update({label for label in labels or () if label is not None} or {None})
+    for labels, count in zip(label_lists(counted["labels"]).to_pylist(), counts, strict=True):
+        for label in {label for label in labels or () if label is not None} or {None}:
+            totals[label] += count
     ordered = sorted(totals.items(), key=lambda item: (-item[1], item[0] is None, item[0] or ""))
     return typed_frame(
         label=("str", [label for label, _ in ordered]),
         count=("Int64", [count for _, count in ordered]),
-        share=("float64", [count / len(lists) for _, count in ordered]),
+        share=("float64", [count / sum(counts) for _, count in ordered]),
     )
 
 
-def count_states(failures: IntoFrame) -> pd.DataFrame:
+def count_states(failures: AnyFrame) -> pd.DataFrame:
     """Count failures by the state of their failure callback, those that need a person first.
 
     Parameters
@@ -175,7 +175,7 @@ def count_states(failures: IntoFrame) -> pd.DataFrame:
 
 
 def count_errors(
-    failures: IntoFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
+    failures: AnyFrame, *, top: int | None = None, clean: Callable[[str], str] | None = None
 ) -> pd.DataFrame:
     """Count failures by the error text in their response bodies, with the latest example of each.
 
@@ -282,7 +282,7 @@ class CountMatrix:
 
 
 def count_matrix(
-    frame: IntoFrame, rows: str, columns: str, *, top_rows: int = 12, top_columns: int = 8
+    frame: AnyFrame, rows: str, columns: str, *, top_rows: int = 12, top_columns: int = 8
 ) -> CountMatrix:
     """Count rows by two columns of single values; the rarest beyond `top_rows` and `top_columns` are merged.
 
@@ -297,10 +297,10 @@ def count_matrix(
     doing = "counting by two columns"
     whole("top_rows", top_rows)
     whole("top_columns", top_columns)
-    lazy = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
+    selected = select(frame, [], doing=doing, chosen={"rows": rows, "columns": columns})
     keys = list(dict.fromkeys([rows, columns]))
-    check_scalar(lazy, keys, doing=doing)
-    counted = collect(lazy.group_by(*keys).agg(nw.len().alias("count_")))
+    check_scalar(selected, keys, doing=doing)
+    counted = selected.count(*keys)
     numbers = np.array(counted["count_"].to_pylist(), dtype=np.int64)
     row_names, row_positions, merged_rows = largest_groups(counted[rows].to_pylist(), numbers, top_rows)
     column_names, column_positions, merged_columns = largest_groups(

@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any, Final
 
-import narwhals as nw
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.results import Plotted
-from toolkit.analysis.selection import NONE, collect, select
+from toolkit.analysis.selection import NONE, opened
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.errors import InputError
 from toolkit.redaction import escape_html
@@ -88,8 +87,8 @@ def describe(condition: dict[str, Any]) -> str:
 
 
 def explain_change(
-    after: IntoFrame,
-    before: IntoFrame,
+    after: AnyFrame,
+    before: AnyFrame,
     *,
     attributes: Sequence[str] | None = None,
     weight: str | None = None,
@@ -104,7 +103,7 @@ def explain_change(
     Parameters
     ----------
     after, before : frame
-        One row an event, or rows with counts; pandas, Arrow, or anything else narwhals reads.
+        One row an event, or rows with counts; of any engine.
     attributes : sequence of str, optional
         Columns to look at. Default: all columns that both frames have, but `weight`, whose values repeat.
     weight : str, optional
@@ -144,14 +143,11 @@ def explain_change(
     return Explanation(frame, total_observed, total_expected, stands_out)
 
 
-def _read(frame: IntoFrame, attributes: Sequence[str] | None, weight: str | None, name: str) -> _Table:
+def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None, name: str) -> _Table:
     """The columns of a frame as texts, and the count of each row."""
     doing = "explaining a change"
-    try:
-        known = list(map(str, nw.from_native(frame).lazy().collect_schema().names()))
-    except (TypeError, ValueError, AttributeError, nw.exceptions.NarwhalsError):
-        select(frame, [], doing=doing, name=name)  # says what is expected
-        raise
+    rows = opened(frame, doing=doing, name=name)
+    known = list(rows.names)
     if attributes is not None and (
         isinstance(attributes, str) or not all(isinstance(one, str) for one in attributes)
     ):
@@ -165,12 +161,7 @@ def _read(frame: IntoFrame, attributes: Sequence[str] | None, weight: str | None
             got=f"{name} with the columns {', '.join(known[:30])}",
             expected=f"also {', '.join(map(str, missing))}",
         )
-    lazy = (
-        nw.from_native(frame)
-        .lazy()
-        .select([column for column in known if column in names or column == weight])
-    )
-    table = collect(lazy)
+    table = rows.choose([column for column in known if column in names or column == weight]).table()
     read = {column: _texts(table[column].to_pandas()) for column in table.column_names if column != weight}
     numbers = np.ones(table.num_rows)
     if weight is not None:

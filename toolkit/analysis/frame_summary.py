@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-import narwhals as nw
 import pyarrow as pa
 import pyarrow.compute as pc
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.overview import failure_overview
-from toolkit.analysis.selection import collect, receipt_of, select
+from toolkit.analysis.selection import collect, opened, receipt_of, scanned, select
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
 from toolkit.receipt import Receipt
 from toolkit.redaction import escape_html, visible
@@ -56,7 +55,7 @@ class FrameSummary:
         return f"<table><caption>{escape_html(self.what)}</caption><tbody>{rows}</tbody></table>"
 
 
-def summary(frame: IntoFrame) -> FrameSummary:
+def summary(frame: AnyFrame) -> FrameSummary:
     """A frame in a few lines: rows, time or space, and completeness.
 
     Parameters
@@ -86,8 +85,8 @@ def summary(frame: IntoFrame) -> FrameSummary:
     time         2026-03-01 09:05 UTC
     complete     not known: the frame has no receipt
     """
-    select(frame, [], doing="summing up a frame", name="frame")
-    names = nw.from_native(frame).lazy().collect_schema().names()
+    frame = scanned(frame, doing="summing up a frame", name="frame")
+    names = opened(frame, doing="summing up a frame", name="frame").names
     receipt = receipt_of(frame)
     if {"dlq_id", "failed_at", "workflow_run_id"} <= set(names):
         what, rows, lines = "failures", *_failures(frame)
@@ -97,7 +96,7 @@ def summary(frame: IntoFrame) -> FrameSummary:
         what, rows, lines = "hits", *_hits(frame)
     else:
         what = receipt.what if receipt else "rows"
-        rows = collect(select(frame, names[:1], doing="summing up a frame")).num_rows
+        rows = select(frame, names[:1], doing="summing up a frame").count()["count_"][0].as_py()
         lines = [("rows", f"{rows:,} of {counted(len(names), 'column')}")]
     return FrameSummary(
         what=what,
@@ -117,7 +116,7 @@ def _complete(receipt: Receipt | None, rows: int) -> str:
     return f"{replace(receipt, frame_rows=rows).part} of the load, {whole}"
 
 
-def _failures(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
+def _failures(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     found = failure_overview(frame)
     lines = [("rows", f"{counted(found.count, 'failure')} in {counted(found.workflows, 'workflow')}")]
     if found.first_at and found.last_at:
@@ -130,7 +129,7 @@ def _failures(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
     return found.count, lines
 
 
-def _vectors(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
+def _vectors(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     table = collect(
         select(frame, ["namespace", "vector", "vector_problem"], doing="summing up vectors", name="frame")
     )
@@ -145,7 +144,7 @@ def _vectors(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
     return table.num_rows, lines
 
 
-def _hits(frame: IntoFrame) -> tuple[int, list[tuple[str, str]]]:
+def _hits(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     table = collect(select(frame, ["query", "score"], doing="summing up hits"))
     queries = len(table["query"].unique())
     lines = [

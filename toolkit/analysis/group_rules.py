@@ -11,11 +11,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolkit.analysis.signatures.signing import RULES_VERSION, Learned
 from toolkit.analysis.wording import counted
 from toolkit.arguments import mapping, nearest, shown, text, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import Redactor
+from toolkit.signatures.signing import RULES_VERSION, Learned
 
 SPLIT_COLUMNS: Final = (
     "workflow_url",

@@ -12,17 +12,17 @@ import msgspec
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
 from toolkit.analysis.results import Plotted
 from toolkit.analysis.selection import collect_timed, timestamps, typed_frame
-from toolkit.analysis.signatures.documents import LONGEST, NO_FRAME, Document
-from toolkit.analysis.signatures.signing import Learned, Signature, sign, signature_id
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.signatures.documents import LONGEST, NO_FRAME, Document
+from toolkit.signatures.signing import Learned, Signature, sign, signature_id
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
@@ -109,7 +109,7 @@ class FailureGroups(Plotted):
         return f"<p>{escape_html(repr(self))}</p>{table}"
 
 
-def group_failures(failures: IntoFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
+def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:
     """Group failures by what their responses say, one row a group, the largest first.
 
     Two failures are of one group when their bodies are equal but for values: types, codes, messages and the
@@ -153,7 +153,7 @@ def group_failures(failures: IntoFrame, *, rules: str | Path | GroupRules | None
 
 
 def grouped(
-    failures: IntoFrame, rules: str | Path | GroupRules | None = None
+    failures: AnyFrame, rules: str | Path | GroupRules | None = None
 ) -> tuple[FailureGroups, list[str]]:
     """The groups of failures, as `group_failures` returns them, and the group of each row."""
     given = read_rules(rules)
@@ -202,7 +202,7 @@ class Rows(NamedTuple):
     clean: Callable[[str], str]
 
 
-def read_rows(failures: IntoFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
+def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
     table = collect_timed(failures, wanted, doing="grouping failures")

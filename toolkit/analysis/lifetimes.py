@@ -6,23 +6,23 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
     check_scalar,
     collect,
-    effective_time,
     named,
+    opened,
     select,
     select_retained,
     timestamps,
     typed_frame,
     when_counted,
+    with_time,
 )
+from toolkit.analysis.sources import AnyFrame
 from toolkit.times import parse_duration
 
 # steps that people name, of about the same ratio, in seconds: retries minutes and a day apart both show
@@ -58,7 +58,7 @@ class FailureDelays:
         return int(self.counts.sum())
 
 
-def failure_delays(failures: IntoFrame) -> FailureDelays:
+def failure_delays(failures: AnyFrame) -> FailureDelays:
     """Count failures by the time from `created_at` to `failed_at`, from the shortest to the longest.
 
     Most of the time is spent in retries: by default the first comes after 12 seconds, the second after
@@ -97,7 +97,7 @@ class RetriesUsed:
         return int(self.used_up.sum() + self.others.sum())
 
 
-def retries_used(frame: IntoFrame) -> RetriesUsed:
+def retries_used(frame: AnyFrame) -> RetriesUsed:
     """Count rows by how many retries there were.
 
     A frame of callbacks has the retries that were made (`retried`) and allowed (`max_retries`). An
@@ -105,29 +105,27 @@ def retries_used(frame: IntoFrame) -> RetriesUsed:
     said that another attempt is of no use.
     """
     doing = "counting retries"
-    select(frame, ["max_retries"], doing=doing, name="frame")  # raises where it is not a frame
-    allowed_only = "retried" not in nw.from_native(frame).lazy().collect_schema().names()
+    allowed_only = "retried" not in opened(frame, doing=doing, name="frame").names
     columns = ["max_retries"] if allowed_only else ["retried", "max_retries"]
-    table = collect(select(frame, columns, doing=doing, name="frame"))
-    numbers = table[columns[0]].to_pylist()
+    rows = select(frame, columns, doing=doing, name="frame").count(*columns).to_pylist()
     known = [
-        (int(number), allowed_only or number == allowed)
-        for number, allowed in zip(numbers, table["max_retries"].to_pylist(), strict=True)
-        if number is not None and 0 <= number <= _MOST_RETRIES
+        (int(row[columns[0]]), allowed_only or row[columns[0]] == row["max_retries"], row["count_"])
+        for row in rows
+        if row[columns[0]] is not None and 0 <= row[columns[0]] <= _MOST_RETRIES
     ]
-    counts = np.zeros((2, max((number for number, _ in known), default=-1) + 1), dtype=np.int64)
-    for number, is_used_up in known:
-        counts[0 if is_used_up else 1, number] += 1
+    counts = np.zeros((2, max((number for number, _, _ in known), default=-1) + 1), dtype=np.int64)
+    for number, is_used_up, count in known:
+        counts[0 if is_used_up else 1, number] += count
     return RetriesUsed(
         retries=np.arange(counts.shape[1], dtype=np.int64),
         used_up=counts[0],
         others=counts[1],
         allowed_only=allowed_only,
-        left_out=len(numbers) - len(known),
+        left_out=sum(row["count_"] for row in rows) - int(counts.sum()),
     )
 
 
-def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | None = None) -> pd.DataFrame:
+def expiring(failures: AnyFrame, retention: str | timedelta, now: datetime | None = None) -> pd.DataFrame:
     """When each failure expires: `retention` after `failed_at`, or after `created_at` in rows without it.
 
     The service does not say which time it counts from. From `created_at` an entry can expire up to 31 hours
@@ -167,21 +165,17 @@ def expiring(failures: IntoFrame, retention: str | timedelta, now: datetime | No
 
 
 def _expiries(
-    failures: IntoFrame, retention: str | timedelta, now: datetime | None, by: list[str] | None = None
+    failures: AnyFrame, retention: str | timedelta, now: datetime | None, by: list[str] | None = None
 ) -> pd.DataFrame:
     """When each failure expires, in the order of the failures; with `by`, and its value as text, `by_`."""
     span, doing = parse_duration(retention, name="retention"), "finding expiring failures"
     columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
     if by:
         check_scalar(select(failures, [], doing=doing, chosen={"by": by[0]}), by, doing=doing)
-    table = collect(
-        select_retained(failures, [*columns, *(by or ())], doing=doing).with_columns(
-            when_=effective_time(), from_failed_=~nw.col("failed_at").is_null()
-        )
-    )
+    table = select_retained(failures, [*columns, *(by or ())], doing=doing).then(with_time).table()
     when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
     expires = when + span
-    basis = np.where(table["from_failed_"].to_pylist(), "failed_at", "created_at")
+    basis = np.where(table["fell_back_"], "created_at", "failed_at")
     frame = typed_frame(
         dlq_id=("str", table["dlq_id"].to_pylist()),
         workflow_url=("str", table["workflow_url"].to_pylist()),
@@ -193,7 +187,7 @@ def _expiries(
 
 
 def count_expiring(
-    failures: IntoFrame,
+    failures: AnyFrame,
     retention: str | timedelta,
     now: datetime | None = None,
     *,

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import collect, select
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.errors import InputError
 from toolkit.tables.vectors import is_numbers
@@ -34,7 +34,7 @@ class NormBins:
         return int(self.counts.sum())
 
 
-def norm_bins(vectors: IntoFrame, *, bins: int = 40) -> NormBins:
+def norm_bins(vectors: AnyFrame, *, bins: int = 40) -> NormBins:
     """Count vectors by their Euclidean length, in at most 1,000 bins between the shortest and the longest.
 
     Lengths that differ by less than a millionth share one bin: they are equal but for rounding.

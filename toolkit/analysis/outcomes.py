@@ -7,20 +7,20 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.selection import (
     collect,
     collect_timed,
+    opened,
     receipt_of,
     select,
     timestamps,
     typed_frame,
     when_counted,
 )
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import mapping
 from toolkit.redaction import escape_html
@@ -81,11 +81,11 @@ class RetryOutcomes:
 
 
 def retry_outcomes(
-    failures: IntoFrame,
-    later: IntoFrame | None = None,
+    failures: AnyFrame,
+    later: AnyFrame | None = None,
     *,
-    runs: IntoFrame | None = None,
-    callbacks: IntoFrame | None = None,
+    runs: AnyFrame | None = None,
+    callbacks: AnyFrame | None = None,
     retried: Mapping[str, str] | None = None,
     retention: str | timedelta | None = None,
     now: datetime | None = None,
@@ -185,19 +185,19 @@ def retry_outcomes(
     return RetryOutcomes(result, _counts(result["outcome"]))
 
 
-def _names(failures: IntoFrame, columns: Iterable[str], doing: str) -> list[str]:
+def _names(failures: AnyFrame, columns: Iterable[str], doing: str) -> list[str]:
     select(failures, columns, doing=doing)  # raises where it is not a frame
-    return list(map(str, nw.from_native(failures).lazy().collect_schema().names()))
+    return list(opened(failures, doing=doing).names)
 
 
-def _loaded(later: IntoFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
+def _loaded(later: AnyFrame, now: datetime | None, doing: str) -> tuple[set[str], pd.Timestamp]:
     """The ids of a load, and when it was made."""
     table = collect_timed(later, ["dlq_id"], doing=doing, name="later")
     end = _looked(later, timestamps(table, "when_")) if now is None else pd.Timestamp(when_counted(now))
     return set(table["dlq_id"].to_pylist()), end
 
 
-def _looked(frame: IntoFrame, when: _Times) -> pd.Timestamp:
+def _looked(frame: AnyFrame, when: _Times) -> pd.Timestamp:
     """When a frame was loaded: what its receipt says, else its latest failure."""
     receipt = receipt_of(frame)
     if receipt is not None:
@@ -207,7 +207,7 @@ def _looked(frame: IntoFrame, when: _Times) -> pd.Timestamp:
     return pd.Timestamp(when.max())
 
 
-def _ended(runs: IntoFrame | None, callbacks: IntoFrame | None, doing: str) -> dict[str, str]:
+def _ended(runs: AnyFrame | None, callbacks: AnyFrame | None, doing: str) -> dict[str, str]:
     """How each run and message ended."""
     ended: dict[str, str] = {}
     if callbacks is not None:
@@ -225,7 +225,7 @@ def _ended(runs: IntoFrame | None, callbacks: IntoFrame | None, doing: str) -> d
     return ended
 
 
-def _starts(runs: IntoFrame | None, doing: str) -> dict[str | None, Any] | None:
+def _starts(runs: AnyFrame | None, doing: str) -> dict[str | None, Any] | None:
     """When the runs of each workflow started, sorted, as nanoseconds; those of all under None."""
     if runs is None:
         return None

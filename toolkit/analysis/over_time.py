@@ -7,24 +7,22 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
     check_scalar,
-    collect,
-    collect_timed,
-    effective_time,
     largest_groups,
     select,
-    timestamps,
+    select_timed,
     typed_frame,
+    with_minute,
+    with_time,
 )
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import text, whole, wrong
 from toolkit.errors import InputError
 from toolkit.times import parse_duration, parse_time
@@ -68,7 +66,7 @@ class FailureTrend:
 
 
 def count_over_time(
-    failures: IntoFrame,
+    failures: AnyFrame,
     *,
     by: str | None = None,
     freq: str | timedelta | None = None,
@@ -114,7 +112,7 @@ def count_over_time(
 
 
 def failure_trend(
-    failures: IntoFrame,
+    failures: AnyFrame,
     *,
     by: str | None = None,
     freq: str | timedelta | None = None,
@@ -134,22 +132,15 @@ def failure_trend(
     now = None if now is None else parse_time(now, exact=True, name="now")
     wanted = None if freq is None else _width(freq)
     keys = [] if by is None else [by]
-    lazy = select(failures, ["failed_at", "created_at"], doing=doing, chosen={} if by is None else {"by": by})
-    check_scalar(lazy, keys, doing=doing)
-    # Counted by the minute first, where the frame is: bins are whole minutes, and no large frame is copied.
-    counted = collect(
-        lazy.with_columns(
-            minute_=effective_time().dt.truncate("1m"), fell_back_=nw.col("failed_at").is_null()
-        )
-        .group_by("minute_", "fell_back_", *keys)
-        .agg(nw.len().alias("count_"))
-    )
-    rows = np.array(counted["count_"].to_pylist(), dtype=np.int64)
+    times = ["failed_at", "created_at"]
+    selected = select(failures, times, doing=doing, chosen={} if by is None else {"by": by})
+    check_scalar(selected, keys, doing=doing)
+    counted = selected.then(with_time).then(with_minute).count("minute_", "fell_back_", *keys)
+    rows = counted["count_"].to_numpy()
     dated = counted["minute_"].is_valid().to_numpy()
-    fell_back = np.array(counted["fell_back_"].to_pylist(), dtype=bool)
+    fell_back = counted["fell_back_"].to_numpy()
     values = np.array(counted[by].to_pylist() if by else ["failures"] * len(rows), dtype=object)
-    known = [when for when in counted["minute_"].to_pylist() if when is not None]
-    minutes = np.array([round(when.timestamp()) * 1000 for when in known], dtype=np.int64)
+    minutes = counted["minute_"].drop_null().to_numpy() * _MINUTE
 
     groups, positions, merged = largest_groups(values[dated].tolist(), rows[dated], top)
     starts, width = _bins(minutes, wanted, now, doing)
@@ -240,7 +231,7 @@ class FailureCalendar:
         )
 
 
-def count_by_hour(failures: IntoFrame, *, tz: str = "UTC") -> pd.DataFrame:
+def count_by_hour(failures: AnyFrame, *, tz: str = "UTC") -> pd.DataFrame:
     """Count failures by weekday and hour, on `failed_at` and, in rows without it, on `created_at`.
 
     Parameters
@@ -272,7 +263,7 @@ def count_by_hour(failures: IntoFrame, *, tz: str = "UTC") -> pd.DataFrame:
     return failure_calendar(failures, tz=tz).to_frame()
 
 
-def failure_calendar(failures: IntoFrame, *, tz: str = "UTC") -> FailureCalendar:
+def failure_calendar(failures: AnyFrame, *, tz: str = "UTC") -> FailureCalendar:
     """Count failures by weekday and hour, with the parameters of `count_by_hour`."""
     doing = "counting failures by weekday and hour"
     try:
@@ -281,11 +272,16 @@ def failure_calendar(failures: IntoFrame, *, tz: str = "UTC") -> FailureCalendar
         raise wrong("tz", tz, "a name such as 'Europe/Istanbul'") from None
     except ValueError as error:
         raise error if isinstance(error, InputError) else wrong("tz", tz, "a name such as 'UTC'") from None
-    table = collect_timed(failures, [], doing=doing)
-    when = timestamps(table, "when_")
-    dated = when.notna()
-    local = when[dated].dt.tz_convert(zone)
+    counted = select_timed(failures, [], doing=doing).then(with_minute).count("minute_", "fell_back_")
+    rows = counted["count_"].to_numpy()
+    dated = counted["minute_"].is_valid().to_numpy()
+    minutes = counted["minute_"].drop_null().to_numpy()
+    local = pd.DatetimeIndex(pd.to_datetime(minutes * 60, unit="s", utc=True)).tz_convert(zone)
     counts = np.zeros((7, 24), dtype=np.int64)
-    np.add.at(counts, (local.dt.day_of_week.to_numpy(), local.dt.hour.to_numpy()), 1)
-    fell_back = timestamps(table, "failed_at").isna() & dated
-    return FailureCalendar(counts=counts, tz=tz, fell_back=int(fell_back.sum()), undated=int((~dated).sum()))
+    np.add.at(counts, (local.day_of_week, local.hour), rows[dated])
+    return FailureCalendar(
+        counts=counts,
+        tz=tz,
+        fell_back=int(rows[counted["fell_back_"].to_numpy()].sum()),
+        undated=int(rows[~dated].sum()),
+    )

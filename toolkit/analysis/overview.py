@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 
-import narwhals as nw
 import pandas as pd
-from narwhals.typing import IntoFrame
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from toolkit.analysis.counts import count_by
 from toolkit.analysis.selection import (
     collect,
     collect_timed,
-    effective_time,
     select,
     select_retained,
-    timestamps,
+    select_timed,
     typed_frame,
     when_counted,
 )
+from toolkit.analysis.sources import AnyFrame
 from toolkit.times import parse_duration
 
 
@@ -38,33 +39,24 @@ class FailureOverview:
     gone: int  # failures of a snapshot that have left the queue since they were stored (`gone_before`)
 
 
-def failure_overview(failures: IntoFrame) -> FailureOverview:
+def failure_overview(failures: AnyFrame) -> FailureOverview:
     """Headline numbers of a frame with `workflow_url`, `workflow_run_id`, `failed_at` and `created_at`."""
     doing = "summing up failures"
-    columns = ["workflow_url", "workflow_run_id", "failed_at", "created_at"]
-    row = collect(
-        select(failures, columns, doing=doing)
-        .with_columns(when_=effective_time(), fell_back_=nw.col("failed_at").is_null())
-        .with_columns(fell_back_=(nw.col("fell_back_") & ~nw.col("when_").is_null()).cast(nw.Int64))
-        .select(
-            count_=nw.len(),
-            runs_=nw.col("workflow_run_id").drop_nulls().n_unique(),
-            first_=nw.col("when_").min(),
-            last_=nw.col("when_").max(),
-            fell_back_=nw.col("fell_back_").sum(),
-        )
-    ).to_pylist()[0]
-    retained = collect(select_retained(failures, ["failed_at"], doing=doing)).num_rows
+    rows = select_timed(failures, ["workflow_url", "workflow_run_id"], doing=doing)
+    row = rows.count(first=("when_", "min"), last=("when_", "max"), fell_back=("fell_back_", "sum"))
+    row = row.to_pylist()[0]
+    runs = rows.count("workflow_run_id")["workflow_run_id"]
+    retained = select_retained(failures, ["failed_at"], doing=doing).count()["count_"][0].as_py()
     workflows = count_by(failures, "workflow_url").dropna(subset="workflow_url")
     return FailureOverview(
         count=row["count_"],
         workflows=len(workflows),
-        runs=row["runs_"],
-        first_at=row["first_"],
-        last_at=row["last_"],
+        runs=len(runs) - runs.null_count,
+        first_at=row["first"],
+        last_at=row["last"],
         worst_workflow=workflows["workflow_url"].iloc[0] if len(workflows) else None,
         worst_count=int(workflows["count"].iloc[0]) if len(workflows) else 0,
-        fell_back=row["fell_back_"] or 0,
+        fell_back=row["fell_back"] or 0,
         gone=row["count_"] - retained,
     )
 
@@ -82,40 +74,49 @@ class RecentFailures:
 
 
 def recent_failures(
-    failures: IntoFrame, now: datetime, *, span: timedelta = timedelta(hours=24)
+    failures: AnyFrame, now: datetime, *, span: timedelta = timedelta(hours=24)
 ) -> RecentFailures:
     """Compare the failures of the span of time that ends `now` with those of the one before it.
 
     Whether the frame holds all of the earlier span is for the caller to know: entries that have expired or
     been deleted are not in it.
     """
-    table = collect_timed(failures, ["workflow_url"], doing="comparing with the time before")
-    when, end = timestamps(table, "when_"), pd.Timestamp(now.astimezone(UTC))
-    frame = typed_frame(
-        workflow_url=("str", table["workflow_url"].to_pylist()),
-        count=("Int64", [1] * table.num_rows),
-        recent=("Int64", ((when > end - span) & (when <= end)).astype("int64")),
-        before=("Int64", ((when > end - 2 * span) & (when <= end - span)).astype("int64")),
+    rows = select_timed(failures, ["workflow_url"], doing="comparing with the time before")
+    counted = rows.then(partial(_with_spans, now.astimezone(UTC), span)).count(
+        "workflow_url", recent=("recent", "sum"), before=("before", "sum")
     )
-    by_workflow = frame.groupby("workflow_url", dropna=False, as_index=False).sum()
-    by_workflow = by_workflow.sort_values(
-        ["count", "workflow_url"], ascending=[False, True], ignore_index=True
+    counted = counted.sort_by([("count_", "descending"), ("workflow_url", "ascending")])
+    total = sum(counted["count_"].to_pylist())
+    by_workflow = typed_frame(
+        workflow_url=("str", counted["workflow_url"].to_pylist()),
+        count=("Int64", counted["count_"].to_pylist()),
+        share=("float64", [count / total for count in counted["count_"].to_pylist()]),
+        recent=("Int64", counted["recent"].to_pylist()),
+        before=("Int64", counted["before"].to_pylist()),
     )
-    share = by_workflow["count"].astype("float64") / max(len(frame), 1)
-    by_workflow.insert(2, "share", share)
     with_url = by_workflow.dropna(subset="workflow_url")
     return RecentFailures(
         span=span,
-        failures=int(frame["recent"].sum()),
-        failures_before=int(frame["before"].sum()),
+        failures=int(by_workflow["recent"].sum()),
+        failures_before=int(by_workflow["before"].sum()),
         workflows=int((with_url["recent"] > 0).sum()),
         workflows_before=int((with_url["before"] > 0).sum()),
         by_workflow=by_workflow,
     )
 
 
+def _with_spans(end: datetime, span: timedelta, table: pa.Table) -> pa.Table:
+    """The rows with 1 in `recent` for those of the last span of time, and in `before` for the one before."""
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    for name, last in (("recent", end), ("before", end - span)):
+        first = pc.greater(when, pa.scalar(last - span, when.type))
+        within = pc.and_(first, pc.less_equal(when, pa.scalar(last, when.type)))
+        table = table.append_column(name, pc.fill_null(within, False).cast(pa.int64()))
+    return table
+
+
 def count_workflows(
-    failures: IntoFrame, *, now: datetime | None = None, span: str | timedelta = "24h"
+    failures: AnyFrame, *, now: datetime | None = None, span: str | timedelta = "24h"
 ) -> pd.DataFrame:
     """Count failures by workflow: in all, in the last span of time, and in the one before it.
 
@@ -163,7 +164,7 @@ class NewAndGone:
     new_workflows: tuple[str, ...]  # workflow URLs that only the later frame has, sorted
 
 
-def new_and_gone(failures: IntoFrame, previous: IntoFrame) -> NewAndGone:
+def new_and_gone(failures: AnyFrame, previous: AnyFrame) -> NewAndGone:
     """Compare a frame of failures with an earlier one.
 
     Where one of the two loads was not complete, an id can look new or missing without being so.

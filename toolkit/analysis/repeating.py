@@ -10,9 +10,9 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.selection import collect_timed, timestamps, typed_frame, when_counted
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor
 from toolkit.times import parse_duration
@@ -39,7 +39,7 @@ _STATES: Final = {
 _FUNCTION: Final = ("failed", "hanging", "running", "canceled", "succeeded", "no state", "never set", "other")
 
 
-def repeat_offenders(failures: IntoFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
+def repeat_offenders(failures: AnyFrame, *, least: int = 3, top: int = 20) -> pd.DataFrame:
     """Find what fails again and again: runs, destinations, callers, keys, labels, and entities.
 
     Entities are values of fields such as ``customer_id`` in the bodies of requests (JSON objects). One burst
@@ -154,7 +154,7 @@ def _fields(body: str) -> Iterator[tuple[str, str]]:
 
 
 def failure_functions(
-    failures: IntoFrame, *, hanging: str | timedelta = "1h", now: datetime | None = None
+    failures: AnyFrame, *, hanging: str | timedelta = "1h", now: datetime | None = None
 ) -> pd.DataFrame:
     """Count by workflow what became of its failure functions: failed, hanging, never set.
 

@@ -8,10 +8,10 @@ from typing import Any, Final
 
 import numpy as np
 import pandas as pd
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import NONE, check_scalar, collect, named, select, typed_frame
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import whole
 
 _MOST_BINS: Final = 1_000
@@ -34,7 +34,7 @@ class ScoreBins:
         return int(self.counts.sum())
 
 
-def score_summary(hits: IntoFrame) -> pd.DataFrame:
+def score_summary(hits: AnyFrame) -> pd.DataFrame:
     """The scores of each query in a few numbers, for hits with the columns `query` and `score`.
 
     One row a query, in order: `query` (Int64), `hits` (Int64), `best`, `median`, `worst`, `gap` (float64;
@@ -66,7 +66,7 @@ def score_summary(hits: IntoFrame) -> pd.DataFrame:
     ).reset_index()
 
 
-def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top: int = 8) -> ScoreBins:
+def score_bins(hits: AnyFrame, *, by: str | None = "query", bins: int = 20, top: int = 8) -> ScoreBins:
     """Count hits per score bin, of all hits together or for each group on the same edges.
 
     There are at most 1,000 `bins`, of equal width between the lowest and the highest score. Where all scores
@@ -76,9 +76,9 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     doing = "counting hits by score"
     bins, top = whole("bins", bins, most=_MOST_BINS), whole("top", top)
     keys = [] if by is None else [by]
-    lazy = select(hits, ["score"], doing=doing, name="hits", chosen={} if by is None else {"by": by})
-    check_scalar(lazy, keys, doing=doing)
-    table = collect(lazy)
+    rows = select(hits, ["score"], doing=doing, name="hits", chosen={} if by is None else {"by": by})
+    check_scalar(rows, keys, doing=doing)
+    table = collect(rows)
     scores = np.array(
         [np.nan if score is None else score for score in table["score"].to_pylist()], dtype=np.float64
     )
@@ -107,7 +107,7 @@ def score_bins(hits: IntoFrame, *, by: str | None = "query", bins: int = 20, top
     )
 
 
-def query_texts(hits: IntoFrame) -> dict[Any, str]:
+def query_texts(hits: AnyFrame) -> dict[Any, str]:
     """The query text by the number of the query, as far as the frame of hits still knows it; no text twice.
 
     >>> hits = pd.DataFrame({"query": [0, 1]})
@@ -149,14 +149,14 @@ class ScoreCurve:
     scores: NDArray[np.float64]  # finite
 
 
-def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
+def score_curves(hits: AnyFrame, *, by: str = "query", top: int = 8) -> tuple[list[ScoreCurve], int]:
     """The scores by rank of the first `top` groups, and how many groups were left out."""
     doing = "ordering scores by rank"
     top = whole("top", top)
-    lazy = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
+    rows = select(hits, ["rank", "score"], doing=doing, name="hits", chosen={"by": by})
     columns = list(dict.fromkeys([by, "rank", "score"]))
-    check_scalar(lazy, columns, doing=doing)
-    frame = collect(lazy).to_pandas()
+    check_scalar(rows, columns, doing=doing)
+    frame = collect(rows).to_pandas()
     frame["score"] = pd.to_numeric(frame["score"]).astype("float64")
     frame = frame[np.isfinite(frame["score"]) & frame["rank"].notna()]
     texts = query_texts(hits) if by == "query" else {}
@@ -174,7 +174,7 @@ def score_curves(hits: IntoFrame, *, by: str = "query", top: int = 8) -> tuple[l
     return curves, max(len(groups) - top, 0)
 
 
-def score_moves(before: IntoFrame, after: IntoFrame) -> pd.DataFrame:
+def score_moves(before: AnyFrame, after: AnyFrame) -> pd.DataFrame:
     """Rank changes between two sets of results of the same queries.
 
     One row a query and id of either: `query` (Int64), `id` (str), `rank_before`, `rank_after` (Int64, missing

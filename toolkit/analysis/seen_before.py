@@ -10,13 +10,13 @@ from typing import Any, Final
 
 import pandas as pd
 import pyarrow as pa
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.comparing import comparable
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, retry_outcomes
 from toolkit.analysis.similar import similar_texts
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
 from toolkit.redaction import Redactor, escape_html, visible
@@ -78,11 +78,11 @@ class SimilarFailures:
 
 
 def similar_failures(
-    failures: IntoFrame,
-    history: IntoFrame,
+    failures: AnyFrame,
+    history: AnyFrame,
     *,
     k: int = 5,
-    runs: IntoFrame | None = None,
+    runs: AnyFrame | None = None,
     retried: Mapping[str, str] | None = None,
     retention: str | timedelta | None = None,
     rules: str | Path | GroupRules | None = None,

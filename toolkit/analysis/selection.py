@@ -1,25 +1,33 @@
-"""Reading columns of a frame: lazily, with the types that loaders write; results as Arrow or pandas."""
+"""Choosing columns of a frame of any engine, with the types that loaders write; results as small frames.
+
+A new analysis takes every engine by `select(frame, columns, doing="…")`, then `.then(step)` for derived
+columns (Arrow, batch by batch) and `.count(*keys)` for a small Arrow table of counts.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from narwhals.typing import IntoFrame
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
 from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
-from toolkit.tables import schemas
-from toolkit.tables.frames import UNFIT
+from toolkit.snapshots import scan_snapshot
+from toolkit.snapshots.data_files import GONE_BEFORE
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
@@ -30,125 +38,123 @@ LATEST: Final = datetime(2100, 1, 1, tzinfo=UTC)
 """Times outside are not times of failures (but 0, or seconds read as milliseconds): they would squeeze every
 axis."""
 
-_TIMES: Final = (nw.Datetime, nw.Date)
-_TEXTS: Final = (nw.String, nw.Categorical, nw.Enum)
-_KINDS: Final[dict[str, tuple[str, Any]]] = {
-    "first_seen_at": ("times", _TIMES),
-    "gone_before": ("times", _TIMES),
-} | {
-    field.name: (
-        ("times", _TIMES)
-        if pa.types.is_timestamp(field.type)
-        else ("texts", _TEXTS)
-        if pa.types.is_string(field.type)
-        else ("numbers", nw.dtypes.NumericType)
-    )
-    for schema in (schemas.RUNS, schemas.CALLBACKS, schemas.FAILURES, schemas.vectors(), schemas.hits())
-    for field in schema
-    if not (pa.types.is_boolean(field.type) or pa.types.is_list(field.type))
+_TYPES: Final = {
+    "times": pa.timestamp("ms", "UTC"),
+    "texts": pa.string(),
+    "numbers": pa.float64(),
 }
-"""What the values of a column that loaders write are called, and the types of frames that hold them."""
-
-_NESTED: Final = (nw.List, nw.Array, nw.Struct, nw.Binary, nw.Object, nw.Unknown)
 
 
 def select(
-    frame: IntoFrame,
+    frame: AnyFrame,
     columns: Iterable[str],
     *,
     doing: str,
     name: str = "failures",
     chosen: Mapping[str, object] = MappingProxyType({}),
-) -> nw.LazyFrame[Any]:
-    """The named columns of a frame, lazily: times in UTC, texts as texts, whatever types hold them.
+) -> SelectedRows:
+    """The named columns of a frame of any engine: times in UTC, texts as texts, whatever types hold them.
 
-    `chosen` maps the names of the caller's arguments to further columns, `name` is what the frame's argument
-    is called and `doing` begins the sentence of an error: a wrong frame, a column that is missing, there
-    twice or holds values of another kind is an `InputError` that names the argument.
+    Nothing is read before `.count`, `.map` or `.table` of the result. `chosen` maps the names of the caller's
+    arguments to further columns, `name` is what the frame's argument is called and `doing` begins the
+    sentence of an error: a wrong frame, a column that is missing, there twice or holds values of another kind
+    is an `InputError` that names the argument.
     """
-    try:
-        lazy = nw.from_native(frame).lazy()
-        schema = lazy.collect_schema()
-    except (TypeError, ValueError, AttributeError, nw.exceptions.NarwhalsError) as error:
-        repeated = isinstance(error, nw.exceptions.DuplicateError)
+    rows = opened(frame, doing=doing, name=name)
+    for argument, column in chosen.items():
+        if not isinstance(column, str) or column not in rows.names:
+            raise wrong(argument, column, f"a column of {name}", nearest(column, rows.names, what="It has"))
+    names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
+    missing = [column for column in names if column not in rows.names]
+    if missing:
+        raise InputError(
+            doing,
+            got=f"{name} with the columns {', '.join(rows.names) or 'none'}",
+            expected=f"also {', '.join(map(str, missing))}",
+            next_step="Use a frame made by a loader.",
+        )
+    return rows.choose(names).then(partial(_typed, doing, name))
+
+
+def opened(frame: AnyFrame, *, doing: str, name: str = "failures") -> SelectedRows:
+    """All columns of a frame of any engine, as they are; InputError for what is no frame."""
+    rows = open_rows(scanned(frame, doing=doing, name=name))
+    repeated = rows is not None and len(set(rows.names)) < len(rows.names)
+    if rows is None or repeated:
         raise InputError(
             doing,
             got=f"{shown(frame)} for {name}" + ", with two columns of one name" * repeated,
             expected="a frame" + " whose columns have names of their own" * repeated,
             next_step="Use a frame made by a loader.",
-        ) from None
-    known = list(map(str, schema.names()))
-    for argument, column in chosen.items():
-        if not isinstance(column, str) or column not in known:
-            raise wrong(argument, column, f"a column of {name}", nearest(column, known, what="It has"))
-    names = list(dict.fromkeys([*columns, *map(str, chosen.values())]))
-    missing = [column for column in names if column not in known]
-    if missing:
-        raise InputError(
-            doing,
-            got=f"{name} with the columns {', '.join(known) or 'none'}",
-            expected=f"also {', '.join(map(str, missing))}",
-            next_step="Use a frame made by a loader.",
         )
-    lazy = _with_pandas_times(lazy.select(names))
-    schema = lazy.collect_schema()
-    casts = [_cast(lazy, column, schema[column], doing, name) for column in names if column in _KINDS]
-    changed = [expression for expression in casts if expression is not None]
-    return lazy.with_columns(*changed) if changed else lazy
+    return rows
 
 
-def _with_pandas_times(lazy: nw.LazyFrame[Any]) -> nw.LazyFrame[Any]:
-    """A pandas frame with all times in pandas' own type: narwhals cannot combine those with Arrow's."""
-    if not lazy.implementation.is_pandas():
-        return lazy
-    frame: pd.DataFrame = lazy.collect().to_native()
-    arrow = {
-        name: f"datetime64[ns{', UTC' * (dtype.pyarrow_dtype.tz is not None)}]"
-        for name, dtype in frame.dtypes.items()
-        if isinstance(dtype, pd.ArrowDtype) and pa.types.is_timestamp(dtype.pyarrow_dtype)
-    }
-    return nw.from_native(frame.astype(arrow)).lazy() if arrow else lazy
+def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
+    """The dataset of a snapshot given by its path, so that it is opened once; any other frame as it is."""
+    if not isinstance(frame, str | os.PathLike):
+        return frame
+    try:
+        if "://" in str(frame) or Path(frame).is_dir():
+            return scan_snapshot(frame)
+        raise FileNotFoundError
+    except (InputError, OSError, ValueError):  # ValueError: null bytes and lone surrogates
+        raise InputError(
+            doing, got=f"{shown(frame)} for {name}", expected="a frame, or the path of a snapshot"
+        ) from None
 
 
-def _cast(lazy: nw.LazyFrame[Any], column: str, dtype: Any, doing: str, name: str) -> nw.Expr | None:
-    """The expression that casts a column to the type that loaders write; None where it has that already."""
-    kind, types = _KINDS[column]
-    read = nw.col(column)
-    if not isinstance(dtype, types):
-        if not lazy.select(read.is_null().all()).collect().item():
-            raise InputError(
-                doing,
-                got=f"{name} whose column {column} has the type {str(dtype)[:80]}",
-                expected=f"{kind} there",
-                next_step="Use a frame made by a loader, or convert the column.",
-            )
-        nothing: Any = {"times": nw.Datetime("ms", "UTC"), "texts": nw.String(), "numbers": nw.Float64()}[
-            kind
-        ]
-        return nw.lit(None, dtype=nothing).alias(column)
-    if isinstance(dtype, nw.Date):
-        return read.cast(nw.Datetime("ms")).dt.replace_time_zone("UTC")
-    if isinstance(dtype, nw.Datetime) and dtype.time_zone is None:
-        return read.dt.replace_time_zone("UTC")
-    if isinstance(dtype, nw.Datetime) and dtype.time_zone != "UTC" and not lazy.implementation.is_duckdb():
-        return read.dt.convert_time_zone("UTC")  # DuckDB has one zone for all columns
-    return read.cast(nw.String) if isinstance(dtype, nw.Categorical | nw.Enum) else None
+def _typed(doing: str, name: str, table: pa.Table) -> pa.Table:
+    """The columns that loaders write with the types that they have there."""
+    for position, column in enumerate(table.column_names):
+        kind = KINDS.get(column)
+        if kind is not None:
+            values = _cast(table[column], kind)
+            if values is None:
+                raise InputError(
+                    doing,
+                    got=f"{name} whose column {column} has the type {str(table[column].type)[:80]}",
+                    expected=f"{kind} there",
+                    next_step="Use a frame made by a loader, or convert the column.",
+                )
+            table = table.set_column(position, column, values)
+    return table
 
 
-def select_retained(frame: IntoFrame, columns: Iterable[str], *, doing: str) -> nw.LazyFrame[Any]:
+def _cast(values: pa.ChunkedArray, kind: str) -> pa.ChunkedArray | None:
+    """Values as times in UTC, texts or numbers; None where they are something else."""
+    found = values.type
+    if pa.types.is_dictionary(found):
+        values = values.cast(found := found.value_type)
+    if kind == "times" and pa.types.is_date(found):
+        return values.cast(pa.timestamp("ms")).cast(_TYPES["times"])
+    if kind == "times" and pa.types.is_timestamp(found):
+        return values if found.tz == "UTC" else values.cast(pa.timestamp(found.unit, "UTC"))
+    if kind == "texts" and (pa.types.is_large_string(found) or pa.types.is_string_view(found)):
+        return values.cast(pa.string())
+    numeric = pa.types.is_integer(found) or pa.types.is_floating(found) or pa.types.is_decimal(found)
+    if (kind == "texts" and pa.types.is_string(found)) or (kind == "numbers" and numeric):
+        return values
+    nothing = values.null_count == len(values)
+    return pa.chunked_array([pa.nulls(len(values), _TYPES[kind])]) if nothing else None
+
+
+def select_retained(frame: AnyFrame, columns: Iterable[str], *, doing: str) -> SelectedRows:
     """The named columns of the rows still in the queue: a snapshot also stores those that left it."""
     names = list(columns)
-    select(frame, names, doing=doing)  # raises where it is not a frame, or lacks one of them
-    if "gone_before" not in nw.from_native(frame).lazy().collect_schema().names():
+    if GONE_BEFORE not in opened(frame, doing=doing).names:
         return select(frame, names, doing=doing)
-    kept = select(frame, [*names, "gone_before"], doing=doing)
-    return kept.filter(nw.col("gone_before").is_null()).select(names)
+    return select(frame, [*names, GONE_BEFORE], doing=doing).then(_retained)
 
 
-def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str) -> None:
+def _retained(table: pa.Table) -> pa.Table:
+    return table.filter(table[GONE_BEFORE].is_null()).drop_columns([GONE_BEFORE])
+
+
+def check_scalar(rows: SelectedRows, columns: Iterable[str], *, doing: str) -> None:
     """Raise where a column to group by holds lists, maps or bytes."""
-    schema = lazy.collect_schema()
-    nested = [name for name in columns if isinstance(schema[name], _NESTED)]
+    kinds = {name: rows.schema.field(name).type for name in columns}
+    nested = [name for name, kind in kinds.items() if pa.types.is_nested(kind) or _is_bytes(kind)]
     if nested:
         raise InputError(
             doing,
@@ -158,20 +164,31 @@ def check_scalar(lazy: nw.LazyFrame[Any], columns: Iterable[str], *, doing: str)
         )
 
 
-def collect(lazy: nw.LazyFrame[Any]) -> pa.Table:
-    """The rows as an Arrow table, whatever the frame is made of."""
-    try:
-        return lazy.collect("pyarrow").to_arrow()
-    except UNFIT as error:
-        raise InputError(
-            "reading a frame", got=str(error)[:120], expected="columns with values of one type each"
-        ) from None
+def _is_bytes(kind: pa.DataType) -> bool:
+    return any(
+        test(kind) for test in (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
+    )
 
 
-def effective_time() -> nw.Expr:
-    """When a row counts as failed: `failed_at`, else `created_at`; null where neither is a plausible time."""
-    when = nw.coalesce(nw.col("failed_at"), nw.col("created_at"))
-    return nw.when(when.is_between(EARLIEST, LATEST, closed="left")).then(when)
+def collect(rows: SelectedRows) -> pa.Table:
+    """All rows as one Arrow table, for columns of which an analysis needs every value."""
+    return rows.table()
+
+
+def with_time(table: pa.Table) -> pa.Table:
+    """The rows with `when_` and `fell_back_`: when each counts as failed, and whether at `created_at`.
+
+    That is `failed_at`, else `created_at`; null where neither is a plausible time.
+    """
+    failed, created = table["failed_at"], table["created_at"]
+    if failed.type != created.type:
+        failed, created = (times.cast(pa.timestamp("us", "UTC"), safe=False) for times in (failed, created))
+    when = pc.coalesce(failed, created)
+    low, high = (pa.scalar(limit, when.type) for limit in (EARLIEST, LATEST))
+    plausible = pc.and_(pc.greater_equal(when, low), pc.less(when, high))
+    when = pc.if_else(plausible, when, pa.scalar(None, when.type))
+    fell_back = pc.and_(failed.is_null(), when.is_valid())
+    return table.append_column("when_", when).append_column("fell_back_", fell_back)
 
 
 def when_counted(now: datetime | None) -> datetime:
@@ -179,12 +196,22 @@ def when_counted(now: datetime | None) -> datetime:
     return datetime.now(UTC) if now is None else parse_time(now, exact=True, name="now")
 
 
-def collect_timed(
-    frame: IntoFrame, columns: Iterable[str], *, doing: str, name: str = "failures"
-) -> pa.Table:
+def with_minute(table: pa.Table) -> pa.Table:
+    """The rows with `minute_`: the minute of `when_`, counted from 1970, null where that is."""
+    seconds = table["when_"].cast(pa.timestamp("s", "UTC"), safe=False).cast(pa.int64())
+    return table.append_column("minute_", pc.divide(seconds, 60))
+
+
+def select_timed(
+    frame: AnyFrame, columns: Iterable[str], *, doing: str, name: str = "failures"
+) -> SelectedRows:
+    """The named columns, with `when_` and `fell_back_` of `with_time`."""
+    return select(frame, [*columns, "failed_at", "created_at"], doing=doing, name=name).then(with_time)
+
+
+def collect_timed(frame: AnyFrame, columns: Iterable[str], *, doing: str, name: str = "failures") -> pa.Table:
     """The named columns as an Arrow table, with `when_`: when each row counts as failed."""
-    names = [*columns, "failed_at", "created_at"]
-    return collect(select(frame, names, doing=doing, name=name).with_columns(when_=effective_time()))
+    return select_timed(frame, columns, doing=doing, name=name).table()
 
 
 def timestamps(table: pa.Table, column: str) -> pd.Series[pd.Timestamp]:
@@ -198,8 +225,13 @@ def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
 
 
 def receipt_of(frame: object) -> Receipt | None:
-    """The receipt a frame carries, or None."""
+    """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
+    if isinstance(frame, str | os.PathLike):
+        frame = scan_snapshot(frame)
+    metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     attributes = getattr(frame, "attrs", None)
+    if b"toolkit" in metadata:
+        attributes = json.loads(metadata[b"toolkit"])
     values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 

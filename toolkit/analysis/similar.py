@@ -11,10 +11,10 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.signatures.documents import read_document
-from toolkit.analysis.signatures.placeholders import with_placeholders
-from toolkit.analysis.signatures.traces import StackTrace, stack_trace
 from toolkit.arguments import whole, wrong
+from toolkit.signatures.documents import read_document
+from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.traces import StackTrace, stack_trace
 
 _Floats = npt.NDArray[np.float64]
 

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.patches import Patch
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.counts import CountMatrix, count_matrix
 from toolkit.analysis.over_time import WEEKDAYS, FailureCalendar, failure_calendar, readable_top
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, fitting_numbers, short_number
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, rows_that_fit, space_high
@@ -26,7 +26,7 @@ _MANY: Final = 5  # the colour of the theme's from which on texts are those for 
 
 
 def plot_failure_calendar(
-    failures: IntoFrame, *, tz: str = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
+    failures: AnyFrame, *, tz: str = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """Draw at which hours of which weekdays there were failures, as cells coloured by count.
 
@@ -90,7 +90,7 @@ def _left_out(found: FailureCalendar) -> str:
 
 
 def plot_failure_matrix(
-    failures: IntoFrame,
+    failures: AnyFrame,
     *,
     rows: str = "workflow_url",
     columns: str = "response_status",

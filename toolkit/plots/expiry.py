@@ -6,11 +6,11 @@ from datetime import UTC, datetime, timedelta
 
 import numpy as np
 from matplotlib.axes import Axes
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.lifetimes import ExpiryBins, expiring, expiry_bins
 from toolkit.analysis.over_time import readable_top
 from toolkit.analysis.selection import when_counted
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import short_number, span, time_text
 from toolkit.plots.axis import DAY, count_axis, cut, heading, inches, label_axis, time_axis
 from toolkit.plots.plot_text import say
@@ -21,7 +21,7 @@ _WIDE = 5.0  # inches from which a label fits on one line
 
 
 def plot_expiry(
-    failures: IntoFrame,
+    failures: AnyFrame,
     retention: str | timedelta,
     *,
     now: datetime | None = None,

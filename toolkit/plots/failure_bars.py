@@ -8,11 +8,11 @@ from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.counts import count_states
 from toolkit.analysis.lifetimes import FailureDelays, RetriesUsed, failure_delays, retries_used
 from toolkit.analysis.selection import NONE
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, span
 from toolkit.plots.axis import count_axis, heading, inches, label_axis, legend, name_rows, whole_axis
 from toolkit.plots.plot_text import say
@@ -29,7 +29,7 @@ _SHORT: Final = {
 _SPAN: Final = 0.5  # inches of a duration as a label
 
 
-def plot_callback_states(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw how many failures have which state of their failure function, those that need a person first.
 
     Parameters
@@ -96,7 +96,7 @@ def draw_rows(
     ax.grid(visible=False)
 
 
-def plot_retries_used(frame: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw how many retries there were: made, for callbacks; allowed, for failures, which know no more.
 
     Parameters
@@ -154,7 +154,7 @@ def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
     return legend(ax, ax.containers, ["retries used up", "retries left"], theme)[1]
 
 
-def plot_time_to_failure(failures: IntoFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw the time from creation to failure, in steps that people name.
 
     Immediate failures never worked; those after a day used up their retries. Bars are of equal width and

@@ -8,18 +8,18 @@ from typing import get_args
 
 import pyarrow as pa
 from matplotlib.axes import Axes
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, grouped_rows, read_rows
 from toolkit.analysis.over_time import failure_trend
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import choice, instance, whole
 from toolkit.plots.failure_trend import Layout, draw_trend, groups_that_fit
 from toolkit.plots.style import ThemeName, drawing, theme_named
 
 
 def plot_failure_groups(
-    failures: IntoFrame,
+    failures: AnyFrame,
     *,
     groups: FailureGroups | GroupRules | None = None,
     freq: str | timedelta | None = None,

@@ -10,9 +10,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.over_time import FailureTrend, failure_trend, readable_top
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
 from toolkit.arguments import choice, whole
 from toolkit.plots.axis import (
@@ -40,7 +40,7 @@ Layout = Literal["stacked", "facets", "ranked"]
 
 
 def plot_failure_trend(
-    failures: IntoFrame,
+    failures: AnyFrame,
     *,
     by: str | None = None,
     freq: str | timedelta | None = None,

@@ -9,10 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
 from toolkit.analysis.scores import ScoreBins, score_bins, score_curves, score_moves
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, short_number
 from toolkit.arguments import choice, whole, wrong
 from toolkit.arguments import texts as checked_texts
@@ -44,7 +44,7 @@ _FEW: Final = 40  # ranks up to which every one gets a marker
 
 
 def plot_score_distribution(
-    hits: IntoFrame,
+    hits: AnyFrame,
     *,
     by: str | None = "query",
     kind: ScoreKind | None = None,
@@ -194,7 +194,7 @@ def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
 
 
 def plot_score_by_rank(
-    hits: IntoFrame,
+    hits: AnyFrame,
     *,
     by: str = "query",
     top: int = 8,
@@ -263,8 +263,8 @@ def plot_score_by_rank(
 
 
 def plot_score_comparison(
-    before: IntoFrame,
-    after: IntoFrame,
+    before: AnyFrame,
+    after: AnyFrame,
     *,
     names: tuple[str, str] = ("before", "after"),
     ax: Axes | None = None,

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis.norms import NormBins, norm_bins
+from toolkit.analysis.sources import AnyFrame
 from toolkit.plots.axis import count_axis, heading, label_axis, number_axis
 from toolkit.plots.plot_text import say
 from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
 
 
 def plot_vector_norms(
-    vectors: IntoFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
+    vectors: AnyFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """Draw how long the vectors are (Euclidean length).
 

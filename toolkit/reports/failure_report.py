@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, Final
 
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
-from toolkit.analysis.selection import collect, select, when_counted
+from toolkit.analysis.selection import collect, scanned, select, when_counted
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
 from toolkit.errors import InputError, ToolkitError
@@ -119,8 +119,8 @@ class FailureReport:
 
 
 def failure_report(
-    failures: IntoFrame,
-    previous: IntoFrame | None = None,
+    failures: AnyFrame,
+    previous: AnyFrame | None = None,
     *,
     retention: str | timedelta = "7d",
     now: datetime | None = None,
@@ -168,6 +168,9 @@ def failure_report(
     redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
     if title is not None:
         text("title", title)
+    failures = scanned(failures, doing="making a report")
+    if previous is not None:
+        previous = scanned(previous, doing="comparing failures", name="previous")
     masked = _masked(failures, redactor)
     expiries = expiring(failures, length, now)
     charts = Charts(
@@ -184,7 +187,7 @@ def failure_report(
     return FailureReport(findings, charts)
 
 
-def _masked(failures: IntoFrame, redactor: Redactor) -> pd.DataFrame:
+def _masked(failures: AnyFrame, redactor: Redactor) -> pd.DataFrame:
     """The columns that the figures need, secrets masked: names of groups are drawn."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
     table = collect(select(failures, columns, doing="making a report"))

@@ -12,7 +12,6 @@ from inspect import signature
 from typing import Any, Final
 
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis import (
     FailureOverview,
@@ -26,6 +25,7 @@ from toolkit.analysis import (
     recent_failures,
 )
 from toolkit.analysis.selection import collect, receipt_of, select
+from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import shorten
 from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
@@ -86,8 +86,8 @@ class Cleaner:
 
 
 def find(
-    failures: IntoFrame,
-    previous: IntoFrame | None,
+    failures: AnyFrame,
+    previous: AnyFrame | None,
     *,
     charts: Charts,
     expiries: pd.DataFrame,
@@ -161,7 +161,7 @@ def find(
 
 
 def _recent(
-    failures: IntoFrame, receipt: Receipt | None, retention: timedelta, now: datetime, clean: Cleaner
+    failures: AnyFrame, receipt: Receipt | None, retention: timedelta, now: datetime, clean: Cleaner
 ) -> dict[str, Any]:
     """The last hours against those before, and the worst workflows with both."""
     found = recent_failures(failures, now)
@@ -226,7 +226,7 @@ def _completeness(receipt: Receipt | None, overview: FailureOverview, clean: Cle
 
 
 def _comparison(
-    failures: IntoFrame, previous: IntoFrame | None, receipt: Receipt | None, clean: Cleaner
+    failures: AnyFrame, previous: AnyFrame | None, receipt: Receipt | None, clean: Cleaner
 ) -> dict[str, Any] | None:
     if previous is None:
         return None
@@ -270,7 +270,7 @@ def _capped(counts: pd.DataFrame, cap: int, clean: Cleaner) -> dict[str, Any]:
     return {"rows": clean.rows(counts.head(cap)), "left_out": max(len(counts) - cap, 0)}
 
 
-def _states(failures: IntoFrame, clean: Cleaner) -> dict[str, Any]:
+def _states(failures: AnyFrame, clean: Cleaner) -> dict[str, Any]:
     """States of failure functions; those without one are counted however many states there are."""
     found = count_states(failures)
     none = found["state"].isna()
@@ -278,7 +278,7 @@ def _states(failures: IntoFrame, clean: Cleaner) -> dict[str, Any]:
     return {"callbacks": clean.rows(kept), "callbacks_left_out": len(found) - len(kept)}
 
 
-def _error_texts(failures: IntoFrame, previous: IntoFrame | None, clean: Cleaner) -> dict[str, Any]:
+def _error_texts(failures: AnyFrame, previous: AnyFrame | None, clean: Cleaner) -> dict[str, Any]:
     texts = count_errors(failures, clean=clean.redactor.text)
     known = None if previous is None else set(count_errors(previous, clean=clean.redactor.text)["text"])
     found = _capped(texts, CAPS["texts"], clean)

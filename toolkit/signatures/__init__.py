@@ -1,5 +1,5 @@
 """Signatures of failures: one id for each kind of failure, whatever its numbers, ids and line numbers are."""
 
-from toolkit.analysis.signatures.signing import RULES_VERSION, error_signatures
+from toolkit.signatures.signing import RULES_VERSION, error_signatures
 
 __all__ = ["RULES_VERSION", "error_signatures"]

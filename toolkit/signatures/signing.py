@@ -10,10 +10,10 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import pandas as pd
 
-from toolkit.analysis.signatures.documents import NO_FRAME, Document, read_document
-from toolkit.analysis.signatures.placeholders import with_placeholders
-from toolkit.analysis.signatures.templates import KnownTemplates, learn
 from toolkit.arguments import wrong
+from toolkit.signatures.documents import NO_FRAME, Document, read_document
+from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.templates import KnownTemplates, learn
 
 RULES_VERSION: Final = 1
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""

@@ -16,9 +16,9 @@ from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
 from toolkit.analysis import error_signatures
-from toolkit.analysis.signatures.placeholders import with_placeholders
-from toolkit.analysis.signatures.traces import stack_trace
 from toolkit.errors import InputError
+from toolkit.signatures.placeholders import with_placeholders
+from toolkit.signatures.traces import stack_trace
 
 TRACES = {
     "java": (

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolkit.analysis.signatures.traces import StackTrace, stack_trace
+from toolkit.signatures.traces import StackTrace, stack_trace
 
 NO_FRAME: Final = "at "
 """The frame of a trace that names no function of the application."""
