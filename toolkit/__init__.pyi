@@ -27,6 +27,8 @@ from toolkit.audits.health import VectorAudit as VectorAudit
 from toolkit.audits.health import audit_vectors as audit_vectors
 from toolkit.audits.recall_audit import RecallAudit as RecallAudit
 from toolkit.audits.recall_audit import audit_recall as audit_recall
+from toolkit.audits.vector_changes import VectorChanges as VectorChanges
+from toolkit.audits.vector_changes import compare_vectors as compare_vectors
 from toolkit.client.failures import delete_failures as delete_failures
 from toolkit.client.failures import rerun_failure_function as rerun_failure_function
 from toolkit.client.failures import restart_failures as restart_failures

@@ -1,0 +1,84 @@
+"""Two states of an index: each kind of change, drift, and what the changed vectors share."""
+
+import json
+
+import numpy as np
+import pytest
+
+import toolkit as tk
+from tests.accuracy.ill_indexes import healthy_rows, to_frame
+from toolkit.errors import InputError
+
+
+def changed_rows(count=600):
+    """Rows, and the same with each kind of change in rows of the topic 3."""
+    before, after = healthy_rows(count, seed=1), healthy_rows(count, seed=1)
+    topic = [number for number in range(count) if before[number]["metadata"]["topic"] == 3]
+    rng = np.random.default_rng(0)
+    for number in topic[:8]:
+        after[number]["data"] = "another text"
+    for number in topic[8:16]:
+        moved = np.array(after[number]["vector"]) + rng.normal(0, 0.05, 64)
+        after[number]["vector"] = (moved / np.linalg.norm(moved)).tolist()
+    after[topic[16]]["data"], after[topic[16]]["vector"] = "both", after[topic[17]]["vector"]
+    gone = after.pop(topic[18])
+    after.append(after[0] | {"id": "new"})
+    return before, after, topic, gone
+
+
+def test_each_kind_of_change_is_named():
+    """Text, vector, both, appeared, vanished; the rest is not listed."""
+    before, after, topic, gone = changed_rows()
+    changes = tk.compare_vectors(to_frame(before), to_frame(after))
+    found = dict(zip(changes.frame["id"], changes.frame["change"], strict=True))
+    expected = {before[number]["id"]: "text only" for number in topic[:8]}
+    expected |= {before[number]["id"]: "vector only" for number in topic[8:16]}
+    expected |= {before[topic[16]]["id"]: "text and vector", gone["id"]: "vanished", "new": "appeared"}
+    assert found == expected
+    moved = changes.frame.set_index("id")["distance"]
+    vectors = [np.array(rows[topic[8]]["vector"]) for rows in (before, after)]
+    assert moved[before[topic[8]]["id"]] == pytest.approx(1 - vectors[0] @ vectors[1], abs=1e-4)
+    assert moved[before[topic[0]]["id"]] == 0
+    assert np.isnan(moved["new"])
+    assert "texts with their old vector" in changes.verdict
+    assert changes.explanation.stands_out
+    assert changes.explanation.frame["condition"][0] == {"topic": "3"}
+
+
+def test_nothing_changed():
+    """One sentence, no findings, and a plot that says so."""
+    frame = to_frame(healthy_rows(100, seed=2))
+    changes = tk.compare_vectors(frame, frame)
+    assert changes.verdict == "Nothing changed in 100 vectors."
+    assert changes.frame.empty
+    assert changes.explanation is None
+    assert changes.plot().texts
+
+
+def test_drift_of_new_documents_is_seen_and_of_like_ones_not():
+    """Of the same topics there is none; of another model there is."""
+    rows = healthy_rows(900, seed=3)
+    old, like = to_frame(rows[:600]), to_frame(rows)
+    assert tk.compare_vectors(old, like).drift["p_value"][0] > 0.05
+    other = [row | {"vector": (np.roll(row["vector"], 7)).tolist()} for row in rows[600:]]
+    changes = tk.compare_vectors(old, to_frame(rows[:600] + other))
+    assert changes.drift["low"][0] > 0.9
+    assert "differ from old ones in the default namespace" in changes.verdict
+
+
+def test_snapshots_and_frames_compare_alike(tmp_path):
+    """A path before, a frame after."""
+    before, after, *_ = changed_rows()
+    tk.write_snapshot(to_frame(before), tmp_path / "before")
+    one = tk.compare_vectors(tmp_path / "before", to_frame(after))
+    two = tk.compare_vectors(to_frame(before), to_frame(after))
+    assert one.frame.equals(two.frame)
+    assert json.loads(one.frame.to_json(orient="records"))
+    assert "vector only" in one._repr_html_()
+    assert one.plot().get_xlabel() == "cosine distance between old and new vector"
+
+
+def test_what_has_no_ids_is_an_error():
+    """A matrix has no ids to match by."""
+    with pytest.raises(InputError, match="with their ids"):
+        tk.compare_vectors(np.eye(3), np.eye(3))

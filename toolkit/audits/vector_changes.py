@@ -1,0 +1,266 @@
+"""What changed between two states of a vector index, and whether the new vectors are like the old ones."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.drift import Drift, drift
+from toolkit.analysis.explaining import Explanation, explain_change
+from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import counted
+from toolkit.arguments import whole, wrong
+from toolkit.audits.vector_rows import IndexRows, read_rows
+from toolkit.audits.vector_source import VectorSource, VectorTables
+from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.style import ThemeName
+from toolkit.redaction import escape_html
+
+_DOING: Final = "comparing vectors"
+_SAMPLE: Final = 100_000
+_CHANGES: Final = ("appeared", "vanished", "text and vector", "vector only", "text only")
+_CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
+_LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
+_FIELDS: Final = 12  # metadata fields that are looked at
+_VALUES: Final = 50  # different values of such a field, at most
+_DRIFT: Final = ("auc", "low", "high", "energy", "p_value")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorChanges:
+    """What changed between two states of an index; made by `compare_vectors`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a vector that changed: `namespace`, `id`, `change` (``appeared``, ``vanished``, ``text and
+        vector``, ``vector only`` with the same text, ``text only`` with the same vector), `distance`
+        (float64, the cosine distance that it moved, missing where it is not known).
+    drift : pandas.DataFrame
+        One row a namespace in both states: `namespace`, `auc`, `low`, `high` (float64, how well a classifier
+        separates new vectors from old ones, 0.5 is not at all), `energy`, `p_value` (float64,
+        energy distance and the probability of as much by chance).
+    explanation : Explanation or None
+        Which metadata the changed vectors share; None where nothing changed or nothing has metadata.
+    rows : int
+        Vectors in either state.
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"id": ["a"], "vector": [[1.0, 0.0]], "data": ["x"]})
+    >>> compare_vectors(before, before.assign(data="y")).verdict.partition(";")[0]
+    '1 of 1 vector changed: 1 text only'
+    """
+
+    frame: pd.DataFrame
+    drift: pd.DataFrame
+    explanation: Explanation | None
+    rows: int
+
+    @property
+    def counts(self) -> pd.DataFrame:
+        """One row a namespace and change: `namespace`, `change`, `rows` (Int64)."""
+        found = self.frame.groupby(["namespace", "change"]).size().reset_index(name="rows")
+        return found.astype({"rows": "Int64"})
+
+    @property
+    def verdict(self) -> str:
+        """One sentence."""
+        if self.frame.empty:
+            return f"Nothing changed in {counted(self.rows, 'vector')}."
+        number = self.frame["change"].value_counts()
+        listed = ", ".join(f"{number[name]:,} {name}" for name in _CHANGES if name in number.index)
+        moved = self.drift[self.drift["low"] > 0.5]  # noqa: PLR2004 - not told apart
+        places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
+        drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
+        stale = (
+            "; texts with their old vector are not found by their new words" if "text only" in number else ""
+        )
+        return f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}{stale}{drifted}."
+
+    def __repr__(self) -> str:
+        explained = f"\n{self.explanation!r}" if self.explanation is not None else ""
+        tables = [part.to_string(index=False) for part in (self.counts, self.drift) if len(part)]
+        return "\n".join([self.verdict, *tables]) + explained
+
+    def _repr_html_(self) -> str:
+        tables = [
+            part.to_html(index=False, float_format="{:.3g}".format) for part in (self.counts, self.drift)
+        ]
+        explained = f"<p>{escape_html(repr(self.explanation))}</p>" if self.explanation is not None else ""
+        return f"<p><b>{escape_html(self.verdict)}</b></p>{''.join(tables)}{explained}"
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw how far vectors moved, by namespace."""
+        moved = self.frame.dropna(subset="distance")
+        moved = moved.assign(score=moved["distance"], namespace=moved["namespace"].replace("", "(default)"))
+        axes = plot_score_distribution(moved, by="namespace", kind="ridge", ax=ax, theme=theme)
+        axes.set_xlabel("cosine distance between old and new vector")
+        return axes
+
+
+def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:
+    """Compare two states of an index: what changed, and whether new vectors are like old ones.
+
+    Parameters
+    ----------
+    before, after : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset or path
+        As `load_vectors` returned them, or snapshots, with ids.
+    seed : int
+        For samples and permutations.
+
+    Returns
+    -------
+    VectorChanges
+
+    Raises
+    ------
+    InputError
+        When one has no ids or vectors.
+
+    Notes
+    -----
+    Vectors that appeared, or changed, are compared as a distribution with all old ones of their namespace,
+    by document: chunks of one (ids such as ``guide#3``) are permuted together. Up to 100,000 vectors of each
+    state are kept for distances.
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"id": ["a", "b"], "vector": [[1.0, 0.0], [0.0, 1.0]], "data": ["x", "y"]})
+    >>> after = pd.DataFrame({"id": ["a", "c"], "vector": [[0.0, 1.0], [0.0, 1.0]], "data": ["x", "z"]})
+    >>> compare_vectors(before, after).frame[["id", "change", "distance"]]
+      id       change  distance
+    0  a  vector only       1.0
+    1  b     vanished       NaN
+    2  c     appeared       NaN
+    """
+    whole("seed", seed, least=0)
+    sides = [_read(name, value, seed) for name, value in (("before", before), ("after", after))]
+    old, new = (side.rows.drop_duplicates(["namespace", "id"]) for side in sides)
+    joined = old.astype({"namespace": "str"}).merge(
+        new.astype({"namespace": "str"}),
+        on=["namespace", "id"],
+        how="outer",
+        indicator="side",
+        suffixes=("", "_after"),
+    )
+    joined["change"] = _change(joined)
+    changed = joined[joined["change"].notna()].sort_values(["namespace", "id"], ignore_index=True)
+    frame = typed_frame(
+        namespace=("str", changed["namespace"].tolist()),
+        id=("str", changed["id"].tolist()),
+        change=("str", changed["change"].tolist()),
+        distance=("float64", _distances(changed, sides[0], sides[1])),
+    )
+    return VectorChanges(
+        frame=frame,
+        drift=_drifts(changed, sides[0], sides[1], seed),
+        explanation=_explained(frame, before, after),
+        rows=len(joined),
+    )
+
+
+def _read(name: str, value: VectorSource, seed: int) -> IndexRows:
+    tables = VectorTables(value, doing=_DOING, name=name)
+    if "id" not in tables.columns:
+        raise wrong(name, value, "vectors with their ids", "Use load_vectors, or a snapshot's path.")
+    return read_rows(tables, sample=_SAMPLE, seed=seed)
+
+
+def _change(joined: pd.DataFrame) -> pd.Series[str]:
+    vector = joined["vector"] != joined["vector_after"]
+    text = joined["text"] != joined["text_after"]
+    both = joined["side"] == "both"
+    found = pd.Series(pd.NA, index=joined.index, dtype="str")
+    found[joined["side"] == "right_only"] = "appeared"
+    found[joined["side"] == "left_only"] = "vanished"
+    found[both & vector & text] = "text and vector"
+    found[both & vector & ~text] = "vector only"
+    found[both & ~vector & text] = "text only"
+    return found
+
+
+def _vectors(side: IndexRows) -> dict[tuple[str, str], Any]:
+    ids = side.rows["id"].to_numpy(dtype=object)
+    return {
+        (name, ids[position]): vector
+        for name, (positions, matrix) in side.sampled.items()
+        for position, vector in zip(positions, matrix, strict=True)
+    }
+
+
+def _distances(changed: pd.DataFrame, before: IndexRows, after: IndexRows) -> list[float]:
+    old, new = _vectors(before), _vectors(after)
+    found = []
+    for key, change in zip(
+        zip(changed["namespace"], changed["id"], strict=True), changed["change"], strict=True
+    ):
+        one, two = old.get(key), new.get(key)
+        if change == "text only":
+            found.append(0.0)
+        elif one is None or two is None or len(one) != len(two):
+            found.append(float("nan"))
+        else:
+            one, two = one.astype(np.float64), two.astype(np.float64)
+            found.append(max(0.0, float(1 - one @ two / np.linalg.norm(one) / np.linalg.norm(two))))
+    return found
+
+
+def _drifts(changed: pd.DataFrame, before: IndexRows, after: IndexRows, seed: int) -> pd.DataFrame:
+    new = changed[changed["change"].isin(["appeared", "text and vector", "vector only"])]
+    rows: list[tuple[str, Drift]] = []
+    for name in sorted(before.sampled.keys() & after.sampled.keys()):
+        old_at, old = before.sampled[name]
+        new_at, found = after.sampled[name]
+        ids = after.rows["id"].to_numpy(dtype=object)[new_at]
+        kept = np.isin(ids.astype(str), new["id"][new["namespace"] == name].to_numpy(dtype=str))
+        if min(len(old), int(kept.sum())) < _LEAST or old.shape[1] != found.shape[1]:
+            continue
+        documents = [
+            [str(key).partition(_CHUNK)[0] for key in keys]
+            for keys in (before.rows["id"].to_numpy(dtype=object)[old_at], ids[kept])
+        ]
+        rows.append((name, drift(old, found[kept], groups=documents, seed=seed)))
+    return typed_frame(
+        namespace=("str", [name for name, _ in rows]),
+        **{field: ("float64", [getattr(item, field) for _, item in rows]) for field in _DRIFT},
+    )
+
+
+def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -> Explanation | None:
+    """Metadata fields of few values in which the changed vectors are concentrated."""
+    if frame.empty:
+        return None
+    keys = set(zip(frame["namespace"], frame["id"], strict=True))
+    gone = set(
+        zip(*(frame[frame["change"] == "vanished"][name] for name in ("namespace", "id")), strict=True)
+    )
+    rows, is_changed = [], []
+    for source, wanted in ((after, keys - gone), (before, gone)):
+        for batch in VectorTables(source, doing=_DOING):
+            for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
+                inside = (namespace, key) in wanted
+                if source is after or inside:
+                    rows.append({"namespace": namespace} | _fields(text))
+                    is_changed.append(inside)
+    table = pd.DataFrame(rows).astype("str")
+    few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][:_FIELDS]
+    if not few or not any(is_changed):
+        return None
+    mask = np.array(is_changed)
+    return explain_change(table[mask], table, attributes=few, exposure=len(table) / mask.sum())
+
+
+def _fields(text: str | None) -> dict[str, str]:
+    try:
+        value = json.loads(text) if text else None
+    except (ValueError, RecursionError):
+        value = None
+    if not isinstance(value, dict):
+        return {}
+    return {str(name): str(item)[:100] for name, item in value.items() if not isinstance(item, dict | list)}
