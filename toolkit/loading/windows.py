@@ -12,7 +12,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import count, pairwise, takewhile
 from typing import Final, Literal, NamedTuple
 
 from toolkit.client.pages import Page
@@ -34,18 +34,15 @@ PART: Final = 8
 """Pages that a part of a split window is meant to have, at least."""
 
 _PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
-_EARLY: Final = 4  # first pages at which a long window is split: a burst is dense after its newest page
-_WORTH: Final = 4  # pages left that make a later split worth while
-_LONG: Final = 1.5  # times a part's pages, from which on a window is split at once
+_WORTH: Final = 4  # pages left that make a split worth while
+_LONG: Final = 1.2  # times a part's pages, from which on a window is split although nobody is free
 _FREE: Final = 96  # pages that may be wasted whatever the listing's length
 _WASTE: Final = 0.15  # of the pages read, which may be wasted beyond that
 _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about the same time
 _MOST_PARTS: Final = 8
 _LEAPS: Final = 5  # parts that grow with the distance
-_MOST_EVEN: Final = 128  # parts' worth of pages in a window that is divided evenly
-_MUCH_MORE: Final = 4  # times as many pages as expected: the entries lie otherwise than thought
-_AGREEING: Final = 0.9  # share of the timestamps that have to agree
 _HOUR: Final = 3_600_000
+_AGREEING: Final = 0.9  # share of the timestamps that have to agree
 _TIMESTAMPS: Final[tuple[tuple[re.Pattern[bytes], Callable[[bytes], int | None]], ...]] = (
     (re.compile(rb'"createdAt": ?(\d{13})\b'), int),
     (re.compile(rb'"workflowCreatedAt": ?(\d{13})\b'), int),
@@ -69,7 +66,6 @@ class Window:
     pages: int = 0  # read of it so far
     has_rows: bool = False  # one of them was not empty
     pages_left: float | None = None  # as estimated
-    expected: float | None = None  # pages it was thought to have when it was made
     dropped: bool = False  # it is not wanted any more
     _cursors: CursorHistory = field(default_factory=CursorHistory, repr=False)
 
@@ -184,34 +180,31 @@ class WindowPlanner:
 
     def _parts(self, window: Window, page: Page, free: int) -> list[Window]:
         """The parts into which to split a window now, newest first; none where that would not help."""
-        early = window.pages - (_PATIENCE if window.whole else 1)
-        idle = free - self.available
-        if early < 0 or (early >= _EARLY and idle < 1):
+        if window.whole and window.pages < _PATIENCE:
             return []
         # few pages a part, but in a long listing not too few
         left = sum(one.pages_left or 0 for one in (*self._open, *self._busy) if not one.whole)
         part = max(PART, left / (_PARTS_EACH * self._connections))
         seen = timestamps(page.rows, *window.span)
-        split = plan_split(
-            *window.span, seen, now=self._now, part=part, expected=window.expected, ends=window.whole
-        )
+        split = plan_split(*window.span, seen, now=self._now, part=part, ends=window.whole)
         window.pages_left = split.pages_left
-        if not split.cuts or not self._is_worth(window, idle, part, early=early < _EARLY):
+        if not split.cuts or not self._is_worth(window, part, is_free=free > self.available):
             return []
         read = self._useful + sum(one.pages for one in (*self._open, *self._busy))
         if self._wasted + window.pages + len(split.cuts) // 2 > _FREE + _WASTE * read:
             return []
         bounds = [window.first, *(cut + 1 for cut in split.cuts)], [*split.cuts, window.last]
         return [
-            Window(low, high, expected=expected, again=window.again, compares=window.compares)
-            for low, high, expected in zip(*bounds, split.expected, strict=True)
+            Window(low, high, again=window.again, compares=window.compares)
+            for low, high in zip(*bounds, strict=True)
         ][::-1]
 
-    def _is_worth(self, window: Window, idle: int, part: float, *, early: bool) -> bool:
-        if early:
-            return idle > 0 if window.pages_left is None else window.pages_left > _LONG * part
-        left = window.pages if window.pages_left is None else window.pages_left
-        return left >= max(_WORTH, window.pages)
+    def _is_worth(self, window: Window, part: float, *, is_free: bool) -> bool:
+        """Whether to read in parts what is left, and again what was read; early, even if nobody is free."""
+        if window.pages_left is None:
+            return is_free
+        long = _LONG * part * max(1, window.pages / _WORTH)
+        return window.pages_left > long or (is_free and window.pages_left >= max(_WORTH, window.pages))
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:
@@ -238,12 +231,10 @@ class Split(NamedTuple):
 
     `cuts` ascend; each is the last millisecond of a part, and the next part begins one later. `pages_left`
     is an estimate of how many follow the one looked at, by its density; None when that is unknown.
-    `expected` is an estimate of the pages of each part: one more than there are cuts.
     """
 
     cuts: tuple[int, ...] = ()
     pages_left: float | None = None
-    expected: tuple[float | None, ...] = ()
 
 
 def plan_split(
@@ -253,84 +244,55 @@ def plan_split(
     *,
     now: int,
     part: float = PART,
-    expected: float | None = None,
     ends: bool = False,
 ) -> Split:
-    """Where to split a window into parts of `part` pages, by the timestamps of one page of it.
+    """Where to split a window into parts of `part` pages or more, by the timestamps of one page of it.
 
-    `expected` is how many pages the window was thought to have when it was made. With `ends`, it is also cut
-    right after one of the timestamps and right before another: a service that does not include both ends of a
-    window would then lose an entry that is known to be there.
+    With `ends`, it is also cut right after one of the timestamps and right before another: a service that
+    does not include both ends of a window would then lose an entry that is known to be there.
 
-    >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, expected=10)
-    Split(cuts=(49999,), pages_left=9.1..., expected=(5.0..., 5.0...))
+    >>> plan_split(0, 99_999, range(99_999, 90_000, -100), now=0, part=4)
+    Split(cuts=(49999,), pages_left=9.1...)
     """
-    low = 0 if first is None else first
-    high = FAR if last is None else last
+    low, high = first or 0, FAR if last is None else last
     if high <= low:
         return Split()
-    if not seen:
-        return _split(_even_or_growing(low, high, now=now, open_end=None in (first, last)), low, high)
-    steps = len(seen) - 1
-    if sum(early >= late for early, late in pairwise(seen)) >= _AGREEING * steps:
-        return _by_density(low, high, seen, part=part, expected=expected, ends=ends)
-    if sum(early <= late for early, late in pairwise(seen)) >= _AGREEING * steps:
+    steps = list(pairwise(seen or ()))
+    pages_left: float | None = None
+    if seen and sum(before >= after for before, after in steps) >= _AGREEING * len(steps):
+        cuts, pages_left = _by_density(low, seen, part=part, ends=ends)
+    elif seen and sum(before <= after for before, after in steps) >= _AGREEING * len(steps):
         # oldest first: the same with time running backwards
-        backwards = [-at for at in seen]
-        mirrored = _by_density(-high, -low, backwards, part=part, expected=expected, ends=ends)
-        cuts = tuple(-cut - 1 for cut in reversed(mirrored.cuts))
-        return Split(cuts, mirrored.pages_left, mirrored.expected[::-1])
-    # in no order: the page is a sample of the window, and its quantiles divide the window evenly;
-    # alternate after and before a timestamp, so that both ends are covered
-    ordered = sorted(seen)
-    picked = [ordered[len(seen) * number // _MOST_PARTS] for number in range(1, _MOST_PARTS)]
-    return _split({at - number % 2 for number, at in enumerate(picked)}, low, high)
+        cuts, pages_left = _by_density(-high, [-at for at in seen], part=part, ends=ends)
+        cuts = {-cut - 1 for cut in cuts}
+    elif None not in (first, last):
+        cuts = {low + (high - low) * number // _MOST_PARTS for number in range(1, _MOST_PARTS)}
+    else:
+        newest = now if low < now < high else high
+        cuts = {newest, *(newest - _HOUR * 4**number for number in range(_MOST_PARTS))}
+    inside = sorted(cut for cut in cuts if low <= cut < high)
+    return Split(tuple(inside) or ((low + high) // 2,), pages_left)
 
 
-def _by_density(
-    low: int, high: int, seen: Sequence[int], *, part: float, expected: float | None, ends: bool
-) -> Split:
-    """Newest first: what is left lies before the oldest timestamp seen, as dense as the page."""
+def _by_density(low: int, seen: Sequence[int], *, part: float, ends: bool) -> tuple[set[int], float]:
+    """Cuts of what is left before the oldest timestamp seen, where it is as dense as the page; its pages."""
     oldest, newest = min(seen), max(seen)
     span = max(1, newest - oldest)
     pages_left = (oldest - low) / span
-    pages = pages_left + 1
-    as_expected = expected is not None and pages <= min(_MUCH_MORE * expected, _MOST_EVEN * part)
-    cuts = set[int]()
-    if as_expected or pages <= _MOST_PARTS * part:
-        parts = max(2, min(_MOST_PARTS, round(pages / part)))
-        width = (newest - low) / parts
-        cuts = {int(newest - width * number) for number in range(1, parts)}
+    if pages_left < _MOST_PARTS * part:
+        parts = max(2, round(pages_left / part))
+        cuts = {int(newest - (newest - low) * number / parts) for number in range(1, parts)}
     else:
-        # nothing is known of how far the entries reach: parts that grow with the distance, few as they are
-        ratio = max(4.0, (pages / part) ** (1 / _LEAPS))
-        distance = span * part
-        while newest - distance > low:
-            cuts.add(int(newest - distance))
-            distance *= ratio
+        # nothing is known of how far the entries reach: parts that grow with their distance, few as they are
+        growth = max(4.0, (pages_left / part) ** (1 / _LEAPS))
+        distances = takewhile(
+            lambda distance: distance < newest - low, (span * part * growth**leap for leap in count())
+        )
+        cuts = {int(newest - distance) for distance in distances}
     if ends or newest == oldest:
         lowest, second = (*sorted(set(seen))[:2], oldest)[:2]
         cuts |= {lowest, second - 1}
-    split = _split(cuts, low, high)
-    bounds = pairwise([low, *split.cuts, newest])
-    return Split(split.cuts, pages_left, tuple(max(0, after - before) / span for before, after in bounds))
-
-
-def _even_or_growing(low: int, high: int, *, now: int, open_end: bool) -> set[int]:
-    """Cuts of a window of which nothing is known: equal parts, or ones that grow with the distance to now."""
-    if not open_end:
-        even = {low + (high - low) * number // _MOST_PARTS for number in range(1, _MOST_PARTS)}
-        return even | {low} if high - low < _MOST_PARTS else even
-    distances = [_HOUR * 4**number for number in range(_MOST_PARTS)]
-    if low < now <= high:
-        return {now, *(now - distance for distance in distances)}
-    return {low + distance for distance in distances}
-
-
-def _split(cuts: set[int], low: int, high: int) -> Split:
-    """The cuts that lie in the window, or its middle; nothing is known of the pages between them."""
-    inside = tuple(sorted(cut for cut in cuts if low <= cut < high)) or ((low + high) // 2,)
-    return Split(inside, None, (None,) * (len(inside) + 1))
+    return cuts, pages_left
 
 
 def uncovered(whole: Span, covered: Sequence[Span]) -> list[Span]:
