@@ -427,7 +427,7 @@ def test_a_resumed_load_whose_cursors_expired_reads_those_windows_again(server, 
 
 def threads():
     """Threads of loads that are still there."""
-    return [thread for thread in threading.enumerate() if thread.name == "toolkit-reading"]
+    return [thread for thread in threading.enumerate() if thread.name.startswith("toolkit-reading")]
 
 
 def test_an_interrupt_stops_every_thread(server, listing):
@@ -489,7 +489,7 @@ def test_buffered_pages_are_bounded():
     fetcher = WindowFetcher(windows, fetch, connections=4)
     first = fetcher.take()
     deadline = time.monotonic() + 60
-    while fetcher._idle < len(fetcher._threads) or windows.busy:
+    while windows.busy:
         assert time.monotonic() < deadline
         time.sleep(0.001)
     assert len(fetched) <= len(first) + 96

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Final
 
@@ -30,7 +31,6 @@ _MOST_BYTES: Final = 32 << 20  # of buffered pages
 _HANDFUL: Final = 16  # pages that are worth a decoder's while
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
 _PATIENCE: Final = 0.05  # seconds to wait for more than a few pages
-_JOIN: Final = 10.0  # seconds that a thread gets to notice that its connection was closed
 _MALFORMED_RETRIES: Final = 2
 _MOST_SOUGHT: Final = 20  # rows that are requested one by one, when they did not come again after a split
 _OVERLAP = "entries were in two windows of time"
@@ -207,9 +207,9 @@ class WindowReader:
 
 
 class WindowFetcher:
-    """Threads that fetch all pages of windows into a bounded queue.
+    """Fetches all pages of windows into a bounded queue, on threads of its own.
 
-    `connections` is the most threads there are. A limiter says how many requests may run concurrently, and
+    `connections` is the most requests at a time. A limiter says how many may run concurrently, and
     whether more would gain anything. With `ahead`, pages are fetched before the consumer requests them.
     """
 
@@ -228,13 +228,10 @@ class WindowFetcher:
         self._limiter = limiter
         self._taken = 0
         self._ahead = ahead
-        lock = threading.Lock()
-        self._wanted = threading.Condition(lock)  # there is something to request
-        self._came = threading.Condition(lock)  # there is something to take
+        self._arrival = threading.Condition()  # there is something to take; its lock guards all that follows
         self._ready: deque[FetchResult] = deque()
         self._ready_bytes = 0
-        self._threads: list[threading.Thread] = []
-        self._idle = 0
+        self._threads = ThreadPoolExecutor(connections, thread_name_prefix="toolkit-reading")
         self._consumer_waits = False
         self._error: BaseException | None = None
         self._stopped = False
@@ -244,12 +241,12 @@ class WindowFetcher:
 
         An error of a request is raised once everything that arrived before it has been returned.
         """
-        with self._came:
+        with self._arrival:
             self._consumer_waits = True
-            self._wake()
+            self._request_pages()
             waited = False
             while not self._enough(waited=waited):
-                waited = not self._came.wait(_PATIENCE if self._ready else None)
+                waited = not self._arrival.wait(_PATIENCE if self._ready else None)
             self._consumer_waits = False
             self._taken += len(self._ready)
             taken = list(self._ready)
@@ -257,34 +254,32 @@ class WindowFetcher:
             self._ready_bytes = 0
             if not taken and self._error is not None:
                 raise self._error
-            self._wake()
+            self._request_pages()
             return taken
 
     def add(self, windows: Iterable[Window]) -> None:
         """Read these, too."""
-        with self._wanted:
+        with self._arrival:
             self._planner.add(windows)
-            self._wake()
+            self._request_pages()
 
     def only(self, window: Window) -> None:
         """Read this one, and none of the others."""
-        with self._wanted:
+        with self._arrival:
             self._planner.drop_all()
             self._ready.clear()
             self._ready_bytes = 0
             self._planner.add([window])
-            self._wake()
+            self._request_pages()
 
     def stop(self) -> None:
         """Send no more requests."""
-        with self._wanted:
+        with self._arrival:
             self._stopped = True
-            self._wanted.notify_all()
 
     def join(self) -> None:
         """Wait for the threads to end; after `stop`, and after their connections were closed."""
-        for thread in self._threads:
-            thread.join(_JOIN)
+        self._threads.shutdown(cancel_futures=True)
 
     def _enough(self, *, waited: bool) -> bool:
         busy = self._planner.busy and self._error is None
@@ -302,47 +297,28 @@ class WindowFetcher:
         width = self._limiter.width if self._limiter else self._connections
         return max(0, min(width, _MOST_PAGES - len(self._ready)) - self._planner.busy)
 
-    def _wake(self, mine: int = 0) -> None:
-        """See to it that as many threads run as may, and as there are pages to request.
+    def _request_pages(self) -> None:
+        """Request as many pages as may be requested now."""
+        for _ in range(min(self._free(), self._planner.available)):
+            self._threads.submit(self._run, self._planner.next())
 
-        `mine` of the pages are requested by the thread that calls.
-        """
-        wanted = max(0, min(self._free(), self._planner.available) - mine)
-        self._wanted.notify(wanted)
-        for _ in range(min(wanted - self._idle, self._connections - len(self._threads))):
-            thread = threading.Thread(target=self._run, name="toolkit-reading", daemon=True)
-            self._threads.append(thread)
-            thread.start()
-
-    def _run(self) -> None:
-        while (window := self._assigned()) is not None:
-            page, error = None, None
-            try:
-                page = self._fetch(window)
-            except LoadStopped:
-                return
-            except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
-                error = raised
-            with self._wanted:
-                if window.dropped or page is None:
-                    self._planner.release(window)
-                if not window.dropped and page is not None:
-                    self._arrived(window, page)
-                elif not window.dropped and error is not None:
-                    self._failed(window, error)
-                self._wake(1)
-                self._came.notify()
-
-    def _assigned(self) -> Window | None:
-        with self._wanted:
-            while not self._stopped:
-                window = self._planner.next() if self._free() else None
-                if window is not None:
-                    return window
-                self._idle += 1
-                self._wanted.wait()
-                self._idle -= 1
-            return None
+    def _run(self, window: Window) -> None:
+        page, error = None, None
+        try:
+            page = self._fetch(window)
+        except LoadStopped:
+            return
+        except BaseException as raised:  # noqa: BLE001 - raised again by `take`, on the consumer's thread
+            error = raised
+        with self._arrival:
+            if window.dropped or page is None:
+                self._planner.release(window)
+            if not window.dropped and page is not None:
+                self._arrived(window, page)
+            elif not window.dropped and error is not None:
+                self._failed(window, error)
+            self._request_pages()
+            self._arrival.notify()
 
     def _arrived(self, window: Window, page: Page) -> None:
         requested = window.cursor

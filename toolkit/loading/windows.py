@@ -125,16 +125,14 @@ class WindowPlanner:
         """Windows of which a page is being requested."""
         return len(self._busy)
 
-    def next(self) -> Window | None:
-        """The window of which to request a page; it is busy until `arrived` or `release`."""
+    def next(self) -> Window:
+        """An available window, of which to request a page; it is busy until `arrived` or `release`."""
         if self._waiting:
             window = self._waiting.popleft()
-        elif self._open:
+        else:
             # the longest first, so that all end at about the same time
             window = max(self._open, key=lambda one: one.pages_left or 0)
             self._open.remove(window)
-        else:
-            return None
         self._busy.add(window)
         return window
 
