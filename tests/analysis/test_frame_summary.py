@@ -58,6 +58,7 @@ def test_vectors_hits_and_other_frames():
     assert vectors["not usable"] == "1; vector_problem says why"
     hits = pd.DataFrame({"query": [0, 1], "rank": [1, 1], "score": [0.25, 0.5]})
     assert dict(tk.summary(hits).lines)["scores"] == "0.25 to 0.5"
+    assert "scores" not in dict(tk.summary(hits.assign(score=None)).lines)
     assert dict(tk.summary(pd.DataFrame({"a": [1]})).lines)["rows"] == "1 of 1 column"
     with pytest.raises(InputError, match="a frame"):
         tk.summary(3)

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.analysis import score_bins, score_summary
+from toolkit.analysis.scores import score_curves
 from toolkit.errors import InputError
 from toolkit.tables.frames import frame_from_rows, to_table
 from toolkit.tables.schemas import hits
@@ -78,6 +79,13 @@ def test_many_queries_are_merged_in_number_order():
     found = score_bins(frame([[0.1, 0.2]] * 12), top=3)
     assert found.groups == ("0", "1", "2", "other (9)")
     assert found.counts.sum(axis=1).tolist() == [2, 2, 2, 18]
+
+
+def test_an_index_named_like_a_column_is_left_out():
+    """What hits are grouped by is the column, whatever the index is called."""
+    made = frame([[0.9, 0.7], [0.5]]).rename_axis("query")
+    assert score_summary(made)["hits"].tolist() == [2, 1]
+    assert [curve.name for curve in score_curves(made)[0]] == ["0", "1"]
 
 
 def test_no_hits():

@@ -157,7 +157,7 @@ class Snapshots:
         try:
             entry["rows"] = pq.read_metadata(path).num_rows
         except Exception:  # noqa: BLE001 - no longer a Parquet file
-            entry["rows"] = random.choice([entry["rows"], len(data) // 57])
+            entry["rows"] = random.choice([entry.get("rows"), len(data) // 57])
         _write_manifest(manifest, json.dumps(content).encode())
 
     def _replace(self, random: Random, path: Path) -> None:

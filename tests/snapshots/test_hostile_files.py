@@ -7,6 +7,8 @@ import hashlib
 import itertools
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -269,3 +271,26 @@ def test_a_checkpoint_of_other_types_is_cleared_away(
     changes = sync_load(made.load(made.entries("a")), store, clock=clock)
     assert changes.counts["added"] == 1
     assert "it is damaged" in "".join(changes.receipt.notes)
+
+
+def test_columns_that_contradict_their_statistics_are_refused(tmp_path: Path) -> None:
+    """Arrow ends the process when it is asked for the metadata of such a column, or filters by statistics."""
+    path = tmp_path / "snapshot"
+    tk.write_snapshot(pd.DataFrame({"dlq_id": ["a", "b"], "body": ["x", None]}), path)
+    (file,) = path.glob("*.parquet")
+    # in the footer: whether a column is required (25 00) or optional (25 02), and its name
+    written = file.read_bytes().replace(b"\x25\x02\x18\x04body", b"\x25\x00\x18\x04body")
+    assert written != file.read_bytes()
+    file.write_bytes(written)
+    _rewrite(path, lambda manifest: manifest["files"][0].update(sha256=hashlib.sha256(written).hexdigest()))
+    code = (
+        "import sys, pyarrow.dataset as ds, toolkit as tk\n"
+        "from toolkit.errors import SnapshotDamagedError\n"
+        "wanted = ds.field('body') == 'x'\n"
+        "for use in (tk.read_snapshot, lambda path: tk.scan_snapshot(path).to_table(filter=wanted)):\n"
+        "    try:\n        use(sys.argv[1])\n"
+        "    except SnapshotDamagedError as error:\n        print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("histogram size mismatch") == 2

@@ -356,6 +356,28 @@ def test_unusual_ids_and_times_of_a_frame_are_shown(failures):
         assert "UTC" in browser.detail.value
 
 
+@pytest.mark.parametrize("value", [pd.Interval(0, 1), b"\xff", "\ud800", [1, "a"], 1j], ids=repr)
+def test_a_frame_with_unusual_values_in_any_column_is_shown(failures, value):
+    """Values that Arrow has no type for, and bytes that are not UTF-8: seen as text, searched and sorted."""
+    for name in failures.columns.drop("labels"):  # whose values are lists, or an InputError
+        ids = [f"dlq-{number}" for number in range(1, len(failures))]
+        cells = [value, *(ids if name == "dlq_id" else [None] * len(ids))]
+        frame = failures.assign(**{name: pd.Series(cells, index=failures.index, dtype=object)})
+        browser = FailureBrowser(frame, value=FailureView(search="dlq"))
+        assert len(browser.found()) >= len(ids)
+        browser.value = FailureView(sort_by=name if name in SORTABLE else "failed_at")
+        assert len(browser.found()) == len(frame)
+        browser.show_failure(str(frame["dlq_id"].iloc[0]))
+        assert "tk-detail" in browser.detail.value
+        browser.close()
+
+
+def test_a_body_that_is_no_base64_is_shown_as_it_is(failures):
+    """In the column of bodies that are not UTF-8."""
+    browser = FailureBrowser(failures.head(1).assign(body=None, body_base64="no base64!"))
+    assert "no base64!" in browser.detail.value
+
+
 def test_missing_parts_are_named(make):
     """A row with only an id has a detail; bytes that are not text are shown in hexadecimal."""
     markup = FailureBrowser(make([{"dlq_id": "only"}]), redactor=REDACT).detail.value

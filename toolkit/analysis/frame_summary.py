@@ -150,7 +150,7 @@ def _hits(frame: AnyFrame) -> tuple[int, list[tuple[str, str]]]:
     lines = [
         ("rows", f"{counted(table.num_rows, 'hit')} of {queries:,} {'query' if queries == 1 else 'queries'}")
     ]
-    if table.num_rows:
+    if table["score"].null_count < table.num_rows:
         span = pc.min_max(table["score"]).as_py()
         lines.append(("scores", f"{span['min']:.3g} to {span['max']:.3g}"))
     return table.num_rows, lines

@@ -171,8 +171,8 @@ def _is_bytes(kind: pa.DataType) -> bool:
 
 
 def collect(rows: SelectedRows) -> pa.Table:
-    """All rows as one Arrow table, for columns of which an analysis needs every value."""
-    return rows.table()
+    """All rows as one Arrow table, for columns of which an analysis needs every value; without an index."""
+    return rows.table().replace_schema_metadata(None)
 
 
 def with_time(table: pa.Table) -> pa.Table:

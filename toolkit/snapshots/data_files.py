@@ -8,10 +8,11 @@ before anything is decoded, and rows are decoded in batches of bounded size.
 from __future__ import annotations
 
 import base64
+import io
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -220,6 +221,31 @@ class DataFile(pq.ParquetFile):  # type: ignore[misc]  # pyarrow has no types
         return sum(pc.max(pc.binary_length(texts)).as_py() or 0 for texts in found)
 
 
+class _NoRows(io.BytesIO):
+    """In place of a data file: as long as any, and every read of rows is a `_RowsRequestedError`."""
+
+    def tell(self) -> int:
+        return 1 << 62
+
+    def read(self, _size: int | None = -1, /) -> bytes:
+        raise _RowsRequestedError
+
+
+class _RowsRequestedError(Exception):
+    """Arrow begins to read rows: it has read what the file says of its columns."""
+
+
+def check_metadata(metadata: pq.FileMetaData) -> None:
+    """Raise `OSError` where what a file says of its columns contradicts itself.
+
+    Arrow checks that when it looks at a column. Asked for the metadata of one, or of its statistics, it ends
+    the process; before it reads rows, it raises.
+    """
+    with suppress(_RowsRequestedError):
+        parquet = pq.ParquetFile(_NoRows(), metadata=metadata, pre_buffer=True)
+        next(parquet.iter_batches(1, row_groups=range(metadata.num_row_groups)), None)
+
+
 def _least(column: pq.ColumnChunkMetaData) -> float:
     """Bytes that the values of a column take: those it states, and at least a number or an offset each."""
     numbers = column.num_values * _WIDTHS.get(column.physical_type, 1)
@@ -275,6 +301,7 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
     with open_checked(store, listed) as file:
         try:
             parquet = DataFile(file)
+            check_metadata(parquet.metadata)
             found = parquet.schema_arrow
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(store, listed, str(error), "a Parquet file") from None

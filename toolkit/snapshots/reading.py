@@ -24,6 +24,7 @@ from toolkit.redaction import escape_html
 from toolkit.snapshots.data_files import (
     RESTORE,
     check_data_file,
+    check_metadata,
     current_columns,
     damaged,
     missing,
@@ -373,6 +374,7 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
             raise damaged(store, listed, f"{size:,} bytes", f"{listed.bytes:,} bytes")
         try:
             metadata = pq.read_metadata(file)
+            check_metadata(metadata)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
         except (pa.ArrowInvalid, OSError) as error:
             raise damaged(store, listed, str(error), "a Parquet file") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import json
 import re
 from collections.abc import Mapping
@@ -16,6 +15,7 @@ from toolkit.analysis.counts import CALLBACK_STATES
 from toolkit.analysis.wording import span
 from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.header_maps import header_map
+from toolkit.tables.text import base64_bytes
 from toolkit.widgets.panel import LONGEST_JSON
 
 _FACTS: Final = {
@@ -187,9 +187,11 @@ def _message(row: Mapping[str, Any], prefix: str, redactor: Redactor) -> str:
         for value in values
     )
     table = f"<table><caption>Headers</caption><tbody>{lines}</tbody></table>" if lines else ""
-    body, coded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
-    raw = base64.b64decode(coded) if isinstance(coded, str) else None
-    return f"{coloured(body if _known(body) else raw, redactor)}{table}"
+    body, encoded = row.get(f"{prefix}body"), row.get(f"{prefix}body_base64")
+    if not _known(body) and isinstance(encoded, str):
+        raw = base64_bytes(encoded)
+        body = encoded if raw is None else raw
+    return f"{coloured(body if _known(body) else None, redactor)}{table}"
 
 
 def _header(row: Mapping[str, Any], name: str) -> str | None:

@@ -6,6 +6,7 @@ import re
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +22,7 @@ from toolkit.errors import InputError
 from toolkit.redaction import Redactor, visible
 from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
+from toolkit.tables.frames import UNFIT
 from toolkit.tables.schemas import FAILURE_COLUMNS, Kind
 from toolkit.widgets.controls import shared_start
 
@@ -144,10 +146,10 @@ class FailureRows:
         self._ends: list[int] | None = None  # where each row's text ends; None until it was put together
         self._lock = threading.Lock()
         self._indices: dict[str, int] | None = None
-        addresses = frame.get("workflow_url", pd.Series(dtype="str")).dropna().astype("str").unique()
-        self._shared = shared_start(map(str, addresses))
+        addresses = _texts(frame.get("workflow_url", pd.Series(dtype="str"))).drop_null()
+        self._shared = shared_start(addresses.unique().to_pylist())
         self.without_time = "failed_at" in frame.columns and bool(frame["failed_at"].isna().any())
-        preparing = threading.Timer(_DELAY, self._prepared)
+        preparing = threading.Timer(_DELAY, self._prepare_early)
         preparing.daemon = True
         preparing.start()
 
@@ -219,7 +221,7 @@ class FailureRows:
             try:
                 codes, _ = pd.factorize(column, sort=True)
             except TypeError:  # values of several types have no order but that of their texts
-                codes, _ = pd.factorize(column.astype("str"), sort=True)
+                codes, _ = pd.factorize(_texts(column).to_pandas(), sort=True)
             self._ranks[name] = codes.astype(np.int64)
         return self._ranks[name]
 
@@ -268,6 +270,10 @@ class FailureRows:
             start = text.find(sought, ends[row] if inside else start + 1)
         return found
 
+    def _prepare_early(self) -> None:
+        with suppress(InputError):  # a search raises it again
+            self._prepared()
+
     def _prepared(self) -> list[int]:
         with self._lock:
             if self._ends is None:
@@ -281,7 +287,7 @@ class FailureRows:
         if {"error", "response_body"} & set(frame.columns):
             parts.append(_lower(error_lines(frame)))
         if "failure_function_state" in frame.columns:
-            parts.append(_lower(frame["failure_function_state"].map(_STATES)))
+            parts.append(_lower(_texts(frame["failure_function_state"]).to_pandas().map(_STATES)))
         if {"failed_at", "created_at"} & set(frame.columns):
             times = pa.array(_times(frame).dt.tz_localize(None), pa.timestamp("s"), safe=False)
             parts.append(times.cast(pa.large_string()))
@@ -315,14 +321,19 @@ def _labels(frame: pd.DataFrame) -> list[list[str]]:
     """The labels of each row: the list, or the single label of old entries."""
     none = [None] * len(frame)
     lists = label_lists(frame["labels"]).to_pylist() if "labels" in frame.columns else none
-    single = pa.array(frame["label"], from_pandas=True).to_pylist() if "label" in frame.columns else none
-    return [found or ([label] if label else []) for found, label in zip(lists, single, strict=True)]
+    single = _texts(frame["label"]).to_pylist() if "label" in frame.columns else none
+    return [labels or ([label] if label else []) for labels, label in zip(lists, single, strict=True)]
 
 
 def _lower(column: pd.Series) -> pa.Array:
+    return pc.utf8_lower(_texts(column))
+
+
+def _texts(column: pd.Series) -> pa.Array:
+    """The values as texts, whatever their types."""
     try:
-        texts = pa.array(column, from_pandas=True)
-    except (pa.ArrowInvalid, pa.ArrowTypeError, pa.ArrowNotImplementedError):
-        texts = pa.array(column.astype("str"), from_pandas=True)
-    texts = texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
-    return pc.utf8_lower(texts.cast(pa.large_string()))
+        texts = pa.array(column, from_pandas=True).cast(pa.large_string())
+    except UNFIT:
+        values = column.map(lambda value: visible(str(value)), na_action="ignore")
+        texts = pa.array(values, pa.large_string(), from_pandas=True)
+    return texts.combine_chunks() if isinstance(texts, pa.ChunkedArray) else texts
