@@ -20,6 +20,7 @@ from toolkit.tables import schemas
 PLOTS_PAGE = Path(__file__).parents[1] / "docs" / "plots.md"
 NAMES = [
     *re.findall(r"(?m)^\| `(plot_\w+)` \|", PLOTS_PAGE.read_text("utf-8")),  # its table names every plot
+    "Calibration",
     "CallbackReceiver",
     "CallbackSettings",
     "Changes",
@@ -54,6 +55,7 @@ NAMES = [
     "as_matrix",
     "audit_recall",
     "audit_vectors",
+    "calibrate_threshold",
     "classify_failures",
     "compare_failures",
     "retry_outcomes",

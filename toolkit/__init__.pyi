@@ -23,6 +23,8 @@ from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
 from toolkit.analysis import similar_failures as similar_failures
 from toolkit.analysis import summary as summary
+from toolkit.audits.calibration import Calibration as Calibration
+from toolkit.audits.calibration import calibrate_threshold as calibrate_threshold
 from toolkit.audits.health import VectorAudit as VectorAudit
 from toolkit.audits.health import audit_vectors as audit_vectors
 from toolkit.audits.recall_audit import RecallAudit as RecallAudit

@@ -14,6 +14,8 @@ from toolkit.audits.vector_source import Matrix, VectorBatch
 from toolkit.errors import UnexpectedResultWarning
 from toolkit.tables.metadata_column import match_metadata
 
+_BLOCK: Final = 10_000
+
 SIMILARITIES: Final = ("COSINE", "EUCLIDEAN", "DOT_PRODUCT")
 
 
@@ -27,6 +29,24 @@ def scores_of(queries: Matrix, rows: Matrix, similarity: str) -> Matrix:
         squares = (queries**2).sum(axis=1)[:, None] + (rows**2).sum(axis=1) - 2 * products
         return np.asarray(1 / (1 + np.maximum(squares, 0)), dtype=np.float32)
     return np.asarray((1 + products) / 2, dtype=np.float32)
+
+
+def pair_scores(one: Matrix, two: Matrix, similarity: str) -> npt.NDArray[np.float64]:
+    """Scores of each row of one matrix and the same row of another."""
+    parts = [
+        _row_scores(one[start : start + _BLOCK].astype(np.float64), two[start : start + _BLOCK], similarity)
+        for start in range(0, len(one), _BLOCK)
+    ]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _row_scores(one: npt.NDArray[np.float64], two: Matrix, similarity: str) -> npt.NDArray[np.float64]:
+    products = np.einsum("ij,ij->i", one, two, dtype=np.float64)
+    if similarity == "EUCLIDEAN":
+        return np.asarray(1 / (1 + ((one - two) ** 2).sum(axis=1)), dtype=np.float64)
+    if similarity == "COSINE":
+        products /= np.maximum(np.linalg.norm(one, axis=1) * np.linalg.norm(two, axis=1), 1e-30)
+    return np.asarray((1 + products) / 2, dtype=np.float64)
 
 
 class ExactSearch:

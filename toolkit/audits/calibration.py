@@ -1,0 +1,300 @@
+"""What a score means in an index: what random pairs score, and what a threshold promises."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.retrieval import Threshold, threshold_for_precision
+from toolkit.analysis.selection import typed_frame
+from toolkit.arguments import choice, positive, whole, wrong
+from toolkit.audits.exact_search import SIMILARITIES, pair_scores
+from toolkit.audits.vector_rows import read_rows
+from toolkit.audits.vector_source import Matrix, VectorSource, VectorTables
+from toolkit.client.vectors import index_info
+from toolkit.errors import InputError
+from toolkit.loading.vectors import load_vectors
+from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.style import ThemeName
+from toolkit.redaction import escape_html
+from toolkit.settings.service import Service
+from toolkit.tables.frames import checked_frame
+
+_Floats = npt.NDArray[np.float64]
+
+_DOING: Final = "calibrating scores"
+_SAMPLE: Final = 50_000
+_PAIRS: Final = 200_000
+_CHANCE: Final = 0.001
+_STEPS: Final = 200
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class Calibration:
+    """What scores mean, by namespace; made by `calibrate_threshold`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a namespace: `namespace`, `similarity`, `threshold` (float64, missing where none can be
+        promised), `why`, `random_median` and `random_high` (float64, the median score of two random vectors,
+        and the score that one pair in 1,000 reaches), `random_share` (float64, the share of random pairs at
+        or above the threshold), `duplicate_share` (float64, of pairs with the same text; missing without
+        such), `labels` (Int64).
+    curve : pandas.DataFrame
+        `namespace`, `score`, `random_share` and, where there are labels, `precision` (float64, the share of
+        matches among labelled pairs of that score, rising with it).
+    pairs : pandas.DataFrame
+        At most 2,000 random pairs, duplicates and labelled pairs of each namespace: `pair` (which of these),
+        `score`.
+    promised : bool
+        Whether thresholds promise a precision, or only what chance does not reach.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> calibrate_threshold(rng.normal(size=(500, 64))).verdict
+    'Two random vectors score 0.50; one pair in 1,000 reaches 0.69.'
+    """
+
+    frame: pd.DataFrame
+    curve: pd.DataFrame
+    pairs: pd.DataFrame
+    promised: bool
+
+    @property
+    def verdict(self) -> str:
+        """A sentence for each of the first three namespaces."""
+        return " ".join(self._sentences(self.frame.head(3)))
+
+    def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
+        for row in frame.to_dict("records"):
+            place = f"In {row['namespace']}, " if row["namespace"] else ""
+            start = f"{place}two random vectors score {row['random_median']:.2f}"
+            text = f"{start}; one pair in 1,000 reaches {row['random_high']:.2f}."
+            if self.promised:
+                start = (
+                    "no threshold: " if np.isnan(row["threshold"]) else f"from {row['threshold']:.3g} on, "
+                )
+                text = f"{text[:-1]}; {start}{row['why']}."
+            yield text[0].upper() + text[1:]
+
+    def __repr__(self) -> str:
+        return f"{self.verdict}\n{self.frame.drop(columns='why').to_string(index=False)}"
+
+    def _repr_html_(self) -> str:
+        table = self.frame.to_html(index=False, float_format="{:.3g}".format)
+        return f"<p><b>{escape_html(self.verdict)}</b></p>{table}"
+
+    def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw what random pairs, duplicates and labelled pairs score."""
+        return plot_score_distribution(self.pairs, by="pair", kind="ridge", ax=ax, theme=theme)
+
+
+def calibrate_threshold(
+    vectors: Service | VectorSource,
+    labels: pd.DataFrame | None = None,
+    *,
+    precision: float = 0.9,
+    confidence: float = 0.95,
+    similarity: str | None = None,
+    seed: int = 0,
+) -> Calibration:
+    """Find out what a score means: what random pairs reach, and from where on hits are matches.
+
+    Parameters
+    ----------
+    vectors : Service, pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
+        An index, which is loaded now, or its vectors.
+    labels : pandas.DataFrame, optional
+        Pairs or hits that you judged: `score` as the service gave it, `match` (whether it is one) and, with
+        several namespaces, `namespace`. With it each threshold is a promise; without, it is the score that
+        one random pair in 1,000 reaches.
+    precision, confidence : float
+        The promise: at least this share of hits from the threshold on are matches, with this confidence.
+    similarity : {"COSINE", "EUCLIDEAN", "DOT_PRODUCT"}, optional
+        How the index scores. Default: as the service says; ``"COSINE"`` for vectors.
+    seed : int
+        For random pairs and the split of labels.
+
+    Returns
+    -------
+    Calibration
+
+    Raises
+    ------
+    InputError
+        For an index whose scores have no common scale (sparse or hybrid: fused scores compare only within one
+        query), labels without their columns, or an argument that cannot be used.
+
+    Notes
+    -----
+    Labels are split: one half chooses thresholds, the other tests them, by an exact binomial test. The
+    curve of labelled precision is isotonic regression, by scikit-learn.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> scores = rng.uniform(0.5, 1, 2000)
+    >>> judged = pd.DataFrame({"score": scores, "match": rng.random(2000) < 2 * scores - 1})
+    >>> found = calibrate_threshold(rng.normal(size=(500, 64)), judged, precision=0.8)
+    >>> found.frame["threshold"].round(2).tolist()
+    [0.81]
+    """
+    seed = whole("seed", seed, least=0)
+    positive("precision", precision)
+    positive("confidence", confidence)
+    if isinstance(vectors, Service):
+        info = index_info(vectors)
+        if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
+            raise InputError(
+                _DOING,
+                got=f"an index of the kind {info.kind}",
+                expected="a dense index: sparse scores have no upper end, and fused ones no meaning",
+                next_step="Calibrate its dense vectors: pass load_vectors(service), and scores of them.",
+            )
+        if similarity is not None and similarity != info.similarity:
+            raise wrong("similarity", similarity, f"{info.similarity!r}, as the index scores")
+        similarity = info.similarity
+        vectors = load_vectors(vectors, namespace="all", include_metadata=False, progress=False)
+    scale = choice("similarity", similarity or "COSINE", SIMILARITIES)
+    judged = _labels(labels)
+    index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
+    unknown = sorted(set(judged) - set(index.sampled))
+    if unknown:
+        raise wrong("labels", unknown[0], f"namespaces that there are: {', '.join(map(repr, index.sampled))}")
+    texts = index.rows["text"].to_numpy()
+    rows, curves, pairs = [], [], []
+    for name, (positions, matrix) in sorted(index.sampled.items()):
+        if len(matrix) < 2:  # noqa: PLR2004 - a pair
+            continue
+        chance = np.sort(_random_pairs(matrix, scale, seed))
+        same = _same_text(matrix, texts[positions], scale)
+        labelled = judged.get(name)
+        high = float(np.quantile(chance, 1 - _CHANCE))
+        threshold = Threshold(high, "one random pair in 1,000 reaches it")
+        if labels is not None:
+            threshold = Threshold(None, "nothing is labelled here")
+            if labelled is not None:
+                threshold = threshold_for_precision(
+                    *labelled, precision=precision, confidence=confidence, seed=seed
+                )
+        rows.append((name, threshold, chance, same, high, 0 if labelled is None else len(labelled[0])))
+        curves.append(_curve(name, chance, labelled, similar=labels is not None))
+        pairs += _pairs(name if len(index.sampled) > 1 else None, chance, same, labelled, seed)
+    return Calibration(
+        _frame(rows, scale),
+        pd.concat(curves, ignore_index=True)
+        if curves
+        else _curve("", np.zeros(1), None, similar=False).head(0),
+        typed_frame(
+            pair=("str", [pair for pair, _ in pairs]), score=("float64", [score for _, score in pairs])
+        ),
+        labels is not None,
+    )
+
+
+_Labelled = tuple[_Floats, npt.NDArray[np.bool_]]
+
+
+def _labels(labels: Any) -> dict[str, _Labelled]:
+    if labels is None:
+        return {}
+    frame = checked_frame("labels", labels, "score", "match")
+    names = frame["namespace"] if "namespace" in frame else pd.Series("", index=frame.index)
+    if not pd.api.types.is_numeric_dtype(frame["score"]):
+        raise wrong("labels", labels, "numbers in the column score")
+    return {
+        str(name): (part["score"].to_numpy(dtype=np.float64, na_value=np.nan), part["match"].to_numpy())
+        for name, part in frame.groupby(names.fillna(""), sort=True)
+    }
+
+
+def _random_pairs(matrix: Matrix, similarity: str, seed: int) -> _Floats:
+    rng = np.random.default_rng([seed, 4])
+    one, two = rng.integers(0, len(matrix), (2, _PAIRS))
+    return pair_scores(matrix[one[one != two]], matrix[two[one != two]], similarity)
+
+
+def _same_text(matrix: Matrix, texts: npt.NDArray[Any], similarity: str) -> _Floats:
+    """Scores of rows and the row before them with the same text."""
+    order = np.argsort(texts, kind="stable")
+    equal = np.flatnonzero((texts[order][1:] == texts[order][:-1]) & (texts[order][1:] != 0))
+    return pair_scores(matrix[order[equal]], matrix[order[equal + 1]], similarity)
+
+
+def _curve(name: str, chance: _Floats, labelled: _Labelled | None, *, similar: bool) -> pd.DataFrame:
+    low, high = float(chance[0]), float(chance[-1])
+    if labelled is not None and labelled[0].size:
+        low, high = min(low, float(labelled[0].min())), max(high, float(labelled[0].max()))
+    scores = np.linspace(low, high, _STEPS)
+    columns: dict[str, Any] = {
+        "namespace": ("str", [name] * _STEPS),
+        "score": ("float64", scores),
+        "random_share": ("float64", 1 - np.searchsorted(chance, scores, side="left") / len(chance)),
+    }
+    if similar:
+        known = labelled is not None and labelled[0].size > 0
+        precision = (
+            _isotonic(*labelled, scores) if labelled is not None and known else np.full(_STEPS, np.nan)
+        )
+        columns["precision"] = ("float64", precision)
+    return typed_frame(**columns)
+
+
+def _isotonic(scores: _Floats, matches: npt.NDArray[Any], at: _Floats) -> _Floats:
+    try:
+        regression = import_module("sklearn.isotonic").IsotonicRegression(
+            out_of_bounds="clip", y_min=0, y_max=1
+        )
+    except ImportError:
+        raise InputError(
+            _DOING,
+            got="no scikit-learn in this environment",
+            expected="the package scikit-learn, for the curve of labels",
+            next_step="Install it: pip install scikit-learn.",
+        ) from None
+    fitted = regression.fit(scores, np.asarray(matches, dtype=np.float64)).predict(at)
+    return np.asarray(fitted, dtype=np.float64)
+
+
+def _pairs(
+    name: str | None, chance: _Floats, same: _Floats, labelled: _Labelled | None, seed: int
+) -> list[tuple[str, float]]:
+    rng = np.random.default_rng([seed, 5])
+    place = "" if name is None else f" in {name or '(default)'}"
+    kinds = {"random pairs": chance, "same text": same}
+    if labelled is not None:
+        right = np.asarray(labelled[1], dtype=bool)
+        kinds |= {"labelled matches": labelled[0][right], "labelled others": labelled[0][~right]}
+    return [
+        (kind + place, float(score))
+        for kind, scores in kinds.items()
+        for score in (scores if len(scores) <= 2000 else rng.choice(scores, 2000, replace=False))  # noqa: PLR2004
+    ]
+
+
+def _frame(rows: list[tuple[str, Threshold, _Floats, _Floats, float, int]], similarity: str) -> pd.DataFrame:
+    values = [np.nan if row[1].value is None else row[1].value for row in rows]
+    return typed_frame(
+        namespace=("str", [row[0] for row in rows]),
+        similarity=("str", [similarity] * len(rows)),
+        threshold=("float64", values),
+        why=("str", [row[1].why for row in rows]),
+        random_median=("float64", [float(np.median(row[2])) for row in rows]),
+        random_high=("float64", [row[4] for row in rows]),
+        random_share=("float64", [_share(row[2], value) for row, value in zip(rows, values, strict=True)]),
+        duplicate_share=("float64", [_share(row[3], value) for row, value in zip(rows, values, strict=True)]),
+        labels=("Int64", [row[5] for row in rows]),
+    )
+
+
+def _share(scores: _Floats, threshold: float) -> float:
+    return float((scores >= threshold).mean()) if len(scores) and threshold == threshold else float("nan")  # noqa: PLR0124
