@@ -1,10 +1,14 @@
-"""Error responses and strict JSON parsing, shared by all routes of the embedded service."""
+"""Error responses, strict JSON parsing and its conversion to types, shared by all routes."""
 
 from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypedDict, TypeVar, get_args
+
+import msgspec
 
 from toolkit.own_tokens import masked
 from toolkit.times import DAY_MS
@@ -27,17 +31,39 @@ REQUEST_TIMEOUT: Final = 30.0
 TOKEN_PARAMETERS: Final = ("queue_token", "qstash_token")
 """Query parameters that may carry the token, beside the Authorization header."""
 
+NAME_PATTERN: Final = r"^[^\x00]*$"
+NAMESPACE_PATTERN: Final = r"^(?!([^\x00]*/)?\.\.?(/|$))[^\x00]*$"
+CURSOR_PATTERN: Final = r"^[0-9]{0,18}$"
+PATTERNS: Final = {
+    NAME_PATTERN: "text without NUL",
+    NAMESPACE_PATTERN: "text without NUL and without '.' or '..' as a part between slashes",
+    CURSOR_PATTERN: "'0', '' or a nextCursor of this index",
+}
+"""What the patterns of request types mean."""
+
+T = TypeVar("T")
 _MAX_DIGITS: Final = 400
 _MAX_DEPTH: Final = 200
 _STRING: Final = r'"(?:[^"\\]|\\.)*+"'
+_SHOWN: Final = 80
+_SURROGATE: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_MISSING: Final = re.compile(r"Object missing required field `(\w+)`")
+_IN_WORDS: Final = {
+    "int": "a whole number", "float": "a number", "str": "text", "bool": "true or false",
+    "array": "an array", "object": "a JSON object",
+}  # fmt: skip
 _TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
 class ApiError(Exception):
-    """An error response: an HTTP status and a message with our token masked."""
+    """An error response: an HTTP status and a message with our token masked.
 
-    def __init__(self, status: int, message: str) -> None:
+    A `verbatim` one has the public service's own words, to which nothing is added.
+    """
+
+    def __init__(self, status: int, message: str, *, verbatim: bool = False) -> None:
         self.status = status
+        self.verbatim = verbatim
         self.message = masked(message)
         super().__init__(self.message)
 
@@ -113,7 +139,7 @@ def parse_json(body: bytes) -> Any:
         raise _number_error(text, name, name, "numbers that JSON knows")
 
     try:
-        return json.loads(
+        value = json.loads(
             text, object_pairs_hook=unique, parse_int=whole, parse_float=finite, parse_constant=no_constant
         )
     except json.JSONDecodeError as error:
@@ -126,6 +152,13 @@ def parse_json(body: bytes) -> Any:
         raise ApiError(
             400, f"body is nested too deep; got {got}; expected at most {_MAX_DEPTH} levels"
         ) from None
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            got = "a lone surrogate"
+            raise ApiError(400, f"body is not text; got {got}; expected text that UTF-8 can hold") from None
+    return value
 
 
 def _depth_offset(text: str) -> int:
@@ -160,3 +193,59 @@ def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
     found = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
     offset = next((one.start() for one in found if not one[0].startswith('"')), len(text))
     return ApiError(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")
+
+
+def read_as(value: Any, kind: type[T], what: str = "body") -> T:
+    """JSON values as a type that msgspec checks; an `ApiError` with 400 names the field, or `what`."""
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$")
+        raise ApiError(400, _explained(value, kind, problem, path.strip("`."), what)) from None
+
+
+def _explained(value: Any, kind: Any, problem: str, path: str, what: str) -> str:
+    """Msgspec's message in our form: which field; what it is; what was expected."""
+    name = path or what
+    if missing := _MISSING.fullmatch(problem):
+        return f"{f'{path}.' * bool(path)}{missing[1]}; got none; expected it in {what}"
+    for key in re.findall(r"\w+", path):
+        value = value[int(key)] if isinstance(value, list | tuple) else value.get(key)
+    if problem.startswith("Invalid enum value"):
+        field = next(field for field in msgspec.structs.fields(kind) if field.encode_name == path)
+        choices = [choice for option in get_args(field.type) for choice in get_args(option)]
+        return f"{name}; got {shown(value)}; expected one of {', '.join(choices)}"
+    if not problem.startswith("Expected "):
+        return f"{name}; got {shown(value)}; expected a number of at most 64 bits"
+    expected = re.sub(r"`([^`]+)`", _in_words, problem.removeprefix("Expected ").partition(", got ")[0])
+    expected = next((words for pattern, words in PATTERNS.items() if repr(pattern) in expected), expected)
+    size = (
+        f"{len(value)} {'characters' if isinstance(value, str) else 'items'}" if "length" in expected else ""
+    )
+    return f"{name}; got {size or shown(value)}; expected {expected}"
+
+
+def _in_words(kinds: re.Match[str]) -> str:
+    return " or ".join(_IN_WORDS.get(kind, kind) for kind in kinds[1].split(" | ") if kind != "null")
+
+
+def shown(value: Any) -> str:
+    """A value as a message shows it: containers by their size, text truncated when long."""
+    if isinstance(value, list | tuple | dict):
+        return f"{'an object' if isinstance(value, dict) else 'an array'} of {len(value)}"
+    text = repr(value[: _SHOWN + 1] if isinstance(value, str) else value)
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+
+
+def invalid(what: str, got: str, expected: str, *, status: int = 400) -> ApiError:
+    """An error in the form of all: what is wrong; what was got; what was expected."""
+    return ApiError(status, f"{what}; got {got}; expected {expected}")
+
+
+@contextmanager
+def naming(item: str) -> Iterator[None]:
+    """Name an item of an array before the message of an `ApiError`."""
+    try:
+        yield
+    except ApiError as error:
+        raise error if error.verbatim else ApiError(error.status, f"{item}{error.message}") from None

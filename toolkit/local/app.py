@@ -73,7 +73,7 @@ def build_app(
     app = Starlette(
         routes=[operation.route() for operation in operations],
         lifespan=lifespan,
-        exception_handlers={ApiError: _api_error, HTTPException: _http_error, Exception: _failure},
+        exception_handlers=ERROR_HANDLERS,
     )
     app.router.redirect_slashes = False
     return Guard(app if interception is None else interception.wrap(app), token)
@@ -108,31 +108,26 @@ def all_operations(
     return operations
 
 
-async def _api_error(request: Request, error: Exception) -> Response:
-    if not isinstance(error, ApiError):
-        raise error
-    return _error_response(request.url.path, error.status, error.message)
-
-
-async def _failure(request: Request, _: Exception) -> Response:
-    return _error_response(request.url.path, 500, _FAILED)
-
-
-async def _http_error(request: Request, error: Exception) -> Response:
-    """The response for a path or method that is not here."""
+async def _error(request: Request, error: Exception) -> Response:
+    """The response to any error; a path or method that is not here is Starlette's HTTPException."""
+    path = request.url.path
+    if isinstance(error, ApiError):
+        return _error_response(path, error.status, error.message)
     if not isinstance(error, HTTPException):
-        raise error
+        return _error_response(path, 500, _FAILED)
     allowed = _allowed_methods(request)
     if request.method == "OPTIONS" and allowed:
         return Response(status_code=204, headers={"Allow": allowed})
-    requested = f"{request.method} {request.url.path[:200]}"
-    message = (
-        f"{requested} is not served here; got {error.status_code} {error.detail}; expected a documented route"
-    )
-    response = _error_response(request.url.path, error.status_code, message)
+    got = f"{error.status_code} {error.detail}"
+    message = f"{request.method} {path[:200]} is not served here; got {got}; expected a documented route"
+    response = _error_response(path, error.status_code, message)
     if error.status_code == 405:  # noqa: PLR2004 - RFC 9110 requires this header with it
         response.headers["Allow"] = allowed
     return response
+
+
+ERROR_HANDLERS: Final[dict[Any, Any]] = dict.fromkeys((ApiError, HTTPException, Exception), _error)
+"""How Starlette turns errors into responses."""
 
 
 def _allowed_methods(request: Request) -> str:

@@ -107,6 +107,8 @@ class Parameter(NamedTuple):
     attribute: str
     type: inspect.Type
     is_timestamp: bool
+    sql: str
+    """The condition of the filter that it is; "" when it is none."""
 
 
 @cache
@@ -115,17 +117,19 @@ def parameters_of(query: type[Query]) -> tuple[Parameter, ...]:
     info = inspect.type_info(query)
     if not isinstance(info, inspect.StructType):
         raise TypeError(f"{query} is no struct")
-    return tuple(_parameter(one) for one in info.fields)
+    return tuple(map(_parameter, info.fields))
 
 
-def _parameter(one: inspect.Field) -> Parameter:
-    kind = one.type
+def _parameter(field: inspect.Field) -> Parameter:
+    kind = field.type
     if isinstance(kind, inspect.UnionType):  # with None, the default of an absent parameter
         kind = kind.types[0]
-    schema: dict[str, Any] = {}
+    schema, extra = dict[str, Any](), dict[str, Any]()
     if isinstance(kind, inspect.Metadata):
-        schema, kind = kind.extra_json_schema or {}, kind.type
-    return Parameter(one.encode_name, one.name, kind, is_timestamp=schema.get("format") == "int64")
+        schema, extra, kind = kind.extra_json_schema or {}, kind.extra or {}, kind.type
+    column = f"{field.name} IN ({{}})" if isinstance(kind, inspect.VarTupleType) else ""
+    is_timestamp = schema.get("format") == "int64"
+    return Parameter(field.encode_name, field.name, kind, is_timestamp, extra.get("sql", column))
 
 
 def read_query(request: Request, query: type[Query]) -> Any:
@@ -135,12 +139,12 @@ def read_query(request: Request, query: type[Query]) -> Any:
     request would be about everything.
     """
     parameters = parameters_of(query)
-    allowed = [*sorted(one.name for one in parameters), *TOKEN_PARAMETERS]
+    allowed = [*sorted(parameter.name for parameter in parameters), *TOKEN_PARAMETERS]
     for name in request.query_params:
         if name not in allowed:
             expected = f"{', '.join(allowed[:-1])} or {allowed[-1]}"
             raise ApiError(400, f"unknown query parameter; got {name[:_SHOWN]!r}; expected {expected}")
-    read = {one.attribute: _read(request, one) for one in parameters}
+    read = {parameter.attribute: _read(request, parameter) for parameter in parameters}
     return query(**{name: value for name, value in read.items() if value is not None})
 
 

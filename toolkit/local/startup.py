@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 from toolkit.errors import SettingsError
 from toolkit.local.api import MAX_BODY, MAX_MESSAGE, REQUEST_TIMEOUT, RETENTION_MS
@@ -15,18 +16,20 @@ from toolkit.private_files import open_private
 from toolkit.redaction import Secret
 from toolkit.times import duration_ms
 
+T = TypeVar("T", int, float)
 DEFAULT_INDEXES: Final = ("docs:dense:256:COSINE:hashing", "plain:dense:2:COSINE")
 """The indexes made when none is named."""
 TOKEN_VARIABLE: Final = "TOOLKIT_SERVE_TOKEN"  # noqa: S105 - the name of a variable
 KEY_VARIABLES: Final = ("TOOLKIT_SERVE_CURRENT_SIGNING_KEY", "TOOLKIT_SERVE_NEXT_SIGNING_KEY")
 _SHORTEST_TOKEN: Final = 8
 _SHORTEST_KEY: Final = 32  # bytes: RFC 7518 requires the length of a SHA-256 hash
-_HIGHEST_PORT: Final = 65535
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Add the options of the service to a parser."""
-    parser.add_argument("--port", type=_port, default=0, help="port on 127.0.0.1 (0: a free one)")
+    parser.add_argument(
+        "--port", type=_number(int, 0, 65535), default=0, help="port on 127.0.0.1 (0: a free one)"
+    )
     parser.add_argument(
         "--data-dir", type=Path, metavar="DIR", help="where its state is kept (the user's data folder)"
     )
@@ -45,11 +48,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="search namespaces of more than N vectors approximately; needs usearch (every search is exact)",
     )  # fmt: skip
     parser.add_argument(
-        "--approximate-expansion", type=_size, default=128, metavar="N",
+        "--approximate-expansion", type=_number(int, 1, MAX_BODY), default=128, metavar="N",
         help="how many vectors such a search looks at: fewer are quicker and miss more (128)",
     )  # fmt: skip
     parser.add_argument(
-        "--time-factor", type=_factor, default=1.0, metavar="X",
+        "--time-factor", type=_number(float, 1e-6, 1e9), default=1.0, metavar="X",
         help="divide all retry delays, publish delays and sleeps by this (1)",
     )  # fmt: skip
     parser.add_argument(
@@ -61,7 +64,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a host beyond this machine to which messages may go; may be repeated",
     )  # fmt: skip
     parser.add_argument(
-        "--max-message", type=_size, default=MAX_MESSAGE, metavar="BYTES",
+        "--max-message", type=_number(int, 1, MAX_BODY, " bytes"), default=MAX_MESSAGE, metavar="BYTES",
         help=f"largest message; longer responses are truncated, in callbacks, too ({MAX_MESSAGE})",
     )  # fmt: skip
     parser.add_argument(
@@ -69,7 +72,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="prefix of the headers of those messages whose publish used none (service)",
     )  # fmt: skip
     parser.add_argument(
-        "--request-timeout", type=_seconds, default=REQUEST_TIMEOUT, metavar="SECONDS",
+        "--request-timeout", type=_number(float, 0.01, 86_400, " seconds"), metavar="SECONDS",
+        default=REQUEST_TIMEOUT,
         help=f"within which a request must have arrived ({REQUEST_TIMEOUT:g})",
     )  # fmt: skip
     parser.add_argument(
@@ -80,32 +84,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", action="store_true", help="fill in sample history, once")
 
 
-def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= _HIGHEST_PORT:
-        raise argparse.ArgumentTypeError(f"{text} is no port; expected 0 to {_HIGHEST_PORT}")
-    return port
+def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[[str], T]:
+    """A reader of numbers from one to the other; neither NaN nor infinity is between them."""
 
+    def read(text: str) -> T:
+        value = kind(text)
+        if not low <= value <= high:
+            expected = f"{low:.15g} to {high:.15g}{unit}"
+            raise argparse.ArgumentTypeError(f"{text} is out of range; expected {expected}")
+        return value
 
-def _factor(text: str) -> float:
-    factor = float(text)
-    if not 1e-6 <= factor <= 1e9:  # noqa: PLR2004 - generous, and neither 0 nor NaN
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.000001 to 1000000000")
-    return factor
-
-
-def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 0.01 <= seconds <= 86_400:  # noqa: PLR2004 - a day; neither 0 nor NaN
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 0.01 to 86400 seconds")
-    return seconds
-
-
-def _size(text: str) -> int:
-    size = int(text)
-    if not 1 <= size <= MAX_BODY:
-        raise argparse.ArgumentTypeError(f"{text} is out of range; expected 1 to {MAX_BODY} bytes")
-    return size
+    return read
 
 
 def _duration(text: str) -> int:

@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.intake import accept
 from toolkit.local.queue.messages import Attempt, DestinationResponse, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
@@ -38,7 +39,7 @@ def publish(connection: sqlite3.Connection) -> None:
         [("Service-Workflow-RunId", "wfr_2"), *RUN[1:]],
     ):
         given = read_publish(URL, headers, b"body")
-        accept(connection, given, now_ms=NOW, factor=1.0, caller_ip="")
+        accept(Transaction(connection, NOW), given, caller_ip="")
 
 
 def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
@@ -49,7 +50,7 @@ def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
             message = decode_message(spec)
             if message.kind == kind:
                 response = DestinationResponse(status, (), b"said")
-                record_outcome(connection, Attempt(message, Sent((), b""), response, 0, NOW, 1.0))
+                record_outcome(Transaction(connection, NOW), Attempt(message, Sent((), b""), response, 0))
 
     return work
 
@@ -68,7 +69,7 @@ def prepare(folder: Path) -> None:
 
     def work(connection: sqlite3.Connection) -> None:
         for headers in (ALL, RUN):
-            accept(connection, read_publish(URL, headers, b"body"), now_ms=NOW, factor=1.0, caller_ip="")
+            accept(Transaction(connection, NOW), read_publish(URL, headers, b"body"), caller_ip="")
 
     store.database.submit(work).result()
     store.close()

@@ -136,7 +136,7 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
             statuses = []
             for _ in range(3):
                 statuses.append((await destination.ask(pool)).status)
-                idle = [connection for kept in pool._idle.values() for connection in kept]
+                idle = list(pool._idle)
                 answered.set()
                 while any(connection.usable for connection in idle):  # noqa: ASYNC110 - no event signals it
                     await asyncio.sleep(0.001)
@@ -185,9 +185,8 @@ def test_unusable_connections_are_replaced() -> None:
     async def run() -> int:
         async with listening(answering(FINE)) as (first, pool), listening(answering(FINE)) as (second, _):
             await asyncio.gather(*(first.ask(pool) for _ in range(4)))
-            for kept in pool._idle.values():
-                for connection in kept:
-                    connection._transport.abort()
+            for connection in pool._idle:
+                connection._transport.abort()
             for _ in range(3):
                 await second.ask(pool)
             return second.opened

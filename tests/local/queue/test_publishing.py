@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue.destinations import check_url
+from toolkit.local.queue.listing import CursorSigner
 from toolkit.local.queue.messages import Message, body_fields, decode_message
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.state import CursorSigner
 
 URL = "http://127.0.0.1:8000/a"
 NAMES = [

@@ -8,12 +8,12 @@ import sqlite3
 from hypothesis import given
 from hypothesis import strategies as st
 
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, read_as
 from toolkit.local.queue.intake import split_invocation
+from toolkit.local.queue.listing import starts_with, where
 from toolkit.local.queue.messages import Message, Settings, WorkflowHeaders
-from toolkit.local.queue.parameters import starts_with, where
 from toolkit.local.queue.steps import position_of
-from toolkit.local.queue.waiting import read_wait
+from toolkit.local.queue.waiting import WaitRequest
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -55,7 +55,7 @@ def test_any_wait_and_any_invocation_is_read_or_an_error(body: bytes) -> None:
         value = json.loads(body)
     except ValueError:
         value = None
-    for read in (lambda: split_invocation(message), lambda: read_wait(value).timeout_ms):
+    for read in (lambda: split_invocation(message), lambda: read_as(value, WaitRequest).timeout_ms):
         try:
             read()
         except ApiError as refusal:

@@ -15,7 +15,7 @@ import pytest
 from toolkit.filters.metadata import parse
 from toolkit.local.api import ApiError
 from toolkit.local.local_service import LocalService
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery, Selection
+from toolkit.local.vectors.bodies import DeleteVectors, IncludedFields, IndexQuery
 from toolkit.local.vectors.filtering import FILTER_SECONDS, FilterBudget
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -87,14 +87,14 @@ def test_a_request_beyond_the_budget_changes_nothing_and_can_be_retried(tmp_path
     for ask in (
         lambda **more: index.query([query], **more),
         lambda **more: index.begin_query(query, max_idle=60, **more),
-        lambda **more: index.delete(Selection(filter=chosen), **more),
+        lambda **more: index.delete(DeleteVectors(filter="n < 5"), **more),
     ):
         with pytest.raises(ApiError, match="more than 0 s of processor time") as raised:
             ask(budget=FilterBudget(seconds=0.0))
         assert raised.value.status == 422
         assert index.namespaces() == {"": 20}
     assert len(index.query([query])[0]) == 5
-    assert index.delete(Selection(filter=chosen)) == 5
+    assert index.delete(DeleteVectors(filter="n < 5")) == 5
     registry.close()
 
 

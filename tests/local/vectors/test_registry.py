@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError, LocalServiceError
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import Fetch, IncludedFields, IndexQuery, RangeRequest, Selection
+from toolkit.local.vectors.bodies import DeleteVectors, FetchVectors, IncludedFields, IndexQuery, RangePage
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.models import HashingModel, load_models
 from toolkit.local.vectors.registry import IndexRegistry
@@ -53,11 +53,11 @@ def test_reopening_keeps_everything(opened: Callable[[], IndexRegistry]) -> None
     index.upsert_data([{"id": "t", "data": "connection refused"}], namespace="texts")
     index.upsert_data([{"id": "u", "data": "disk full", "metadata": {"n": 2}}], namespace="texts")
     index.upsert_data([{"id": "t", "data": "connection reset"}], namespace="texts")
-    before = [index.range(RangeRequest(0, 9, "", ALL), namespace=name) for name in ("", "texts")]
+    before = [index.range(RangePage(cursor="0", limit=9), namespace=name) for name in ("", "texts")]
     again = opened().get("docs")
     assert again.spec == index.spec
     for (cursor, rows), name in zip(before, ("", "texts"), strict=True):
-        cursor_again, rows_again = again.range(RangeRequest(0, 9, "", ALL), namespace=name)
+        cursor_again, rows_again = again.range(RangePage(cursor="0", limit=9), namespace=name)
         assert cursor_again == cursor
         assert [row._replace(vector=None) for row in rows_again] == [
             row._replace(vector=None) for row in rows
@@ -188,13 +188,13 @@ def test_range_is_complete_and_unique_while_rows_come_and_go(
     index.upsert([{"id": name, "vector": [1, 2]} for name in names])
     always, seen, start = set(names), [], 0
     while True:
-        cursor, rows = index.range(RangeRequest(start, numbers.randint(1, 9), prefix, ALL))
+        cursor, rows = index.range(RangePage(cursor=str(start), limit=numbers.randint(1, 9), prefix=prefix))
         seen += [row.id for row in rows]
         if cursor == "":
             break
         start = int(cursor)
         gone = numbers.sample(sorted(always), numbers.randint(0, 3))
-        index.delete(Selection(ids=tuple(gone)))
+        index.delete(DeleteVectors(ids=gone))
         always -= set(gone)
         index.upsert([{"id": f"{numbers.choice('ab')}new{numbers.randint(0, 20)}", "vector": [3, 4]}])
         index.upsert([{"id": name, "vector": [5, 6]} for name in numbers.sample(sorted(always), 2)])
@@ -232,7 +232,7 @@ def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
     index = opened().create(PLAIN)
     index.upsert([{"id": str(n), "vector": [1, n]} for n in range(2000)])
     wanted = tuple(str(n) for n in range(1999, -500, -1))
-    found = index.fetch(Fetch(wanted, "", ALL))
+    found = index.fetch(FetchVectors(ids=wanted))
     assert [row and row.id for row in found] == [name if int(name) >= 0 else None for name in wanted]
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError
-from toolkit.local.vectors.bodies import IncludedFields, IndexQuery, Selection
+from toolkit.local.vectors.bodies import DeleteVectors, IncludedFields, IndexQuery
 from toolkit.local.vectors.index_database import IndexDatabase
 from toolkit.local.vectors.sparse import SparseArray
 from toolkit.local.vectors.specs import IndexSpec
@@ -100,7 +100,7 @@ def test_batches_make_the_whole_result(index: VectorIndex, query: IndexQuery, si
 def test_rows_that_come_and_go_meanwhile(index: VectorIndex) -> None:
     """Rows from the start that still exist are returned once; deleted ones are skipped, not counted."""
     opened, hits = index.begin_query(DENSE, max_idle=60)
-    index.delete(Selection(ids=("4", "5", "7")))
+    index.delete(DeleteVectors(ids=["4", "5", "7"]))
     index.upsert([{"id": "new", "vector": [4, 0], "sparseVector": {"indices": [1], "values": [1]}}])
     index.upsert([{"id": "8", "vector": [900, 0], "sparseVector": {"indices": [1], "values": [1]}}])
     following, _ = index.next_results(opened, 3)

@@ -509,7 +509,7 @@ def test_unknown_index_and_wrong_method(http: httpx.Client) -> None:
     assert "docs, dots" in error_of(http.post("/nope/query", json=GOOD), 404)
     wrong = http.get("/plain/query")
     assert wrong.status_code == 405
-    assert wrong.headers["allow"] == "POST"
+    assert wrong.headers["allow"] == "OPTIONS, POST"
 
 
 def test_many_callers_at_once(http: httpx.Client) -> None:

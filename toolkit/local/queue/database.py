@@ -14,128 +14,36 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from toolkit.errors import LocalServiceError
+from toolkit.local.queue.messages import message_json
 
 VERSION: Final = 2
 """Version of these tables, stored in the database; a file of another version is an error."""
 
-TABLES: Final = """
--- Messages that still have to be delivered. A row is deleted in the transaction that records its outcome.
-CREATE TABLE IF NOT EXISTS messages (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  due_at INTEGER NOT NULL,
-  retried INTEGER NOT NULL DEFAULT 0,
-  run_id TEXT,
-  flow_key TEXT,
-  about TEXT,
-  event_id TEXT,
-  spec BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS messages_due ON messages (due_at, seq);
-CREATE INDEX IF NOT EXISTS messages_run ON messages (run_id) WHERE run_id IS NOT NULL;
-CREATE INDEX IF NOT EXISTS messages_about ON messages (about) WHERE about IS NOT NULL;
-CREATE INDEX IF NOT EXISTS messages_event ON messages (event_id) WHERE event_id IS NOT NULL;
-
--- Further pending messages of a run that failed, until it is resumed.
-CREATE TABLE IF NOT EXISTS parked (
-  run_id TEXT NOT NULL,
-  due_at INTEGER NOT NULL,
-  spec BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS parked_run ON parked (run_id);
-
--- Until when deliveries count against the rate of their key.
-CREATE TABLE IF NOT EXISTS rates (flow_key TEXT NOT NULL, until INTEGER NOT NULL);
-CREATE INDEX IF NOT EXISTS rates_until ON rates (until);
-
--- Events that arrived for a run before it waited for them.
-CREATE TABLE IF NOT EXISTS notifications (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  run_id TEXT NOT NULL,
-  event_id TEXT NOT NULL,
-  body BLOB NOT NULL
-);
-CREATE INDEX IF NOT EXISTS notifications_run ON notifications (run_id, event_id);
-
-CREATE TABLE IF NOT EXISTS deduplication (
-  name TEXT PRIMARY KEY,
-  message_id TEXT NOT NULL,
-  expires_at INTEGER NOT NULL
-) WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS deduplication_expiry ON deduplication (expires_at);
-
--- Events of messages, in order.
-CREATE TABLE IF NOT EXISTS events (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  time INTEGER NOT NULL,
-  message_id TEXT NOT NULL,
-  run_id TEXT,
-  state TEXT NOT NULL,
-  url TEXT NOT NULL,
-  entry TEXT NOT NULL
-);
-CREATE INDEX IF NOT EXISTS events_message ON events (message_id);
-CREATE INDEX IF NOT EXISTS events_time ON events (time);
-
--- The DLQ. `entry` is the JSON of listings, without the state; `message` is null when filled in.
-CREATE TABLE IF NOT EXISTS dlq (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  workflow INTEGER NOT NULL,
-  entered_at INTEGER NOT NULL,
-  created_at INTEGER,
-  workflow_url TEXT,
-  run_id TEXT,
-  workflow_created_at INTEGER,
-  state TEXT,
-  caller_ip TEXT,
-  flow_key TEXT,
-  entry TEXT NOT NULL,
-  message BLOB
-);
-CREATE INDEX IF NOT EXISTS dlq_order ON dlq (workflow, entered_at, seq, created_at);
-CREATE INDEX IF NOT EXISTS dlq_run ON dlq (run_id) WHERE run_id IS NOT NULL;
-CREATE TABLE IF NOT EXISTS dlq_labels (
-  dlq_seq INTEGER NOT NULL REFERENCES dlq (seq) ON DELETE CASCADE,
-  label TEXT NOT NULL,
-  PRIMARY KEY (dlq_seq, label)
-) WITHOUT ROWID;
-
--- Workflow runs. `first` is the message that started it; null for those filled in, shown as `entry` is.
--- `invoker` is the step that is added to the run that invoked it when it ends.
-CREATE TABLE IF NOT EXISTS runs (
-  seq INTEGER PRIMARY KEY AUTOINCREMENT,
-  id TEXT NOT NULL UNIQUE,
-  url TEXT,
-  state TEXT,
-  created_at INTEGER NOT NULL,
-  completed_at INTEGER,
-  dlq_id TEXT,
-  labels TEXT NOT NULL DEFAULT '[]',
-  caller_ip TEXT,
-  flow_key TEXT,
-  first BLOB,
-  invoker BLOB,
-  entry TEXT
-);
-CREATE INDEX IF NOT EXISTS runs_order ON runs (created_at, seq);
-CREATE TABLE IF NOT EXISTS steps (
-  run_id TEXT NOT NULL,
-  position INTEGER NOT NULL,
-  message_id TEXT NOT NULL,
-  name TEXT,
-  body BLOB NOT NULL,
-  PRIMARY KEY (run_id, position)
-) WITHOUT ROWID;
-CREATE UNIQUE INDEX IF NOT EXISTS steps_name ON steps (run_id, name) WHERE name IS NOT NULL;
-CREATE INDEX IF NOT EXISTS steps_message ON steps (message_id);
-
--- Small values that must survive a restart: signing keys, the key of cursors, the version of these tables.
-CREATE TABLE IF NOT EXISTS kept (name TEXT PRIMARY KEY, value BLOB NOT NULL) WITHOUT ROWID;
-"""
+TABLES: Final = Path(__file__).with_name("tables.sql").read_text(encoding="utf-8")
 
 T = TypeVar("T")
 _BATCH: Final = 256  # most writes in one transaction
+
+
+class Transaction(NamedTuple):
+    """A transaction, when it takes place (Unix ms), and the factor that divides delays."""
+
+    connection: sqlite3.Connection
+    now_ms: int = 0
+    factor: float = 1.0
+
+    def execute(self, sql: str, *values: Any) -> sqlite3.Cursor:
+        """Execute one statement."""
+        return self.connection.execute(sql, values)
+
+    def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
+        """All rows of a query."""
+        return self.connection.execute(sql, values).fetchall()
+
+    def first(self, sql: str, *values: Any) -> sqlite3.Row | None:
+        """The first row of a query, if there is one."""
+        row: sqlite3.Row | None = self.connection.execute(sql, values).fetchone()
+        return row
 
 
 class _Job(NamedTuple):
@@ -283,4 +191,5 @@ def _open(path: Path) -> sqlite3.Connection:
         connection.close()
         raise
     connection.row_factory = sqlite3.Row
+    connection.create_function("message_json", 1, message_json, deterministic=True)
     return connection

@@ -7,10 +7,13 @@ import binascii
 import json
 import secrets
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Final
 
+from toolkit.local.operations import Texts, Timestamp
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.destinations import check_url
+from toolkit.local.queue.listing import Condition, FlowKey, ListQuery, Position, json_field, page, sql
 from toolkit.local.queue.messages import (
     Attempt,
     FunctionState,
@@ -20,7 +23,6 @@ from toolkit.local.queue.messages import (
     dlq_entry,
     new_id,
 )
-from toolkit.local.queue.parameters import Condition, DlqQuery, MessageDlqQuery, Position, json_field, where
 from toolkit.times import http_date_ms
 
 _COLUMNS: Final = (
@@ -28,61 +30,47 @@ _COLUMNS: Final = (
 )  # fmt: skip
 
 
-class DlqSelection(NamedTuple):
-    """The entries, of runs or of plain messages, that the query and the body of a request select."""
+class DlqQuery(ListQuery):
+    """Filters of the dead letter queues: an entry passes that matches all that are given.
 
-    workflow: bool
-    query: DlqQuery
-    ids: tuple[str, ...] = ()
+    `fromDate` and `toDate` are compared with ``createdAt``, not with when an entry entered the queue.
+    """
 
-    @property
-    def is_everything(self) -> bool:
-        """Whether neither ids nor a filter is given."""
-        return not where(*self._filters())[1]
+    workflow_url: Texts = ()
+    workflow_run_id: Annotated[str, sql("run_id = {}", "This one.")] = ""
+    workflow_created_at: Annotated[Timestamp, sql("workflow_created_at = {}")] | None = None
+    label: Annotated[Texts, sql("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))")] = ()
+    failure_function_state: Annotated[Texts, sql("state IN ({})")] = ()
+    failure_callback_state: Annotated[
+        Texts, sql("state IN ({})", "Another name of failureFunctionState.")
+    ] = ()
+    caller_ip: Texts = ()
+    flow_control_key: FlowKey = ()
+    message_id: Annotated[Texts, sql(json_field("messageId"))] = ()
+    response_status: Annotated[Texts, sql(json_field("responseStatus"))] = ()
+    topic_name: Annotated[Texts, sql(json_field("topicName"))] = ()
+    queue_name: Annotated[Texts, sql(json_field("queueName"))] = ()
+    schedule_id: Annotated[Texts, sql(json_field("scheduleId"))] = ()
+    dlq_ids: Annotated[Texts, sql("id IN ({})", "These entries.")] = ()
 
-    def page(
-        self, connection: sqlite3.Connection, *, after: Position | None, entered_since: int
-    ) -> tuple[list[sqlite3.Row], Position | None]:
-        """A page of entries, newest first, and the position of the last; None when there are no more.
 
-        `fromDate` and `toDate` are compared with ``createdAt``, not with when an entry entered the queue.
-        """
-        # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
-        few = "+" if self.ids or self.query.dlq_ids or self.query.workflow_run_id else ""
-        conditions, values = where(
-            (f"{few}workflow = {{}}", int(self.workflow)),
-            (f"{few}entered_at >= {{}}", entered_since),
-            *self._filters(),
-            (f"({few}entered_at, seq) < ({{}})", after),
-        )
-        most = self.query.count
-        rows = connection.execute(
-            f"SELECT * FROM dlq WHERE {conditions} ORDER BY entered_at DESC, seq DESC LIMIT ?",  # noqa: S608 - SQL of this package, values bound
-            (*values, most + 1),
-        ).fetchall()
-        last = rows[most - 1] if len(rows) > most else None
-        return rows[:most], last and (last["entered_at"], last["seq"])
+class MessageDlqQuery(DlqQuery):
+    """The same for plain messages."""
 
-    def _filters(self) -> tuple[Condition, ...]:
-        query = self.query
-        return (
-            ("created_at >= {}", query.from_date),
-            ("created_at <= {}", query.to_date),
-            ("workflow_created_at = {}", query.workflow_created_at),
-            ("run_id = {}", query.workflow_run_id or None),
-            ("workflow_url IN ({})", query.workflow_url),
-            (json_field("url"), query.url if isinstance(query, MessageDlqQuery) else ()),
-            ("state IN ({})", (*query.failure_function_state, *query.failure_callback_state)),
-            ("caller_ip IN ({})", query.caller_ip),
-            ("flow_key IN ({})", query.flow_control_key),
-            ("id IN ({})", (*query.dlq_ids, *self.ids)),
-            ("seq IN (SELECT dlq_seq FROM dlq_labels WHERE label IN ({}))", query.label),
-            (json_field("messageId"), query.message_id),
-            (json_field("responseStatus"), query.response_status),
-            (json_field("topicName"), query.topic_name),
-            (json_field("queueName"), query.queue_name),
-            (json_field("scheduleId"), query.schedule_id),
-        )
+    url: Annotated[Texts, sql(json_field("url"))] = ()
+
+
+def entries(
+    tx: Transaction, query: DlqQuery, *, workflow: bool, entered_since: int, after: Position | None = None
+) -> tuple[list[sqlite3.Row], Position | None]:
+    """A page of entries of runs or of plain messages, and the position of the last if there are more."""
+    # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
+    few = "+" if query.dlq_ids or query.workflow_run_id else ""
+    queue: tuple[Condition, ...] = (
+        (f"{few}workflow = {{}}", int(workflow)),
+        (f"{few}entered_at >= {{}}", entered_since),
+    )
+    return page(tx, "dlq", "entered_at", query, *queue, after=after)
 
 
 def shown(row: sqlite3.Row) -> str:
@@ -93,56 +81,48 @@ def shown(row: sqlite3.Row) -> str:
     return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
-def add(connection: sqlite3.Connection, attempt: Attempt, *, run_created_at: int | None) -> str:
+def add(tx: Transaction, attempt: Attempt, *, run_created_at: int | None) -> str:
     """Add the message of a failed attempt; returns its DLQ id."""
     message = attempt.message
-    dlq_id = f"{attempt.now_ms}-{secrets.token_hex(6)}"
+    dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
     entry = dlq_entry(attempt, dlq_id=dlq_id, run_created_at=run_created_at)
     workflow = message.run_id is not None
-    _insert(connection, entry, workflow=workflow, entered_at=attempt.now_ms, message=message.encode())
+    _insert(tx, entry, workflow=workflow, entered_at=tx.now_ms, message=message.encode())
     if workflow:
-        connection.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", (dlq_id, message.run_id))
+        tx.execute("UPDATE runs SET dlq_id = ? WHERE id = ?", dlq_id, message.run_id)
     return dlq_id
 
 
-def insert(
-    connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]], *, workflow: bool, now_ms: int
-) -> int:
+def insert(tx: Transaction, given: Iterable[Mapping[str, Any]], *, workflow: bool) -> int:
     """Fill in entries, shown exactly as given; returns how many are new.
 
     They entered the DLQ when their response was dated, or else when they were created.
     """
     new = 0
-    for entry in entries:
-        if connection.execute("SELECT 1 FROM dlq WHERE id = ?", (entry["dlqId"],)).fetchone() is None:
-            _insert(connection, entry, workflow=workflow, entered_at=_entered_at(entry, now_ms), message=None)
+    for entry in given:
+        if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:
+            entered_at = _entered_at(entry, tx.now_ms)
+            _insert(tx, entry, workflow=workflow, entered_at=entered_at, message=None)
             new += 1
     return new
 
 
 def _insert(
-    connection: sqlite3.Connection,
-    entry: Mapping[str, Any],
-    *,
-    workflow: bool,
-    entered_at: int,
-    message: bytes | None,
+    tx: Transaction, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None
 ) -> None:
     stored, state = dict(entry), entry.get("failureFunctionState")
     if isinstance(state, str) and _storable(state) is not None:
         del stored["failureFunctionState"]  # it changes: its column holds the current value
-    seq = connection.execute(
+    seq = tx.execute(
         "INSERT INTO dlq (id, workflow, entered_at, created_at, workflow_url, run_id, workflow_created_at, "
         "caller_ip, flow_key, state, entry, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (
-            entry["dlqId"],
-            workflow,
-            entered_at,
-            *(_storable(entry.get(name)) for name in _COLUMNS),
-            None if "failureFunctionState" in stored else state,
-            json.dumps(stored),
-            message,
-        ),
+        entry["dlqId"],
+        workflow,
+        entered_at,
+        *(_storable(entry.get(name)) for name in _COLUMNS),
+        None if "failureFunctionState" in stored else state,
+        json.dumps(stored),
+        message,
     ).lastrowid
     given = entry.get("labels")
     labels = {
@@ -150,7 +130,8 @@ def _insert(
         for label in (*(given if isinstance(given, list) else ()), entry.get("label"))
         if isinstance(label, str) and label and _storable(label) is not None
     }
-    connection.executemany("INSERT INTO dlq_labels VALUES (?, ?)", ((seq, label) for label in sorted(labels)))
+    for label in sorted(labels):
+        tx.execute("INSERT INTO dlq_labels VALUES (?, ?)", seq, label)
 
 
 def _storable(value: Any) -> Any:
@@ -174,20 +155,22 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
     return min(created, now_ms) if isinstance(created, int) else now_ms
 
 
-def get_state(connection: sqlite3.Connection, dlq_id: str) -> str | None:
-    """The failure-function state of an entry."""
-    row = connection.execute("SELECT state FROM dlq WHERE id = ?", (dlq_id,)).fetchone()
-    return row["state"] if row else None
+def cancel_callback(tx: Transaction, dlq_id: str | None) -> bool:
+    """Cancel the failure function of an entry; whether it was running."""
+    canceled = tx.execute(
+        "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ? AND state = 'CALLBACK_INPROGRESS'", dlq_id
+    )
+    return canceled.rowcount > 0
 
 
-def set_state(connection: sqlite3.Connection, dlq_id: str, state: FunctionState) -> None:
+def set_state(tx: Transaction, dlq_id: str, state: FunctionState) -> None:
     """Set the failure-function state of an entry; nothing happens when the entry does not exist."""
-    connection.execute("UPDATE dlq SET state = ? WHERE id = ?", (state, dlq_id))
+    tx.execute("UPDATE dlq SET state = ? WHERE id = ?", state, dlq_id)
 
 
-def delete(connection: sqlite3.Connection, rows: Sequence[sqlite3.Row]) -> None:
-    """Remove entries."""
-    connection.executemany("DELETE FROM dlq WHERE seq = ?", ((row["seq"],) for row in rows))
+def delete(tx: Transaction, row: sqlite3.Row) -> None:
+    """Remove an entry."""
+    tx.execute("DELETE FROM dlq WHERE seq = ?", row["seq"])
 
 
 def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:

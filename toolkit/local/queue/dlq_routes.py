@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Annotated, Any, TypeAlias, TypedDict
 
+import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -15,16 +16,23 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError
 from toolkit.local.operations import Operation, Query
 from toolkit.local.queue import dlq
-from toolkit.local.queue.dlq import DlqSelection
-from toolkit.local.queue.intake import enqueue
+from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
+from toolkit.local.queue.intake import again, enqueue
+from toolkit.local.queue.listing import Position, TextOrTexts, conditions, with_ids
 from toolkit.local.queue.messages import DlqEntry, Message, decode_message
 from toolkit.local.queue.outcomes import report_failure_again
-from toolkit.local.queue.parameters import DlqIds, DlqQuery, MessageDlqQuery, Position, ids_in_body
-from toolkit.local.queue.runs import again, start_again
+from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
 
-Action: TypeAlias = Callable[[sqlite3.Connection, sqlite3.Row, Queue], dict[str, Any]]
+Action: TypeAlias = Callable[[Transaction, sqlite3.Row, Queue], dict[str, Any]]
 """Acts on an entry; returns its item of the response."""
+
+
+class DlqIds(msgspec.Struct, rename="camel"):
+    """DLQ entries by their ids."""
+
+    dlq_ids: TextOrTexts = []
 
 
 class DlqPage(TypedDict):
@@ -66,16 +74,16 @@ def dlq_operations(queue: Queue) -> list[Operation]:
     return [
         *_listing(path, "workflow", runs, DlqQuery),
         *_listing("/v2/dlq", "message", messages, MessageDlqQuery),
-        *_again(f"{path}/resume", "resume", "Continue runs from their failed steps.", runs, resume),
-        *_again(f"{path}/restart", "restart", "Start runs from the beginning.", runs, restart),
-        *_again(
+        *_action(f"{path}/resume", "resume", "Continue runs from their failed steps.", runs, resume),
+        *_action(f"{path}/restart", "restart", "Start runs from the beginning.", runs, restart),
+        *_action(
             f"{path}/callback",
             "callFailureFunction",
             "Call failure functions again.",
             runs,
             _call_failure_function,
         ),
-        *_again("/v2/dlq/retry", "retry", "Deliver messages again.", messages, _retry),
+        *_action("/v2/dlq/retry", "retry", "Deliver messages again.", messages, _retry),
     ]
 
 
@@ -109,7 +117,7 @@ def _listing(path: str, kind: str, handlers: _Handlers, query: type[DlqQuery]) -
     ]
 
 
-def _again(path: str, name: str, summary: str, handlers: _Handlers, act: Action) -> list[Operation]:
+def _action(path: str, name: str, summary: str, handlers: _Handlers, act: Action) -> list[Operation]:
     done = "workflowRuns" if handlers.workflow else "responses"
     return [
         Operation(
@@ -145,30 +153,25 @@ class _Handlers:
         self._listing = "workflow dlq" if workflow else "message dlq"
 
     async def page(self, _: Request, query: DlqQuery) -> Response:
-        find = self._finder(DlqSelection(self.workflow, query))
-        rows, last = await self._queue.store.database.read(find)
+        rows, last = await self._queue.store.read(self._find, query)
         cursor = self._queue.store.cursors.make(self._listing, last)
         # entries are stored as JSON: put together, not decoded and encoded again
         page = f'{{"cursor": {json.dumps(cursor)}, "messages": [{", ".join(map(dlq.shown, rows))}]}}'
         return Response(page, media_type="application/json")
 
     async def one(self, request: Request, _: Query) -> Response:
-        find = self._finder(self._named(request))
-        rows, _last = await self._queue.store.database.read(find)
-        return Response(dlq.shown(_only(rows, request)), media_type="application/json")
+        row = await self._queue.store.read(self._find_one, request.path_params["dlq_id"])
+        return Response(dlq.shown(row), media_type="application/json")
 
     async def act(
         self, request: Request, _: Query, *, act: Action, shown: Callable[[dict[str, Any]], Response]
     ) -> Response:
         """Do something with one entry."""
-        find = self._finder(self._named(request))
 
-        def work(connection: sqlite3.Connection) -> dict[str, Any]:
-            return act(connection, _only(find(connection)[0], request), self._queue)
+        def work(tx: Transaction) -> dict[str, Any]:
+            return act(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue)
 
-        done = await self._queue.store.database.write(work)
-        self._queue.scheduler.wake()
-        return shown(done)
+        return shown(await self._queue.write(work))
 
     async def each(
         self,
@@ -179,66 +182,53 @@ class _Handlers:
         shown: Callable[[list[dict[str, Any]]], dict[str, Any]],
     ) -> Response:
         """Do something with each entry of a page, all in one transaction."""
-        ids = (await ids_in_body(request, "dlqIds"))["dlqIds"]
-        selection = DlqSelection(self.workflow, query, ids)
-        if selection.is_everything:
+        query = await with_ids(request, query, DlqIds)
+        if not conditions(query):
             raise ApiError(
                 400, "no entries are selected; got neither dlqIds nor a filter; expected one of them"
             )
-        find = self._finder(selection)
 
-        def work(connection: sqlite3.Connection) -> tuple[list[dict[str, Any]], Position | None]:
-            rows, last = find(connection)
-            return [act(connection, row, self._queue) for row in rows], last
+        def work(tx: Transaction) -> tuple[list[dict[str, Any]], Position | None]:
+            rows, last = self._find(tx, query)
+            return [act(tx, row, self._queue) for row in rows], last
 
-        done, last = await self._queue.store.database.write(work)
-        self._queue.scheduler.wake()
+        done, last = await self._queue.write(work)
         return JSONResponse(shown(done) | {"cursor": self._queue.store.cursors.make(self._listing, last)})
 
-    def _named(self, request: Request) -> DlqSelection:
-        return DlqSelection(self.workflow, DlqQuery(count=1), (request.path_params["dlq_id"],))
-
-    def _finder(
-        self, selection: DlqSelection
-    ) -> Callable[[sqlite3.Connection], tuple[list[sqlite3.Row], Position | None]]:
+    def _find(self, tx: Transaction, query: DlqQuery) -> tuple[list[sqlite3.Row], Position | None]:
         store = self._queue.store
-        after = store.cursors.read(self._listing, selection.query.cursor)
-        return partial(selection.page, after=after, entered_since=store.expired_before)
+        after = store.cursors.read(self._listing, query.cursor)
+        return dlq.entries(tx, query, workflow=self.workflow, entered_since=store.expired_before, after=after)
+
+    def _find_one(self, tx: Transaction, dlq_id: str) -> sqlite3.Row:
+        rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
+        if not rows:
+            expected = "one that was neither removed nor expired"
+            raise ApiError(404, f"DLQ entry {dlq_id[:80]!r} is not here; expected {expected}")
+        return rows[0]
 
 
-def _only(rows: list[sqlite3.Row], request: Request) -> sqlite3.Row:
-    if not rows:
-        dlq_id = request.path_params["dlq_id"]
-        raise ApiError(
-            404, f"DLQ entry {dlq_id[:80]!r} is not here; expected one that was neither removed nor expired"
-        )
-    return rows[0]
-
-
-def _delete(connection: sqlite3.Connection, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
-    dlq.delete(connection, [row])
+def _delete(tx: Transaction, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
+    dlq.delete(tx, row)
     return {}
 
 
 def _start_again(
-    connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool
+    tx: Transaction, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool
 ) -> dict[str, Any]:
-    failed, now = _message(row, queue), queue.store.clock.now_ms()
-    started = start_again(connection, failed, from_failed_step=from_failed_step, now_ms=now)
-    dlq.delete(connection, [row])
+    started = start_again(tx, _message(row, queue), from_failed_step=from_failed_step)
+    dlq.delete(tx, row)
     return started
 
 
-def _call_failure_function(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
-    now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
-    return report_failure_again(connection, _message(row, queue), row, now_ms=now, factor=factor)
+def _call_failure_function(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+    return report_failure_again(tx, _message(row, queue), row)
 
 
-def _retry(connection: sqlite3.Connection, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
-    now = queue.store.clock.now_ms()
-    message = again(_message(row, queue), now_ms=now)
-    enqueue(connection, message, now_ms=now)
-    dlq.delete(connection, [row])
+def _retry(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+    message = again(tx, _message(row, queue))
+    enqueue(tx, message)
+    dlq.delete(tx, row)
     return {"messageId": message.id}
 
 

@@ -74,7 +74,6 @@ class HttpConnection(asyncio.Protocol):
         self._headers: HeaderPairs = []
         self._body = bytearray()
         self._usable = True
-        self._idle_since = 0.0
 
     @classmethod
     async def connect(cls, address: str, target: Target, tls: ssl.SSLContext | None) -> Self:
@@ -86,9 +85,8 @@ class HttpConnection(asyncio.Protocol):
 
     @property
     def usable(self) -> bool:
-        """Whether it can be used: open, no exchange or unexpected data on it, not idle for long."""
-        idle = asyncio.get_running_loop().time() - self._idle_since
-        return self._usable and idle <= _LONGEST_IDLE and not self._transport.is_closing()
+        """Whether it can be used: open, and no exchange or unexpected data on it."""
+        return self._usable and not self._transport.is_closing()
 
     async def exchange(
         self, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
@@ -161,7 +159,6 @@ class HttpConnection(asyncio.Protocol):
         done = self._http.our_state is h11.DONE and self._http.their_state is h11.DONE
         if done and not self._http.trailing_data[0] and not self._transport.get_write_buffer_size():
             self._http.start_next_cycle()
-            self._idle_since = asyncio.get_running_loop().time()
             self._usable = True
 
 
@@ -170,17 +167,15 @@ class ConnectionPool:
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._idle: dict[tuple[object, ...], list[HttpConnection]] = {}
-        self._count = 0
-        self._sweeping: asyncio.TimerHandle | None = None
+        self._idle: dict[HttpConnection, tuple[tuple[object, ...], asyncio.TimerHandle]] = {}
         self._tls: ssl.SSLContext | None = None  # slow to create, and loopback seldom needs it
 
     async def exchange(
         self, address: str, method: str, target: Target, headers: HeaderPairs, body: bytes, *, most: int
     ) -> Received:
         """`HttpConnection.exchange` over an idle or a new connection; `Unreachable` without one."""
-        where = (address, target.port, target.secure, target.host)
-        connection = self._take(where)
+        destination = (address, target.port, target.secure, target.host)
+        connection = self._take(destination)
         if connection is None:
             try:
                 connection = await HttpConnection.connect(address, target, self._context(target))
@@ -190,59 +185,39 @@ class ConnectionPool:
             return await connection.exchange(method, target, headers, body, most=most)
         finally:
             if connection.usable:
-                self._keep(where, connection)
+                self._keep(destination, connection)
             else:
                 connection.close()
 
     def close(self) -> None:
         """Close the idle connections."""
-        if self._sweeping is not None:
-            self._sweeping.cancel()
-        for kept in self._idle.values():
-            for connection in kept:
-                connection.close()
-        self._idle.clear()
-        self._count = 0
+        for connection in list(self._idle):
+            self._drop(connection)
 
-    def _take(self, where: tuple[object, ...]) -> HttpConnection | None:
-        kept = self._idle.get(where, [])
-        while kept:
-            connection = kept.pop()
-            self._count -= 1
-            if connection.usable:
+    def _take(self, destination: tuple[object, ...]) -> HttpConnection | None:
+        """The idle connection to this destination that was used last."""
+        now = asyncio.get_running_loop().time()
+        for connection, (connected_to, closing) in reversed(self._idle.items()):
+            if connected_to == destination and connection.usable and closing.when() > now:
+                closing.cancel()
+                del self._idle[connection]
                 return connection
-            connection.close()
         return None
 
-    def _keep(self, where: tuple[object, ...], connection: HttpConnection) -> None:
-        if self._count >= self._most:
-            self._drop_unusable()
-        if self._count >= self._most:
+    def _keep(self, destination: tuple[object, ...], connection: HttpConnection) -> None:
+        """Keep a connection for a short time: a destination may accept only one."""
+        if len(self._idle) >= self._most:
+            for other in [other for other in self._idle if not other.usable]:
+                self._drop(other)
+        if len(self._idle) >= self._most:
             connection.close()
             return
-        self._idle.setdefault(where, []).append(connection)
-        self._count += 1
-        if self._sweeping is None:
-            self._sweep_later()
+        closing = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._drop, connection)
+        self._idle[connection] = destination, closing
 
-    def _sweep_later(self) -> None:
-        """Close idle connections in time: a destination may accept only one."""
-        self._sweeping = asyncio.get_running_loop().call_later(_LONGEST_IDLE, self._sweep)
-
-    def _sweep(self) -> None:
-        self._sweeping = None
-        self._drop_unusable()
-        if self._count:
-            self._sweep_later()
-
-    def _drop_unusable(self) -> None:
-        for where, kept in list(self._idle.items()):
-            for connection in [found for found in kept if not found.usable]:
-                kept.remove(connection)
-                self._count -= 1
-                connection.close()
-            if not kept:
-                del self._idle[where]
+    def _drop(self, connection: HttpConnection) -> None:
+        self._idle.pop(connection)[1].cancel()
+        connection.close()
 
     def _context(self, target: Target) -> ssl.SSLContext | None:
         if not target.secure:

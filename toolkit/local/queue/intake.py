@@ -7,13 +7,13 @@ or CANCELED.
 from __future__ import annotations
 
 import json
-import sqlite3
 from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
 from toolkit.local.queue.publishing import Publish, read_publish
 
@@ -43,108 +43,110 @@ class Invocation(msgspec.Struct, frozen=True, rename="camel"):
 _INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 
-def accept(
-    connection: sqlite3.Connection, publish: Publish, *, now_ms: int, factor: float, caller_ip: str
-) -> PublishedMessage:
+def accept(tx: Transaction, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
     if publish.deduplication:
-        known = connection.execute(
+        known = tx.first(
             "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?",
-            (publish.deduplication, now_ms),
-        ).fetchone()
+            publish.deduplication,
+            tx.now_ms,
+        )
         if known:
             return {"messageId": known["message_id"], "deduplicated": True}
     workflow = publish.settings.workflow
     to_third_party = workflow is not None and workflow.call_type.lower() == "tocallback"
-    message = Message(
-        id=new_id("msg"),
-        kind="message" if workflow is None else "call" if to_third_party else "step",
-        prefix=publish.prefix,
-        settings=publish.settings,
-        created_at=now_ms,
-        not_before=now_ms + first_delay(publish.settings, now_ms=now_ms, factor=factor),
-        body=publish.body,
+    message = publish.message(
+        "message" if workflow is None else "call" if to_third_party else "step",
+        created_at=tx.now_ms,
+        not_before=tx.now_ms + first_delay(tx, publish.settings),
         caller_ip=caller_ip,
-        callback=publish.callback,
-        failure_callback=publish.failure_callback,
-        redact=publish.redact,
     )
     if message.kind == "step":
-        before = _run_start(connection, message) or _same_step(connection, message)
+        before = _run_start(tx, message) or _same_step(tx, message)
         if before:
             return {"messageId": before, "deduplicated": True}
         message, invoker = split_invocation(message)
-        message = as_step(connection, message)
+        message = as_step(tx, message)
         if invoker:
-            connection.execute("UPDATE runs SET invoker = ? WHERE id = ?", (invoker.encode(), message.run_id))
+            tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), message.run_id)
     if publish.deduplication:
-        connection.execute(
+        tx.execute(
             "INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)",
-            (publish.deduplication, message.id, now_ms + DEDUPLICATION_MS),
+            publish.deduplication,
+            message.id,
+            tx.now_ms + DEDUPLICATION_MS,
         )
-    enqueue(connection, message, now_ms=now_ms)
+    enqueue(tx, message)
     if message.run_id:
         return {"messageId": message.id, "workflowRunId": message.run_id}
     return {"messageId": message.id}
 
 
-def enqueue(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
+def enqueue(tx: Transaction, message: Message) -> None:
     """Store a message where the scheduler finds it."""
-    connection.execute(
+    tx.execute(
         "INSERT INTO messages (id, due_at, run_id, flow_key, about, event_id, spec) "
         "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        (
-            message.id,
-            message.not_before,
-            message.run_id,
-            None if message.kind == "wait" else message.settings.flow_key,
-            message.about,
-            message.waiting.event_id if message.waiting else None,
-            message.encode(),
-        ),
+        message.id,
+        message.not_before,
+        message.run_id,
+        None if message.kind == "wait" else message.settings.flow_key,
+        message.about,
+        message.waiting.event_id if message.waiting else None,
+        message.encode(),
     )
-    record(connection, message, "CREATED", now_ms)
+    record(tx, message, "CREATED")
 
 
-def record(
-    connection: sqlite3.Connection, message: Message, state: EventState, now_ms: int, **more: Any
-) -> None:
+def record(tx: Transaction, message: Message, state: EventState, **more: Any) -> None:
     """Store one event; `more` are further fields of its entry, by their names in JSON."""
+    settings = message.settings
+    optional = {
+        "workflowRunId": message.run_id,
+        "labels": list(settings.labels),
+        "flowControlKey": settings.flow_key,
+    }
     entry = {
-        "time": now_ms,
+        "time": tx.now_ms,
         "messageId": message.id,
         "state": state,
-        "url": message.settings.url,
+        "url": settings.url,
         "method": message.method,
         "maxRetries": message.max_retries,
         "createdAt": message.created_at,
         "callerIP": message.caller_ip,
-        **({"workflowRunId": message.run_id} if message.run_id else {}),
-        **({"labels": list(message.settings.labels)} if message.settings.labels else {}),
-        **({"flowControlKey": message.settings.flow_key} if message.settings.flow_key else {}),
+        **{name: value for name, value in optional.items() if value},
         **more,
     }
-    connection.execute(
+    tx.execute(
         "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
-        (now_ms, message.id, message.run_id, state, message.settings.url, json.dumps(entry)),
+        tx.now_ms,
+        message.id,
+        message.run_id,
+        state,
+        settings.url,
+        json.dumps(entry),
     )
 
 
-def first_delay(settings: Settings, *, now_ms: int, factor: float) -> int:
+def again(tx: Transaction, message: Message) -> Message:
+    """The message under a new id, due now."""
+    return msgspec.structs.replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
+
+
+def first_delay(tx: Transaction, settings: Settings) -> int:
     """Milliseconds until the first delivery: Not-Before wins over Delay; the time factor divides them."""
     delay = settings.delay_ms or 0
     if settings.not_before is not None:
-        delay = max(0, settings.not_before - now_ms)
-    return round(delay / factor)
+        delay = max(0, settings.not_before - tx.now_ms)
+    return round(delay / tx.factor)
 
 
-def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
+def _run_start(tx: Transaction, message: Message) -> str | None:
     """The message that already started this run, when a first message is published twice."""
     workflow = message.settings.workflow
-    if not workflow or not workflow.init:
-        return None
-    row = connection.execute("SELECT first FROM runs WHERE id = ?", (workflow.run_id,)).fetchone()
-    if row is None:
+    row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
+    if not workflow or not workflow.init or row is None:
         return None
     if row["first"] is None:
         raise ApiError(
@@ -153,12 +155,12 @@ def _run_start(connection: sqlite3.Connection, message: Message) -> str | None:
     return decode_message(row["first"]).id
 
 
-def _same_step(connection: sqlite3.Connection, message: Message) -> str | None:
+def _same_step(tx: Transaction, message: Message) -> str | None:
     """The message that brought this step before: an endpoint that is called twice posts it twice."""
     workflow = message.settings.workflow
-    if not workflow or workflow.init or run_state(connection, message) != "RUN_STARTED":
+    if not workflow or workflow.init or running(tx, message.run_id) is None:
         return None
-    return steps.posted_before(connection, message.run_id, message.body)
+    return steps.posted_before(tx, message.run_id, message.body)
 
 
 def split_invocation(message: Message) -> tuple[Message, Message | None]:
@@ -190,34 +192,39 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
     return msgspec.structs.replace(message, body=invocation.body.encode()), step
 
 
-def run_state(connection: sqlite3.Connection, message: Message) -> str | None:
-    """The state of the message's run; None when it is not known, or of the filled-in history."""
-    row = connection.execute("SELECT state, first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    return row["state"] if row and row["first"] else None
+def first_message(tx: Transaction, run_id: str | None) -> Message | None:
+    """The message that started a run; None when that did not happen here."""
+    row = tx.first("SELECT first FROM runs WHERE id = ?", run_id)
+    return decode_message(row["first"]) if row and row["first"] else None
 
 
-def as_step(connection: sqlite3.Connection, message: Message) -> Message:
+def running(tx: Transaction, run_id: str | None) -> Message | None:
+    """The message that started a run, when that happened here and the run is running."""
+    row = tx.first("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
+    return decode_message(row["first"]) if row and row["first"] else None
+
+
+def as_step(tx: Transaction, message: Message) -> Message:
     """Add the message to its run's history: as its start, or after the steps that are already there.
 
     Raises `ApiError` with 404 when its run is not running (any more).
     """
     workflow = message.settings.workflow
     if workflow and workflow.init:
-        return start_run(connection, message)
-    return steps.append(connection, of_run(connection, message))
+        return start_run(tx, message)
+    return steps.append(tx, of_run(tx, message))
 
 
-def of_run(connection: sqlite3.Connection, message: Message) -> Message:
+def of_run(tx: Transaction, message: Message) -> Message:
     """The message with the settings of its run's first message where it has none of its own.
 
     Raises `ApiError` with 404 when its run is not running (any more).
     """
-    if run_state(connection, message) != "RUN_STARTED":
+    first = running(tx, message.run_id)
+    if first is None:
         raise ApiError(
             404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
         )
-    run = connection.execute("SELECT first FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    first = decode_message(run["first"])
     own, before = message.settings, first.settings
     has_headers = any(name.lower() != "content-type" for name, _ in own.headers)
     settings = msgspec.structs.replace(
@@ -238,21 +245,19 @@ def of_run(connection: sqlite3.Connection, message: Message) -> Message:
     )
 
 
-def start_run(connection: sqlite3.Connection, first: Message) -> Message:
+def start_run(tx: Transaction, first: Message) -> Message:
     """Store a new run and its first message, whose body is the run's payload."""
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow
-    connection.execute(
+    tx.execute(
         "INSERT INTO runs (id, url, state, created_at, labels, caller_ip, flow_key, first) "
         "VALUES (?, ?, 'RUN_STARTED', ?, ?, ?, ?, ?)",
-        (
-            first.run_id,
-            workflow.url if workflow else first.settings.url,
-            first.created_at,
-            msgspec.json.encode(first.settings.labels).decode(),
-            first.caller_ip,
-            first.settings.flow_key,
-            first.encode(),
-        ),
+        first.run_id,
+        workflow.url if workflow else first.settings.url,
+        first.created_at,
+        msgspec.json.encode(first.settings.labels).decode(),
+        first.caller_ip,
+        first.settings.flow_key,
+        first.encode(),
     )
-    return steps.append(connection, first)
+    return steps.append(tx, first)

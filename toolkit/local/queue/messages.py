@@ -119,6 +119,11 @@ def decode_message(stored: bytes) -> Message:
     return msgspec.msgpack.decode(stored, type=Message)
 
 
+def message_json(stored: bytes) -> str:
+    """A stored message as JSON, without its body, for conditions in SQL."""
+    return msgspec.json.encode(msgspec.structs.replace(decode_message(stored), body=b"")).decode()
+
+
 def new_id(kind: str) -> str:
     """A new id: ``msg_…``, ``wfr_…``."""
     return f"{kind}_{secrets.token_hex(11)}"
@@ -149,18 +154,12 @@ class DestinationResponse(msgspec.Struct, frozen=True):
 
 
 class Attempt(msgspec.Struct, frozen=True):
-    """One delivery that has ended.
-
-    `retried` counts the retries before it, `now_ms` is when the response arrived, and `factor` is the time
-    factor, which divides delays.
-    """
+    """One delivery that has ended; `retried` counts the retries before it."""
 
     message: Message
     sent: Sent
     response: DestinationResponse
     retried: int
-    now_ms: int
-    factor: float
 
 
 HeaderLists: TypeAlias = dict[str, list[str]]

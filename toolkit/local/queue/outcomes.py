@@ -25,8 +25,9 @@ import msgspec
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, runs
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.intake import enqueue, first_delay, record
+from toolkit.local.queue.intake import enqueue, first_delay, first_message, record
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
@@ -50,37 +51,34 @@ _NON_RETRYABLE_HEADERS: Final = (
 )  # fmt: skip
 
 
-def record_outcome(connection: sqlite3.Connection, attempt: Attempt) -> None:
-    """Record an attempt and everything that follows from it; within a transaction."""
-    message, response, now = attempt.message, attempt.response, attempt.now_ms
-    if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone() is None:
+def record_outcome(tx: Transaction, attempt: Attempt) -> None:
+    """Record an attempt and everything that follows from it."""
+    message, response = attempt.message, attempt.response
+    if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
         return  # canceled during the delivery
-    _report_response(connection, attempt)
+    _report_response(tx, attempt)
     details: dict[str, Any] = {"responseStatus": response.status, "retried": attempt.retried}
     if not response.ok:
         details["error"] = response.body[:1000].decode(errors="replace")
     if not response.ok and attempt.retried < message.max_retries and not _is_final(response):
-        due_at = now + round(retry_delay(attempt) / attempt.factor)
-        connection.execute(
-            "UPDATE messages SET due_at = ?, retried = ? WHERE id = ?",
-            (due_at, attempt.retried + 1, message.id),
-        )
-        record(connection, message, "RETRY", now, nextDeliveryTime=due_at, **details)
+        due_at = tx.now_ms + round(retry_delay(attempt, tx.now_ms) / tx.factor)
+        retried = attempt.retried + 1
+        tx.execute("UPDATE messages SET due_at = ?, retried = ? WHERE id = ?", due_at, retried, message.id)
+        record(tx, message, "RETRY", nextDeliveryTime=due_at, **details)
         return
-    connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
-    record(connection, message, "DELIVERED" if response.ok else "FAILED", now, **details)
+    tx.execute("DELETE FROM messages WHERE id = ?", message.id)
+    record(tx, message, "DELIVERED" if response.ok else "FAILED", **details)
     if message.kind == "failure_callback" and message.about:
-        dlq.set_state(connection, message.about, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL")
+        dlq.set_state(tx, message.about, "CALLBACK_SUCCESS" if response.ok else "CALLBACK_FAIL")
         if message.run_id:
             return  # a run's failure function has no DLQ entry of its own
     if response.ok or (message.kind == "call" and message.callback):
         return  # the callback of a call delivered the response to the run, which interprets it
-    run_created_at = runs.fail(connection, message, now_ms=now)
-    dlq_id = dlq.add(connection, attempt, run_created_at=run_created_at)
-    _report_failure(connection, attempt, dlq_id)
+    dlq_id = dlq.add(tx, attempt, run_created_at=runs.fail(tx, message))
+    _report_failure(tx, attempt, dlq_id)
 
 
-def retry_delay(attempt: Attempt) -> int:
+def retry_delay(attempt: Attempt, now_ms: int) -> int:
     """Milliseconds before the next retry, before the time factor.
 
     A delay requested by the destination comes first, unless it is malformed or more than a day; then the
@@ -88,7 +86,7 @@ def retry_delay(attempt: Attempt) -> int:
     """
     for name in _RESET_HEADERS:
         text = attempt.response.header(name)
-        delay = None if text is None else delay_ms(text, attempt.now_ms)
+        delay = None if text is None else delay_ms(text, now_ms)
         if delay is not None and delay <= DAY_MS:
             return delay
     expression = attempt.message.settings.retry_delay
@@ -107,33 +105,31 @@ def _is_final(response: DestinationResponse) -> bool:
     )
 
 
-def _report_response(connection: sqlite3.Connection, attempt: Attempt) -> None:
+def _report_response(tx: Transaction, attempt: Attempt) -> None:
     """Enqueue a callback about the response, when the message has one."""
     message = attempt.message
     if message.callback is None:
         return
-    callback = _callback(connection, attempt, message.callback)
+    callback = _callback(tx, attempt, message.callback)
     if message.run_id:
         # a run that fails on its call's response has failed, and its failure function is to know
-        first = runs.first_message(connection, message.run_id)
+        first = first_message(tx, message.run_id)
         failure_callback = message.failure_callback or (first.failure_callback if first else None)
         callback = msgspec.structs.replace(callback, failure_callback=failure_callback)
-    enqueue(connection, callback, now_ms=attempt.now_ms)
+    enqueue(tx, callback)
 
 
-def _report_failure(connection: sqlite3.Connection, attempt: Attempt, dlq_id: str) -> None:
+def _report_failure(tx: Transaction, attempt: Attempt, dlq_id: str) -> None:
     """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
     if attempt.message.failure_callback is None:
         return
-    callback = _callback(connection, attempt, attempt.message.failure_callback, dlq_id)
+    callback = _callback(tx, attempt, attempt.message.failure_callback, dlq_id)
     callback = msgspec.structs.replace(callback, kind="failure_callback", about=dlq_id)
-    enqueue(connection, callback, now_ms=attempt.now_ms)
-    dlq.set_state(connection, dlq_id, "CALLBACK_INPROGRESS")
+    enqueue(tx, callback)
+    dlq.set_state(tx, dlq_id, "CALLBACK_INPROGRESS")
 
 
-def report_failure_again(
-    connection: sqlite3.Connection, failed: Message, row: sqlite3.Row, *, now_ms: int, factor: float
-) -> dict[str, Any]:
+def report_failure_again(tx: Transaction, failed: Message, row: sqlite3.Row) -> dict[str, Any]:
     """Run the failure function of a DLQ entry again.
 
     Raises `ApiError` with 400 when the entry has no failure function, or it is running.
@@ -155,18 +151,14 @@ def report_failure_again(
             dlq.body_of_entry(entry, "responseBody"),
         ),
         retried=failed.max_retries,
-        now_ms=now_ms,
-        factor=factor,
     )
-    _report_failure(connection, attempt, row["id"])
+    _report_failure(tx, attempt, row["id"])
     return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
 
 
-def _callback(
-    connection: sqlite3.Connection, attempt: Attempt, settings: Settings, dlq_id: str | None = None
-) -> Message:
+def _callback(tx: Transaction, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
     """A callback message: with the retry settings of the message it reports on unless it has its own."""
-    source, now = attempt.message, attempt.now_ms
+    source = attempt.message
     settings = msgspec.structs.replace(
         settings,
         retries=source.settings.retries if settings.retries is None else settings.retries,
@@ -179,8 +171,15 @@ def _callback(
         kind="callback",
         prefix=source.prefix,
         settings=settings,
-        created_at=now,
-        not_before=now + first_delay(settings, now_ms=now, factor=attempt.factor),
-        body=callback_body(attempt, source_body=runs.source_body(connection, source), dlq_id=dlq_id),
+        created_at=tx.now_ms,
+        not_before=tx.now_ms + first_delay(tx, settings),
+        body=callback_body(attempt, source_body=_source_body(tx, source), dlq_id=dlq_id),
         caller_ip=source.caller_ip,
     )
+
+
+def _source_body(tx: Transaction, message: Message) -> bytes | None:
+    """The source body in callbacks: with the InitialBody feature, the payload of the run."""
+    first = None if message.kind == "call" else first_message(tx, message.run_id)
+    workflow = first and first.settings.workflow
+    return first.body if first and workflow and "InitialBody" in workflow.features else None

@@ -2,50 +2,80 @@
 
 from __future__ import annotations
 
-import json
 import re
-import sqlite3
 from functools import partial
-from typing import Any, Final, Required, TypedDict
+from typing import Annotated, Any, Final, TypedDict
 from urllib.parse import unquote
 
+import msgspec
+from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import TOKEN_PARAMETERS, ApiError, read_body, read_json
-from toolkit.local.operations import Declared, Operation, Query, Texts
+from toolkit.local.api import (
+    TOKEN_PARAMETERS,
+    ApiError,
+    invalid,
+    naming,
+    read_as,
+    read_body,
+    read_json,
+    shown,
+)
+from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import dlq
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.intake import PublishedMessage, accept, record
+from toolkit.local.queue.listing import (
+    FlowKey,
+    Span,
+    TextOrTexts,
+    any_label,
+    conditions,
+    sql,
+    where,
+    with_ids,
+)
 from toolkit.local.queue.messages import PendingMessage, decode_message, message_entry, new_id
-from toolkit.local.queue.parameters import Span, TextOrTexts, ids_in_body, where
 from toolkit.local.queue.publishing import PREFIXES, PUBLISH_HEADERS, Publish, read_publish
 from toolkit.local.queue.scheduler import Queue
 
 _ENCODED_SCHEME: Final = re.compile(r"https?%3a", re.IGNORECASE)
 
 
-class BatchItem(TypedDict, total=False):
+_HEADER: Final = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+
+
+class BatchItem(msgspec.Struct):
     """A message of a batch."""
 
-    destination: Required[str]
-    headers: dict[str, str | list[str]]
-    body: str
+    destination: str
+    headers: dict[str, Annotated[Any, Meta(extra_json_schema=_HEADER)]] | None = None
+    body: Annotated[Any, Meta(extra_json_schema={"type": "string"})] = None
+    queue: Any = None
+
+
+def _field(path: str) -> str:
+    """SQL: a field of a stored message."""
+    return f"json_extract(message_json(spec), '$.{path}')"
 
 
 class MessagesQuery(Span):
     """The messages to cancel."""
 
-    message_ids: Texts = ()
-    flow_control_key: Texts = ()
-    url: Texts = ()
-    label: Texts = ()
-    caller_ip: Texts = ()
+    from_date: Annotated[Timestamp, sql(f"{_field('created_at')} >= {{}}")] | None = None
+    to_date: Annotated[Timestamp, sql(f"{_field('created_at')} <= {{}}")] | None = None
+    message_ids: Annotated[Texts, sql("id IN ({})")] = ()
+    flow_control_key: FlowKey = ()
+    url: Annotated[Texts, sql(f"{_field('settings.url')} IN ({{}})")] = ()
+    label: Annotated[Texts, sql(any_label("message_json(spec), '$.settings.labels'"))] = ()
+    caller_ip: Annotated[Texts, sql(f"{_field('caller_ip')} IN ({{}})")] = ()
 
 
-class MessageIds(TypedDict, total=False):
+class MessageIds(msgspec.Struct, rename="camel"):
     """Messages by their ids."""
 
-    messageIds: TextOrTexts
+    message_ids: TextOrTexts = []
 
 
 class Canceled(TypedDict):
@@ -100,10 +130,8 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
         )
     publishes = []
     for position, item in enumerate(items):
-        try:
-            publishes.append(_batch_item(item, queue))
-        except ApiError as error:
-            raise ApiError(error.status, f"message {position}: {error.message}") from None
+        with naming(f"message {position}: "):
+            publishes.append(_batch_item(read_as(item, BatchItem, "message"), queue))
     return JSONResponse(await _accept(queue, publishes, caller(request)))
 
 
@@ -141,17 +169,7 @@ async def _accept(queue: Queue, publishes: list[Publish], caller_ip: str) -> lis
         for settings in (publish.settings, publish.callback, publish.failure_callback):
             if settings is not None:
                 await queue.destinations.address(settings.url)
-    now = queue.store.clock.now_ms()
-
-    def work(connection: sqlite3.Connection) -> list[PublishedMessage]:
-        return [
-            accept(connection, publish, now_ms=now, factor=queue.scheduler.factor, caller_ip=caller_ip)
-            for publish in publishes
-        ]
-
-    accepted = await queue.store.database.write(work)
-    queue.scheduler.wake()
-    return accepted
+    return await queue.write(lambda tx: [accept(tx, publish, caller_ip=caller_ip) for publish in publishes])
 
 
 def _destination(request: Request, route: str) -> str:
@@ -165,33 +183,21 @@ def _destination(request: Request, route: str) -> str:
     return f"{url}?{'&'.join(own)}" if any(own) else url
 
 
-def _batch_item(item: Any, queue: Queue) -> Publish:
-    if not isinstance(item, dict) or not isinstance(item.get("destination"), str):
-        got = "none in it" if isinstance(item, dict) else type(item).__name__
-        raise ApiError(400, f"not a message; got {got}; expected an object with a destination")
-    headers, body = item.get("headers") or {}, item.get("body")
-    if not isinstance(headers, dict):
-        raise ApiError(400, f"headers is no object; got {type(headers).__name__}; expected names and text")
+def _batch_item(item: BatchItem, queue: Queue) -> Publish:
     pairs = []
-    for name, values in headers.items():
+    for name, values in (item.headers or {}).items():
         for value in values if isinstance(values, list) else [values]:
             if not isinstance(value, str):
-                raise ApiError(
-                    400, f"header {name[:80]!r} is not text; got {json.dumps(value)[:80]}; expected text"
-                )
+                raise invalid(f"header {name[:80]!r}", shown(value), "text")
             pairs.append((name, value))
-    if body is not None and not isinstance(body, str):
-        raise ApiError(400, f"body is not text; got {type(body).__name__}; expected text (JSON as text, too)")
-    try:
-        raw = (body or "").encode()
-    except UnicodeEncodeError as error:
-        got = f"a lone surrogate at position {error.start}"
-        raise ApiError(400, f"body is not text; got {got}; expected text") from None
+    if not isinstance(item.body, str | None):
+        raise invalid("body is not text", shown(item.body), "text (JSON as text, too)")
+    raw = (item.body or "").encode()
     if len(raw) > queue.max_message:
         raise ApiError(413, f"body too large; got {len(raw)} bytes; expected at most {queue.max_message}")
-    if item.get("queue"):
+    if item.queue:
         raise ApiError(400, "queue is given, and there are no queues here; expected none")
-    return read_publish(item["destination"], pairs, raw, prefix=queue.prefix)
+    return read_publish(item.destination, pairs, raw, prefix=queue.prefix)
 
 
 @_operation(
@@ -205,69 +211,46 @@ def _batch_item(item: Any, queue: Queue) -> Publish:
 )
 async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> Response:
     """Cancel the messages that are named or meet the filters, or all of them."""
-    named = (await ids_in_body(request, "messageIds"))["messageIds"]
-    conditions, values = where(
-        ("id IN ({})", (*query.message_ids, *named)), ("flow_key IN ({})", query.flow_control_key)
-    )
-    since, until = query.from_date, query.to_date
-    now = queue.store.clock.now_ms()
+    wanted, values = where(*conditions(await with_ids(request, query, MessageIds)))
 
-    def work(connection: sqlite3.Connection) -> int:
-        rows = connection.execute(
-            f"SELECT id, spec FROM messages WHERE {conditions}",  # noqa: S608 - SQL of this package, values bound
-            values,
-        ).fetchall()
-        canceled = 0
+    def work(tx: Transaction) -> int:
+        rows = tx.rows(f"SELECT id FROM messages WHERE {wanted}", *values)  # noqa: S608 - SQL of this package, values bound
         for row in rows:
-            message = decode_message(row["spec"])
-            fits = (
-                (not query.url or message.settings.url in query.url)
-                and (not query.label or not set(query.label).isdisjoint(message.settings.labels))
-                and (not query.caller_ip or message.caller_ip in query.caller_ip)
-                and (since is None or message.created_at >= since)
-                and (until is None or message.created_at <= until)
-            )
-            if fits:
-                _cancel(connection, row["id"], now)
-                canceled += 1
-        return canceled
+            _cancel(tx, row["id"])
+        return len(rows)
 
-    return JSONResponse({"cancelled": await queue.store.database.write(work)})
+    return JSONResponse({"cancelled": await queue.write(work)})
 
 
 @_operation("GET", "/v2/messages/{message_id}", "message", PendingMessage, errors=(404,))
 async def _show(queue: Queue, request: Request, _: Query) -> Response:
     """The stored message."""
     message_id = request.path_params["message_id"]
-    row = await queue.store.database.read(
-        lambda connection: connection.execute(
-            "SELECT spec, due_at, retried FROM messages WHERE id = ?", (message_id,)
-        ).fetchone()
+    row = await queue.store.read(
+        Transaction.first, "SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id
     )
     if row is None:
         raise _no_message(message_id)
-    shown = message_entry(decode_message(row["spec"]))
-    return JSONResponse(shown | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]})
+    entry = message_entry(decode_message(row["spec"]))
+    return JSONResponse(entry | {"retried": row["retried"], "nextDeliveryTime": row["due_at"]})
 
 
 @_operation("DELETE", "/v2/messages/{message_id}", "cancelMessage", status=202, errors=(404,))
 async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
     """Cancel a message."""
-    message_id, now = request.path_params["message_id"], queue.store.clock.now_ms()
-    await queue.store.database.write(lambda connection: _cancel(connection, message_id, now))
+    await queue.write(_cancel, request.path_params["message_id"])
     return Response(status_code=202)
 
 
-def _cancel(connection: sqlite3.Connection, message_id: str, now_ms: int) -> None:
+def _cancel(tx: Transaction, message_id: str) -> None:
     """Cancel a message. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
-    row = connection.execute("SELECT spec FROM messages WHERE id = ?", (message_id,)).fetchone()
+    row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:
         raise _no_message(message_id)
     message = decode_message(row["spec"])
-    connection.execute("DELETE FROM messages WHERE id = ?", (message_id,))
-    record(connection, message, "CANCELED", now_ms)
+    record(tx, message, "CANCELED")
     if message.kind == "failure_callback" and message.about:
-        dlq.set_state(connection, message.about, "CALLBACK_CANCELED")
+        dlq.set_state(tx, message.about, "CALLBACK_CANCELED")
 
 
 def _no_message(message_id: str) -> ApiError:

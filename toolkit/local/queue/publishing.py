@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
@@ -13,7 +13,15 @@ from toolkit.errors import InputError
 from toolkit.local.api import ApiError
 from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.messages import DEFAULT_RETRIES, FlowLimits, Settings, WorkflowHeaders
+from toolkit.local.queue.messages import (
+    DEFAULT_RETRIES,
+    FlowLimits,
+    Kind,
+    Message,
+    Settings,
+    WorkflowHeaders,
+    new_id,
+)
 from toolkit.times import duration_ms
 
 PREFIXES: Final = ("Service-", "Upstash-")
@@ -71,6 +79,18 @@ class Publish(msgspec.Struct, frozen=True):
     failure_callback: Settings | None
     redact: tuple[str, ...]
     deduplication: str | None
+
+    def message(self, kind: Kind, **more: Any) -> Message:
+        """The message with a new id; `more` are its other fields."""
+        return Message(
+            id=new_id("msg"),
+            kind=kind,
+            prefix=self.prefix,
+            settings=self.settings,
+            failure_callback=self.failure_callback,
+            redact=self.redact,
+            **{"body": self.body, "callback": self.callback} | more,
+        )
 
 
 def read_publish(

@@ -5,25 +5,31 @@ from __future__ import annotations
 import base64
 import json
 import sqlite3
-from typing import Annotated, Literal, NotRequired, TypedDict
+from collections.abc import Callable
+from typing import Annotated, Any, Literal, NotRequired, TypeAlias, TypedDict
 
+import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError, read_body, read_json
+from toolkit.local.api import ApiError, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.intake import PublishedMessage
-from toolkit.local.queue.parameters import (
-    Condition,
+from toolkit.local.queue.listing import (
+    FlowKey,
     ListQuery,
     Span,
     TextOrTexts,
-    ids_in_body,
+    any_label,
+    conditions,
     json_field,
+    page,
+    sql,
     starts_with,
-    where,
+    with_ids,
 )
 from toolkit.local.queue.publish_routes import Canceled, caller, header_pairs
 from toolkit.local.queue.publishing import read_publish
@@ -31,15 +37,17 @@ from toolkit.local.queue.runs import RestartedRun, RunEntry
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.queue.waiting import Notified, Waiter, WaitRequest
 
+RunLabels: TypeAlias = Annotated[Texts, sql(any_label("labels"))]
+
 
 class RunsQuery(Span):
     """The runs to cancel."""
 
-    workflow_run_ids: Texts = ()
-    workflow_url: Texts = ()
+    workflow_run_ids: Annotated[Texts, sql("id IN ({})")] = ()
+    workflow_url: Annotated[Texts, sql("")] = ()
     caller_ip: Texts = ()
-    flow_control_key: Texts = ()
-    label: Texts = ()
+    flow_control_key: FlowKey = ()
+    label: RunLabels = ()
     workflow_url_exact_match: Annotated[
         Literal["true", "false"], Meta(description="Whether it is no prefix (false).")
     ] = "false"
@@ -54,41 +62,43 @@ class EndQuery(Query):
 class RunLogQuery(ListQuery):
     """Filters of the run log."""
 
-    workflow_created_at: Timestamp | None = None
-    workflow_run_id: Texts = ()
-    workflow_url: Texts = ()
+    workflow_created_at: Annotated[Timestamp, sql("created_at = {}")] | None = None
+    workflow_run_id: Annotated[Texts, sql("id IN ({})")] = ()
+    workflow_url: Annotated[Texts, sql("url IN ({})")] = ()
     state: Texts = ()
-    workflow_state: Texts = ()
-    label: Texts = ()
+    workflow_state: Annotated[Texts, sql("state IN ({})")] = ()
+    label: RunLabels = ()
     caller_ip: Texts = ()
-    flow_control_key: Texts = ()
-    message_id: Texts = ()
+    flow_control_key: FlowKey = ()
+    message_id: Annotated[Texts, sql("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))")] = ()
     # runs are listed in any case: the public workflow client sends this
-    group_by: Annotated[Texts, Meta(description="Accepted and ignored: entries are not grouped.")] = ()
+    group_by: Annotated[Texts, sql("", "Accepted and ignored: entries are not grouped.")] = ()
 
 
 class EventLogQuery(ListQuery):
     """Filters of the log of messages."""
 
     count: Annotated[int, Meta(ge=1, le=1000, description="Most entries a page.")] = 1000
+    from_date: Annotated[Timestamp, sql("time >= {}", "Unix milliseconds, inclusive.")] | None = None
+    to_date: Annotated[Timestamp, sql("time <= {}", "Unix milliseconds, inclusive.")] | None = None
     message_id: Texts = ()
-    message_ids: Texts = ()
-    workflow_run_id: Texts = ()
+    message_ids: Annotated[Texts, sql("message_id IN ({})")] = ()
+    workflow_run_id: Annotated[Texts, sql("run_id IN ({})")] = ()
     state: Texts = ()
     url: Texts = ()
-    label: Texts = ()
-    caller_ip: Texts = ()
-    flow_control_key: Texts = ()
-    topic_name: Texts = ()
-    queue_name: Texts = ()
-    schedule_id: Texts = ()
+    label: Annotated[Texts, sql(any_label("entry, '$.labels'"))] = ()
+    caller_ip: Annotated[Texts, sql(json_field("callerIP"))] = ()
+    flow_control_key: Annotated[Texts, sql(json_field("flowControlKey"))] = ()
+    topic_name: Annotated[Texts, sql(json_field("topicName"))] = ()
+    queue_name: Annotated[Texts, sql(json_field("queueName"))] = ()
+    schedule_id: Annotated[Texts, sql(json_field("scheduleId"))] = ()
 
 
-class RunSelection(TypedDict, total=False):
+class RunSelection(msgspec.Struct, rename="camel"):
     """Runs by ids or URLs."""
 
-    workflowRunIds: TextOrTexts
-    workflowUrl: TextOrTexts
+    workflow_run_ids: TextOrTexts = []
+    workflow_url: TextOrTexts = []
 
 
 class HistoryStep(TypedDict):
@@ -151,40 +161,23 @@ async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
 
     ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true.
     """
-    body = await ids_in_body(request, "workflowRunIds", "workflowUrl")
-    urls = (*query.workflow_url, *body["workflowUrl"])
-    exact = query.workflow_url_exact_match == "true"
-    conditions: tuple[Condition, ...] = (
-        ("created_at >= {}", query.from_date),
-        ("created_at <= {}", query.to_date),
-        ("id IN ({})", (*query.workflow_run_ids, *body["workflowRunIds"])),
-        ("url IN ({})", urls) if exact else starts_with("url", urls),
-        ("caller_ip IN ({})", query.caller_ip),
-        ("flow_key IN ({})", query.flow_control_key),
-        (_ANY_LABEL.format("labels"), query.label),
-    )
-    now = queue.store.clock.now_ms()
-    canceled = await queue.store.database.write(
-        lambda connection: runs.cancel_all(connection, conditions, now_ms=now)
-    )
-    queue.scheduler.wake()
-    return JSONResponse({"cancelled": canceled})
-
-
-_ANY_LABEL = "EXISTS (SELECT 1 FROM json_each({}) WHERE value IN ({{}}))"
+    query = await with_ids(request, query, RunSelection)
+    exact, urls = query.workflow_url_exact_match == "true", query.workflow_url
+    named = ("url IN ({})", urls) if exact else starts_with("url", urls)
+    return JSONResponse({"cancelled": await queue.write(runs.cancel_all, [*conditions(query), named])})
 
 
 @_operation("GET", "/v2/workflows/runs/{run_id}", "run", list[HistoryStep], errors=(404,))
 async def _history(queue: Queue, request: Request, _: Query) -> Response:
     """The steps of a run, in order."""
     run_id = request.path_params["run_id"]
-    found = await queue.store.database.read(lambda connection: steps.steps(connection, run_id))
-    if not found:
+    history = await queue.store.read(steps.steps, run_id)
+    if not history:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")
     return JSONResponse(
         [
             {"messageId": message_id, "body": base64.b64encode(body).decode(), "callType": "step"}
-            for message_id, body in found
+            for message_id, body in history
         ]
     )
 
@@ -197,13 +190,8 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
 
     The body is its result, for the run that invoked it.
     """
-    result = await read_body(request, queue.max_message)
-    run_id, now = request.path_params["run_id"], queue.store.clock.now_ms()
-    cancel = query.cancel == "true"
-    await queue.store.database.write(
-        lambda connection: runs.end(connection, run_id, cancel=cancel, now_ms=now, result=result)
-    )
-    queue.scheduler.wake()
+    result, run_id = await read_body(request, queue.max_message), request.path_params["run_id"]
+    await queue.write(runs.end, run_id, cancel=query.cancel == "true", result=result)
     return JSONResponse({"workflowRunId": run_id})
 
 
@@ -219,39 +207,26 @@ async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
 async def _wait(queue: Queue, request: Request, _: Query) -> Response:
     """Let a run wait for an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
-    requested = waiting.read_wait(await read_json(request))
-    publish = read_publish(requested.url, header_pairs(request), b"", prefix=queue.prefix)
-    await queue.destinations.address(requested.url)
-    now, factor = queue.store.clock.now_ms(), queue.scheduler.factor
-
-    def work(connection: sqlite3.Connection) -> PublishedMessage:
-        return waiting.wait(
-            connection, publish, event_id, requested, now_ms=now, factor=factor, caller_ip=caller(request)
-        )
-
-    waits = await queue.store.database.write(work)
-    queue.scheduler.wake()
-    return JSONResponse(waits)
+    body = read_as(await read_json(request), WaitRequest, "wait")
+    publish = read_publish(body.url, header_pairs(request), b"", prefix=queue.prefix)
+    await queue.destinations.address(body.url)
+    return JSONResponse(await queue.write(waiting.wait, publish, event_id, body, caller_ip=caller(request)))
 
 
 @_operation("GET", "/v2/waiters/{event_id}", "waiters", list[Waiter])
 async def _waiters(queue: Queue, request: Request, _: Query) -> Response:
     """The waiters of an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
-    found = await queue.store.database.read(lambda connection: waiting.waiters(connection, event_id))
-    return JSONResponse([waiting.shown(message) for message in found])
+    messages = await queue.store.read(waiting.waiters, event_id)
+    return JSONResponse([waiting.shown(message) for message in messages])
 
 
 @_operation("POST", "/v2/notify/{event_id}", "notify", list[Notified], body=bytes)
 async def _notify(queue: Queue, request: Request, _: Query) -> Response:
     """Notify all waiters of an event."""
     event_id = waiting.checked_event_id(request.path_params["event_id"])
-    body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-    notified = await queue.store.database.write(
-        lambda connection: waiting.notify(connection, event_id, body, now_ms=now)
-    )
-    queue.scheduler.wake()
-    return JSONResponse(notified)
+    body = await read_body(request, queue.max_message)
+    return JSONResponse(await queue.write(waiting.notify, event_id, body))
 
 
 @_operation("POST", "/v2/notify/{run_id}/{event_id}", "notifyRun", Notified, body=bytes, errors=(404,))
@@ -259,76 +234,40 @@ async def _notify_run(queue: Queue, request: Request, _: Query) -> Response:
     """Notify one run of an event, now or when it waits for it."""
     run_id = request.path_params["run_id"]
     event_id = waiting.checked_event_id(request.path_params["event_id"])
-    body, now = await read_body(request, queue.max_message), queue.store.clock.now_ms()
-    notified = await queue.store.database.write(
-        lambda connection: waiting.notify_run(connection, run_id, event_id, body, now_ms=now)
-    )
-    queue.scheduler.wake()
-    return JSONResponse(notified)
+    body = await read_body(request, queue.max_message)
+    return JSONResponse(await queue.write(waiting.notify_run, run_id, event_id, body))
 
 
 @_operation("GET", "/v2/workflows/logs", "run-logs", RunPage, query=RunLogQuery)
 @_operation("GET", "/v2/workflows/events", "run-events", RunPage, query=RunLogQuery)
 async def _run_log(queue: Queue, _: Request, query: RunLogQuery) -> Response:
     """A page of runs, newest first."""
-    rows, cursor = await _page(
-        queue,
-        query,
-        "runs",
-        "created_at",
-        ("created_at = {}", query.workflow_created_at),
-        ("id IN ({})", query.workflow_run_id),
-        ("url IN ({})", query.workflow_url),
-        ("state IN ({})", (*query.state, *query.workflow_state)),
-        ("caller_ip IN ({})", query.caller_ip),
-        ("flow_key IN ({})", query.flow_control_key),
-        (_ANY_LABEL.format("labels"), query.label),
-        ("id IN (SELECT run_id FROM steps WHERE message_id IN ({}))", query.message_id),
-    )
-    shown = await queue.store.database.read(lambda connection: [runs.shown(connection, row) for row in rows])
-    return JSONResponse({"cursor": cursor, "runs": shown})
+    return JSONResponse(await queue.store.read(_listed, queue, "runs", "created_at", query, runs.shown))
 
 
 @_operation("GET", "/v2/logs", "message-logs", EventPage, query=EventLogQuery)
 @_operation("GET", "/v2/events", "message-events", EventPage, query=EventLogQuery)
 async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response:
     """A page of events of messages, newest first."""
-    rows, cursor = await _page(
-        queue,
-        query,
-        "events",
-        "time",
-        ("message_id IN ({})", (*query.message_id, *query.message_ids)),
-        ("run_id IN ({})", query.workflow_run_id),
-        ("state IN ({})", query.state),
-        ("url IN ({})", query.url),
-        (_ANY_LABEL.format("entry, '$.labels'"), query.label),
-        (json_field("callerIP"), query.caller_ip),
-        (json_field("flowControlKey"), query.flow_control_key),
-        (json_field("topicName"), query.topic_name),
-        (json_field("queueName"), query.queue_name),
-        (json_field("scheduleId"), query.schedule_id),
-    )
-    return JSONResponse({"cursor": cursor, "events": [json.loads(row["entry"]) for row in rows]})
+    return JSONResponse(await queue.store.read(_listed, queue, "events", "time", query, _event))
 
 
-async def _page(
-    queue: Queue, query: ListQuery, table: str, order: str, *conditions: Condition
-) -> tuple[list[sqlite3.Row], str]:
-    """A page of a table, newest first, of rows that meet the conditions."""
-    after = queue.store.cursors.read(table, query.cursor)
-    wanted, values = where(
-        (f"{order} >= {{}}", query.from_date),
-        (f"{order} <= {{}}", query.to_date),
-        *conditions,
-        (f"({order}, seq) < ({{}})", after),
-    )
-    sql = f"SELECT * FROM {table} WHERE {wanted} ORDER BY {order} DESC, seq DESC LIMIT ?"  # noqa: S608 - SQL of this package, values bound
-    rows = await queue.store.database.read(
-        lambda connection: connection.execute(sql, (*values, query.count + 1)).fetchall()
-    )
-    last = rows[query.count - 1] if len(rows) > query.count else None
-    return rows[: query.count], queue.store.cursors.make(table, last and (last[order], last["seq"]))
+def _event(_: Transaction, row: sqlite3.Row) -> Any:
+    return json.loads(row["entry"])
+
+
+def _listed(
+    tx: Transaction,
+    queue: Queue,
+    table: str,
+    order: str,
+    query: ListQuery,
+    shown: Callable[[Transaction, sqlite3.Row], Any],
+) -> dict[str, Any]:
+    """A page of a table, newest first, as its operation responds."""
+    cursors = queue.store.cursors
+    rows, last = page(tx, table, order, query, after=cursors.read(table, query.cursor))
+    return {"cursor": cursors.make(table, last), table: [shown(tx, row) for row in rows]}
 
 
 @_operation("GET", "/v2/keys", "keys", SigningKeys)

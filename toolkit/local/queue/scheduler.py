@@ -7,14 +7,15 @@ import contextlib
 import logging
 import sqlite3
 from collections import defaultdict, deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
-from typing import Final
+from typing import Concatenate, Final, ParamSpec, TypeVar
 
 import msgspec
 
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import steps, waiting
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.messages import (
     Attempt,
@@ -29,6 +30,8 @@ from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Sender, made_up_response, outgoing
 from toolkit.local.queue.state import Store
 
+P = ParamSpec("P")
+T = TypeVar("T")
 CONCURRENCY: Final = 32
 _EXPIRY_EVERY_MS: Final = 60_000
 
@@ -66,7 +69,16 @@ class Queue:
             max_body=max_message,
             connections=concurrency,
         )
-        self.scheduler = Scheduler(store, self._sender, factor=time_factor, concurrency=concurrency)
+        store.factor = time_factor
+        self.scheduler = Scheduler(store, self._sender, concurrency=concurrency)
+
+    async def write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function in a transaction, and deliver what it enqueued."""
+        result = await self.store.write(work, *args, **kwargs)
+        self.scheduler.wake()
+        return result
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
@@ -88,13 +100,12 @@ class Scheduler:
     So each is delivered at least once, under the same id.
     """
 
-    def __init__(self, store: Store, sender: Sender, *, factor: float, concurrency: int) -> None:
+    def __init__(self, store: Store, sender: Sender, *, concurrency: int) -> None:
         self._store = store
         self._sender = sender
-        self.factor = factor
         self._concurrency = concurrency
         self._claimed: dict[int, asyncio.Task[None]] = {}
-        self._flow = FlowControl(factor)
+        self._flow = FlowControl(store.factor)
         self._changed = asyncio.Event()
 
     def wake(self) -> None:
@@ -110,7 +121,7 @@ class Scheduler:
                 now = self._store.clock.now_ms()
                 try:
                     if not restored:
-                        self._flow.restore(await self._store.database.read(counting))
+                        self._flow.restore(await self._store.read(counting))
                         restored = True
                     if now - expired_at >= _EXPIRY_EVERY_MS:
                         await self._store.expire()
@@ -133,20 +144,18 @@ class Scheduler:
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
-        def read(connection: sqlite3.Connection) -> tuple[list[sqlite3.Row], int | None]:
+        def read(tx: Transaction) -> tuple[list[sqlite3.Row], int | None]:
             other = f"seq NOT IN ({','.join('?' * len(claimed))})"
             free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
-            rows = connection.execute(
+            rows = tx.rows(
                 f"SELECT seq, retried, spec FROM messages WHERE due_at <= ? AND {other} AND {free} "  # noqa: S608 - marks only
                 "ORDER BY due_at, seq LIMIT ?",
-                (now, *claimed, *blocked, capacity),
-            ).fetchall()
-            (later,) = connection.execute(
-                "SELECT min(due_at) FROM messages WHERE due_at > ?", (now,)
-            ).fetchone()
+                *(now, *claimed, *blocked, capacity),
+            )
+            (later,) = tx.rows("SELECT min(due_at) FROM messages WHERE due_at > ?", now)[0]
             return rows, later
 
-        rows, later = await self._store.database.read(read)
+        rows, later = await self._store.read(read)
         for row in rows:
             message = decode_message(row["spec"])
             if not self._flow.admit(message, now):
@@ -171,26 +180,20 @@ class Scheduler:
                 task.cancel()
 
     async def _deliver(self, seq: int, message: Message, retried: int) -> None:
-        database, clock, sent = self._store.database, self._store.clock, Sent((), b"")
+        store, sent = self._store, Sent((), b"")
         try:
             if message.kind == "wait":
-                due = clock.now_ms()
-                await database.write(lambda connection: waiting.time_out(connection, message, now_ms=due))
+                await store.write(waiting.time_out, message)
                 return
             limit = limits_of(message)
             if limit and limit.rate:  # stored before it is sent, so that a restart does not forget it
-                until = self._flow.counts_until(limit, clock.now_ms())
-                row = (message.settings.flow_key, until)
-                await database.write(lambda connection: connection.execute(_COUNT, row))
-            history = (
-                []
-                if message.step is None
-                else await database.read(
-                    lambda connection: steps.steps(connection, message.run_id, until=message.step)
-                )
-            )
+                until = self._flow.counts_until(limit, store.clock.now_ms())
+                await store.write(Transaction.execute, _COUNT, message.settings.flow_key, until)
+            history = []
+            if message.step is not None:
+                history = await store.read(steps.steps, message.run_id, until=message.step)
             sent = outgoing(message, retried, history)
-            response = await self._sender.deliver(message, sent, now_ms=clock.now_ms())
+            response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
             await self._record(message, sent, response, retried)
         except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
@@ -203,8 +206,7 @@ class Scheduler:
     async def _record(
         self, message: Message, sent: Sent, response: DestinationResponse, retried: int
     ) -> None:
-        attempt = Attempt(message, sent, response, retried, self._store.clock.now_ms(), self.factor)
-        await self._store.database.write(lambda connection: record_outcome(connection, attempt))
+        await self._store.write(record_outcome, Attempt(message, sent, response, retried))
 
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
         """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
@@ -297,7 +299,6 @@ def limits_of(message: Message) -> FlowLimits | None:
     return None if message.kind == "wait" else message.settings.flow
 
 
-def counting(connection: sqlite3.Connection) -> list[tuple[str, int]]:
+def counting(tx: Transaction) -> list[tuple[str, int]]:
     """Key and time of all deliveries that still count against a rate, earliest time first."""
-    rows = connection.execute("SELECT flow_key, until FROM rates ORDER BY until")
-    return [(row["flow_key"], row["until"]) for row in rows]
+    return [tuple(row) for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")]

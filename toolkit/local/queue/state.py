@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hmac
-import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
-from toolkit.local.api import RETENTION_MS, ApiError
+from toolkit.local.api import RETENTION_MS
 from toolkit.local.queue import dlq, runs
-from toolkit.local.queue.database import Database
-from toolkit.local.queue.parameters import Position
+from toolkit.local.queue.database import Database, Transaction
+from toolkit.local.queue.listing import CursorSigner
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _LONGEST_SLEEP: Final = 60.0  # seconds; waking now and then survives a laptop's sleep and clock changes
-_TAG: Final = 12  # bytes of the HMAC in a cursor
 
 
 class Clock(Protocol):
@@ -53,7 +52,7 @@ class Store:
 
     DLQ entries, ended runs and events are kept for `retention_ms`. `signing_keys` are the current and the
     next key; by default those stored, or new ones. Rotated keys stay rotated when the same keys are
-    given again.
+    given again. `factor`, which the queue sets, divides delays.
     """
 
     def __init__(
@@ -66,6 +65,7 @@ class Store:
     ) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.clock = clock or SystemClock()
+        self.factor = 1.0
         self.retention_ms = retention_ms
         self.database = Database(folder / "queue.sqlite")
         self.cursors = CursorSigner(self.database.submit(_cursor_key).result())
@@ -80,6 +80,20 @@ class Store:
     def expired_before(self) -> int:
         """Entries that entered the DLQ before this time (Unix ms) have expired."""
         return self.clock.now_ms() - self.retention_ms
+
+    async def write(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function in a transaction, and return once what it changed is on disk."""
+        tx = partial(Transaction, now_ms=self.clock.now_ms(), factor=self.factor)
+        return await self.database.write(lambda connection: work(tx(connection), *args, **kwargs))
+
+    async def read(
+        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a function that only reads what has been committed."""
+        tx = partial(Transaction, now_ms=self.clock.now_ms(), factor=self.factor)
+        return await self.database.read(lambda connection: work(tx(connection), *args, **kwargs))
 
     async def rotate_keys(self) -> tuple[str, str]:
         """Make the next key the current one, and a new one the next."""
@@ -96,7 +110,7 @@ class Store:
         """
         now, given = self.clock.now_ms(), list(entries)
         return self.database.submit(
-            lambda connection: dlq.insert(connection, given, workflow=workflow, now_ms=now)
+            lambda connection: dlq.insert(Transaction(connection, now), given, workflow=workflow)
         ).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
@@ -109,65 +123,22 @@ class Store:
 
     async def expire(self) -> None:
         """Remove expired rows."""
-        before, now = self.expired_before, self.clock.now_ms()
-
-        def work(connection: sqlite3.Connection) -> None:
-            connection.execute("DELETE FROM dlq WHERE entered_at < ?", (before,))
-            runs.expire(connection, before)
-            connection.execute("DELETE FROM events WHERE time < ?", (before,))
-            connection.execute("DELETE FROM deduplication WHERE expires_at <= ?", (now,))
-            connection.execute("DELETE FROM rates WHERE until <= ?", (now,))
-
-        await self.database.write(work)
+        await self.write(_expire, self.expired_before)
 
     def close(self) -> None:
         """Close the files."""
         self.database.close()
 
 
-class CursorSigner:
-    """Makes and reads cursors: opaque positions in a listing, signed, so that foreign ones are detected.
-
-    A cursor holds a position, not a page number: it stays valid while entries change. The key is stored
-    with the data, so that cursors survive a restart.
-
-    Examples
-    --------
-    >>> cursors = CursorSigner(b"k" * 32)
-    >>> cursors.read("dlq", cursors.make("dlq", (1700000000000, 7)))
-    (1700000000000, 7)
-    """
-
-    def __init__(self, key: bytes) -> None:
-        self._key = key
-
-    def make(self, listing: str, position: Position | None) -> str:
-        """The cursor of the page after `position`; empty when there is none."""
-        if position is None:
-            return ""
-        raw = json.dumps(position).encode()
-        return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
-
-    def read(self, listing: str, cursor: str) -> Position | None:
-        """The position after which the page begins; None for the start. An `ApiError` when it is foreign."""
-        if not cursor:
-            return None
-        try:
-            data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
-        except (binascii.Error, ValueError):
-            data = b""
-        tag, raw = data[:_TAG], data[_TAG:]
-        # only the spelling that `make` returns: base64 has others for the same bytes
-        ours = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
-        if not raw or not ours or not hmac.compare_digest(tag, self._tag(listing, raw)):
-            raise ApiError(
-                400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged"
-            )
-        first, second = json.loads(raw)
-        return first, second
-
-    def _tag(self, listing: str, raw: bytes) -> bytes:
-        return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
+def _expire(tx: Transaction, before: int) -> None:
+    tx.execute("DELETE FROM dlq WHERE entered_at < ?", before)
+    tx.execute("DELETE FROM events WHERE time < ?", before)
+    tx.execute("DELETE FROM deduplication WHERE expires_at <= ?", tx.now_ms)
+    tx.execute("DELETE FROM rates WHERE until <= ?", tx.now_ms)
+    ended = "state != 'RUN_STARTED' AND coalesce(completed_at, created_at) < ?"
+    for table in ("steps", "parked", "notifications"):
+        tx.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT id FROM runs WHERE {ended})", before)  # noqa: S608 - names from above
+    tx.execute(f"DELETE FROM runs WHERE {ended}", before)  # noqa: S608 - from above
 
 
 def _new_key() -> str:

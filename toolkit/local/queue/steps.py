@@ -8,11 +8,11 @@ the others proceed meanwhile.
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, Final
 
 import msgspec
 
+from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.messages import Message
 
 
@@ -47,56 +47,50 @@ def position_of(body: bytes) -> StepPosition:
         return StepPosition()
 
 
-def append(connection: sqlite3.Connection, message: Message) -> Message:
+def append(tx: Transaction, message: Message) -> Message:
     """Add a step after those that are already there; returns the message with its position."""
-    (last,) = connection.execute(
-        "SELECT max(position) FROM steps WHERE run_id = ?", (message.run_id,)
-    ).fetchone()
+    (last,) = tx.rows("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)[0]
     message = msgspec.structs.replace(message, step=0 if last is None else last + 1)
     name = position_of(message.body).name if message.step else None
-    connection.execute(
-        "INSERT INTO steps (run_id, position, message_id, name, body) VALUES (?, ?, ?, ?, ?)",
-        (message.run_id, message.step, message.id, name, message.body),
-    )
+    row = (message.run_id, message.step, message.id, name, message.body)
+    tx.execute("INSERT INTO steps (run_id, position, message_id, name, body) VALUES (?, ?, ?, ?, ?)", *row)
     return message
 
 
-def posted_before(connection: sqlite3.Connection, run_id: str | None, body: bytes) -> str | None:
+def posted_before(tx: Transaction, run_id: str | None, body: bytes) -> str | None:
     """The message that brought the same step before: an endpoint that is called twice posts it twice."""
     name = position_of(body).name
     if name is None:
         return None
-    row = connection.execute(
-        "SELECT message_id FROM steps WHERE run_id = ? AND name = ?", (run_id, name)
-    ).fetchone()
+    row = tx.first("SELECT message_id FROM steps WHERE run_id = ? AND name = ?", run_id, name)
     return row["message_id"] if row else None
 
 
-def steps(
-    connection: sqlite3.Connection, run_id: str | None, *, until: int | None = None
-) -> list[tuple[str, bytes]]:
+def steps(tx: Transaction, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
     """Message id and body of the steps of a run in order, its start first, up to a position or all."""
-    rows = connection.execute(
+    rows = tx.rows(
         "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position",
-        (run_id, 2**62 if until is None else until),
+        run_id,
+        2**62 if until is None else until,
     )
     return [(row["message_id"], row["body"]) for row in rows]
 
 
-def copy(connection: sqlite3.Connection, old_run: str | None, new_run: str | None) -> None:
+def copy(tx: Transaction, old_run: str | None, new_run: str | None) -> None:
     """Append the steps of another run to this run's own start."""
-    connection.execute(
+    tx.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) "
         "SELECT ?, position, message_id, name, body FROM steps WHERE run_id = ? AND position > 0",
-        (new_run, old_run),
+        new_run,
+        old_run,
     )
 
 
-def has_result(connection: sqlite3.Connection, message: Message) -> bool:
+def has_result(tx: Transaction, message: Message) -> bool:
     """Whether the result of the step that this message triggers is in the history already."""
     if not message.step:
         return False
-    posted = [position_of(body) for _, body in steps(connection, message.run_id)[1:]]
+    posted = [position_of(body) for _, body in steps(tx, message.run_id)[1:]]
     requested = position_of(message.body)
     if requested.step_id == 0:
         return any(step.step_id == requested.target_step for step in posted)
@@ -105,10 +99,10 @@ def has_result(connection: sqlite3.Connection, message: Message) -> bool:
     )
 
 
-def shown(connection: sqlite3.Connection, run_id: str) -> list[dict[str, Any]]:
+def shown(tx: Transaction, run_id: str) -> list[dict[str, Any]]:
     """The steps of a run as the run log shows them: groups of one, or of those that ran in parallel."""
     groups: list[dict[str, Any]] = []
-    for message_id, body in steps(connection, run_id):
+    for message_id, body in steps(tx, run_id):
         if not groups:
             first = {"stepName": "init", "stepType": "Initial", "concurrent": 1}
             groups.append({"steps": [_log(message_id, first)], "type": "sequential"})

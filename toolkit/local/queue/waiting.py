@@ -15,14 +15,14 @@ from __future__ import annotations
 import base64
 import json
 import re
-import sqlite3
 from typing import Any, Final, NotRequired, TypedDict
 
 import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
-from toolkit.local.queue.intake import PublishedMessage, as_step, enqueue, of_run, record
+from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.intake import PublishedMessage, again, as_step, enqueue, of_run, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import Publish
 from toolkit.times import duration_ms
@@ -61,15 +61,15 @@ class Notified(TypedDict):
     waiter: NotRequired[Waiter]
 
 
-class WaitRequest(msgspec.Struct, frozen=True):
+class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
     """The body of a wait: where the run resumes, the timeout, and the step that follows."""
 
     url: str
     step: dict[str, Any]
     timeout: str | float | None = None
-    timeout_url: str = msgspec.field(default="", name="timeoutUrl")
-    timeout_body: Any = msgspec.field(default=None, name="timeoutBody")
-    timeout_headers: dict[str, list[str]] = msgspec.field(default_factory=dict, name="timeoutHeaders")
+    timeout_url: str = ""
+    timeout_body: Any = None
+    timeout_headers: dict[str, list[str]] = {}
 
     @property
     def timeout_ms(self) -> int:
@@ -83,47 +83,23 @@ class WaitRequest(msgspec.Struct, frozen=True):
         return found
 
 
-def read_wait(body: Any) -> WaitRequest:
-    """Read the body of a wait; raises `ApiError` with 400, naming the field."""
-    try:
-        found = msgspec.convert(body, WaitRequest)
-        msgspec.json.encode(found)  # text that cannot be encoded: JSON can hold lone surrogates
-    except (msgspec.ValidationError, UnicodeEncodeError) as error:
-        raise ApiError(
-            400, f"body is not a wait; got one with {error}; expected url, timeout and step"
-        ) from None
-    return found
-
-
 def wait(
-    connection: sqlite3.Connection,
-    publish: Publish,
-    event_id: str,
-    request: WaitRequest,
-    *,
-    now_ms: int,
-    factor: float,
-    caller_ip: str,
+    tx: Transaction, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
 ) -> PublishedMessage:
     """Let a run wait for an event.
 
     Raises `ApiError` with 400 without a run, 404 when it is not running (any more).
     """
-    workflow = publish.settings.workflow
-    if workflow is None:
+    if publish.settings.workflow is None:
         raise ApiError(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
     body = json.dumps({**request.step, "waitEventId": event_id}).encode()
-    message = Message(
-        id=new_id("msg"),
-        kind="wait",
-        prefix=publish.prefix,
-        settings=publish.settings,
-        created_at=now_ms,
-        not_before=now_ms + round(request.timeout_ms / factor),
+    message = publish.message(
+        "wait",
+        created_at=tx.now_ms,
+        not_before=tx.now_ms + round(request.timeout_ms / tx.factor),
         body=body,
+        callback=None,
         caller_ip=caller_ip,
-        failure_callback=publish.failure_callback,
-        redact=publish.redact,
         waiting=Waiting(
             event_id=event_id,
             timeout_url=request.timeout_url,
@@ -131,55 +107,52 @@ def wait(
             timeout_headers=request.timeout_headers,
         ),
     )
-    message = of_run(connection, message)
-    before = steps.posted_before(connection, message.run_id, body) or _is_waiting(connection, message)
+    message = of_run(tx, message)
+    before = steps.posted_before(tx, message.run_id, body) or _is_waiting(tx, message)
     if before:
         return {"messageId": before, "deduplicated": True}
-    enqueue(connection, message, now_ms=now_ms)
-    before_waiting = connection.execute(
-        "SELECT seq, body FROM notifications WHERE run_id = ? AND event_id = ? ORDER BY seq LIMIT 1",
-        (message.run_id, event_id),
-    ).fetchone()
-    if before_waiting:
-        connection.execute("DELETE FROM notifications WHERE seq = ?", (before_waiting["seq"],))
-        _resume(connection, message, before_waiting["body"], now_ms=now_ms)
+    enqueue(tx, message)
+    earlier = tx.first(
+        "DELETE FROM notifications WHERE seq = (SELECT min(seq) FROM notifications "
+        "WHERE run_id = ? AND event_id = ?) RETURNING body",
+        message.run_id,
+        event_id,
+    )
+    if earlier:
+        _resume(tx, message, earlier["body"])
     return {"messageId": message.id}
 
 
-def notify(connection: sqlite3.Connection, event_id: str, body: bytes, *, now_ms: int) -> list[Notified]:
+def notify(tx: Transaction, event_id: str, body: bytes) -> list[Notified]:
     """Notify all waiters of an event, and return them."""
-    return [_notified(connection, message, body, now_ms=now_ms) for message in waiters(connection, event_id)]
+    return [_notified(tx, message, body) for message in waiters(tx, event_id)]
 
 
-def notify_run(
-    connection: sqlite3.Connection, run_id: str, event_id: str, body: bytes, *, now_ms: int
-) -> Notified:
+def notify_run(tx: Transaction, run_id: str, event_id: str, body: bytes) -> Notified:
     """Notify one run of an event, which is stored when the run does not wait yet.
 
     Raises `ApiError` with 404 when there is no such run, or it has ended.
     """
-    run = connection.execute("SELECT state, created_at FROM runs WHERE id = ?", (run_id,)).fetchone()
+    run = tx.first("SELECT state, created_at FROM runs WHERE id = ?", run_id)
     if run is None or run["state"] != "RUN_STARTED":
         raise ApiError(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
-    for message in waiters(connection, event_id):
+    for message in waiters(tx, event_id):
         if message.run_id == run_id:
-            return _notified(connection, message, body, now_ms=now_ms)
-    connection.execute(
-        "INSERT INTO notifications (run_id, event_id, body) VALUES (?, ?, ?)", (run_id, event_id, body)
-    )
+            return _notified(tx, message, body)
+    tx.execute("INSERT INTO notifications (run_id, event_id, body) VALUES (?, ?, ?)", run_id, event_id, body)
     return {"messageId": new_id("msg"), "workflowRunId": run_id, "workflowCreatedAt": run["created_at"]}
 
 
-def waiters(connection: sqlite3.Connection, event_id: str) -> list[Message]:
+def waiters(tx: Transaction, event_id: str) -> list[Message]:
     """The messages that wait for an event, the longest waiting first."""
-    rows = connection.execute("SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", (event_id,))
+    rows = tx.rows("SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", event_id)
     return [decode_message(row["spec"]) for row in rows]
 
 
-def time_out(connection: sqlite3.Connection, message: Message, *, now_ms: int) -> None:
+def time_out(tx: Transaction, message: Message) -> None:
     """Resume without the event, unless it arrived in the meantime."""
-    if connection.execute("SELECT 1 FROM messages WHERE id = ?", (message.id,)).fetchone():
-        _resume(connection, message, None, now_ms=now_ms)
+    if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id):
+        _resume(tx, message, None)
 
 
 def shown(message: Message) -> Waiter:
@@ -195,43 +168,36 @@ def shown(message: Message) -> Waiter:
     }
 
 
-def _is_waiting(connection: sqlite3.Connection, message: Message) -> str | None:
+def _is_waiting(tx: Transaction, message: Message) -> str | None:
     name = steps.position_of(message.body).name
     if name is None or message.waiting is None:
         return None
-    for other in waiters(connection, message.waiting.event_id):
+    for other in waiters(tx, message.waiting.event_id):
         if other.run_id == message.run_id and steps.position_of(other.body).name == name:
             return other.id
     return None
 
 
-def _notified(connection: sqlite3.Connection, message: Message, body: bytes, *, now_ms: int) -> Notified:
-    run = connection.execute("SELECT created_at FROM runs WHERE id = ?", (message.run_id,)).fetchone()
-    sent = _resume(connection, message, body, now_ms=now_ms)
+def _notified(tx: Transaction, message: Message, body: bytes) -> Notified:
+    (created_at,) = tx.rows("SELECT created_at FROM runs WHERE id = ?", message.run_id)[0]
     return {
         "waiter": shown(message),
-        "messageId": sent,
+        "messageId": _resume(tx, message, body),
         "workflowRunId": message.run_id,
-        "workflowCreatedAt": run["created_at"],
+        "workflowCreatedAt": created_at,
     }
 
 
-def _resume(connection: sqlite3.Connection, message: Message, event: bytes | None, *, now_ms: int) -> str:
+def _resume(tx: Transaction, message: Message, event: bytes | None) -> str:
     """Turn a waiter into a step, with the event or as timed out; returns the id of the new message."""
-    connection.execute("DELETE FROM messages WHERE id = ?", (message.id,))
-    record(connection, message, "DELIVERED", now_ms)
+    tx.execute("DELETE FROM messages WHERE id = ?", message.id)
+    record(tx, message, "DELIVERED")
     step = json.loads(message.body)
     step["waitTimeout"] = event is None
     if event is not None:
         step["out"] = base64.b64encode(event).decode()
     following = msgspec.structs.replace(
-        message,
-        id=new_id("msg"),
-        kind="step",
-        body=json.dumps(step).encode(),
-        created_at=now_ms,
-        not_before=now_ms,
-        waiting=None,
+        again(tx, message), kind="step", body=json.dumps(step).encode(), waiting=None
     )
-    enqueue(connection, as_step(connection, following), now_ms=now_ms)
+    enqueue(tx, as_step(tx, following))
     return following.id

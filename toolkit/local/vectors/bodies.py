@@ -1,42 +1,48 @@
-"""Request bodies, checked: JSON values in, plain values out, or an `ApiError` that says what is wrong."""
+"""Bodies of requests to an index: msgspec reads and checks each, and describes it in the OpenAPI document."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, cast, get_args
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
+import msgspec
 import numpy as np
+from msgspec import Meta
 from numpy.typing import NDArray
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.local.api import ApiError
-from toolkit.local.vectors.checks import (
+from toolkit.local.api import (
+    CURSOR_PATTERN,
+    NAME_PATTERN,
+    NAMESPACE_PATTERN,
+    ApiError,
     invalid,
-    json_object,
-    metadata_text,
-    read_data,
-    read_metadata,
-    read_name,
-    read_namespace,
-    read_sparse,
-    read_text,
-    read_vector,
+    naming,
+    read_as,
     shown,
-    whole,
 )
 from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.index_database import IndexRow
-from toolkit.local.vectors.sparse import SparseArray
+from toolkit.local.vectors.sparse import MAX_INDEX, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 
-# none of these is publicly documented
-MAX_TOP_K: Final = 10_000
-"""Most results of a query."""
+T = TypeVar("T")
+R = TypeVar("R")
+
+# limits that are not publicly documented, but for those of metadata and text
+MAX_ID: Final = 1024
+"""Longest id, prefix and namespace, in characters."""
+MAX_METADATA: Final = 48 * 1024
+"""Most bytes of a vector's metadata."""
+MAX_NESTING: Final = 100
+"""Most levels of a vector's metadata."""
+MAX_DATA: Final = 1024 * 1024
+"""Most bytes of a vector's text."""
 MAX_PAGE: Final = 10_000
-"""Most vectors in a range page, ids in a fetch, and rows in an upsert."""
+"""Most results of a query, vectors in a range page, ids in a fetch, and rows in an upsert."""
 MAX_BATCH: Final = 1000
 """Most queries in a batch."""
 MAX_IDLE: Final = 86_400
@@ -44,11 +50,22 @@ MAX_IDLE: Final = 86_400
 DEFAULT_IDLE: Final = 3600
 """Seconds for which a resumable query may idle unless it says so: what the public client sends."""
 
-_CURSOR: Final = re.compile(r"[0-9]{0,18}", re.ASCII)
+_LARGEST: Final = float(np.finfo(np.float32).max)
 
-Fusion = Literal["RRF", "DBSF"]
-Mode = Literal["HYBRID", "DENSE", "SPARSE"]
-UpdateMode = Literal["OVERWRITE", "PATCH"]
+Fusion: TypeAlias = Literal["RRF", "DBSF"]
+Mode: TypeAlias = Literal["HYBRID", "DENSE", "SPARSE"]
+Name: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAME_PATTERN)]
+Namespace: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_ID, pattern=NAMESPACE_PATTERN)]
+Prefix: TypeAlias = Annotated[str, Meta(max_length=MAX_ID, pattern=NAME_PATTERN)]
+Text: TypeAlias = Annotated[str, Meta(min_length=1)]
+Count: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_PAGE)]
+Idle: TypeAlias = Annotated[int, Meta(ge=1, le=MAX_IDLE)]
+# arrays of numbers are converted by numpy, which is faster than a list, and exact about the position
+Numbers: TypeAlias = Annotated[Any, Meta(extra_json_schema={"type": "array", "items": {"type": "number"}})]
+Dimensions: TypeAlias = Annotated[
+    Any, Meta(extra_json_schema={"type": "array", "items": {"type": "integer", "minimum": 0}})
+]
+Metadata: TypeAlias = dict[str, Any]
 
 
 class IncludedFields(NamedTuple):
@@ -57,6 +74,148 @@ class IncludedFields(NamedTuple):
     metadata: bool
     vectors: bool
     data: bool
+
+
+class _Body(msgspec.Struct, rename="camel"):
+    """The body of a request, or an item of one."""
+
+
+class SparseVector(_Body, kw_only=True):
+    """A sparse vector."""
+
+    indices: Dimensions
+    values: Numbers
+
+    def array(self) -> SparseArray:
+        """As many dimensions as values, at least one."""
+        indices = [whole(item) for item in _items(self.indices, "sparseVector.indices")]
+        _check_each(indices, "sparseVector.indices", {int}, "a whole number")
+        values = read_numbers(self.values, "sparseVector.values")
+        if not 0 < len(indices) == len(values):
+            got = f"{len(indices)} indices and {len(values)} values"
+            raise invalid("sparseVector", got, "as many of both, and at least one", status=422)
+        for number, index in enumerate(indices):
+            if not 0 <= index <= MAX_INDEX:
+                what = f"sparseVector.indices[{number}]"
+                raise invalid(what, shown(index), f"0 to {MAX_INDEX}", status=422)
+        return SparseArray(np.array(indices, dtype=np.int64), values.astype(np.float64))
+
+
+class UpsertText(_Body, kw_only=True):
+    """Text to be embedded."""
+
+    id: Name
+    data: Text
+    metadata: Metadata | None = None
+
+
+class UpsertVector(_Body, kw_only=True):
+    """A vector to be stored."""
+
+    id: Name
+    vector: Numbers | None = None
+    sparse_vector: SparseVector | None = None
+    metadata: Metadata | None = None
+    data: Text | None = None
+
+
+class UpdateVector(UpsertVector, kw_only=True):
+    """What to change in a vector; what is left out stays as it is."""
+
+    metadata_update_mode: Literal["OVERWRITE", "PATCH"] | None = None
+
+
+class Included(_Body, kw_only=True):
+    """What vectors are returned with."""
+
+    include_metadata: bool | None = False
+    include_vectors: bool | None = False
+    include_data: bool | None = False
+
+    @property
+    def include(self) -> IncludedFields:
+        """The same as a tuple."""
+        flags = (self.include_metadata, self.include_vectors, self.include_data)
+        return IncludedFields(*map(bool, flags))
+
+
+class SearchOptions(Included, kw_only=True):
+    """How vectors are searched."""
+
+    top_k: Count | None = None
+    filter: str | None = None
+    weighting_strategy: Literal["IDF"] | None = None
+    fusion_algorithm: Fusion | None = None
+    query_mode: Mode | None = None
+
+
+class QueryByVector(SearchOptions, kw_only=True):
+    """A query by a vector."""
+
+    vector: Numbers | None = None
+    sparse_vector: SparseVector | None = None
+
+
+class QueryByText(SearchOptions, kw_only=True):
+    """A query by text."""
+
+    data: Text
+
+
+class ResumableByVector(QueryByVector, kw_only=True):
+    """A query by a vector that can be resumed."""
+
+    max_idle: Idle | None = None
+
+
+class ResumableByText(QueryByText, kw_only=True):
+    """A query by text that can be resumed."""
+
+    max_idle: Idle | None = None
+
+
+class NextResults(_Body, kw_only=True):
+    """How many more results of a resumable query."""
+
+    uuid: Name
+    additional_k: Count
+
+
+class QueryEnd(_Body, kw_only=True):
+    """The resumable query to end."""
+
+    uuid: Name
+
+
+class RangePage(Included, kw_only=True):
+    """A page of a range."""
+
+    cursor: Annotated[str, Meta(pattern=CURSOR_PATTERN)]
+    limit: Count
+    prefix: Prefix | None = None
+
+
+class FetchVectors(Included, kw_only=True):
+    """Vectors by ids or by a prefix."""
+
+    ids: Annotated[list[Name], Meta(max_length=MAX_PAGE)] | None = None
+    prefix: Prefix | None = None
+
+
+class DeleteVectors(_Body, kw_only=True):
+    """The vectors to delete; exactly one field."""
+
+    ids: Name | Annotated[list[Name], Meta(max_length=MAX_PAGE)] | None = None
+    prefix: Name | None = None
+    filter: str | None = None
+
+
+class RenameNamespace(_Body, kw_only=True):
+    """A namespace and its new name."""
+
+    namespace: Namespace
+    new_namespace: Namespace
+    delete_existing: bool | None = False
 
 
 @dataclass(frozen=True)
@@ -77,308 +236,162 @@ class IndexQuery:
     """Which vectors of a text a hybrid index searches with."""
 
 
-@dataclass(frozen=True)
-class RangeRequest:
-    """One page of a range, from the sequence number `start` on."""
-
-    start: int
-    limit: int
-    prefix: str
-    include: IncludedFields
+def read_body(value: Any, kind: type[T], what: str = "body") -> T:
+    """A body, or an item of one, as its type; 2.0 is a whole number, too."""
+    if isinstance(value, dict):
+        value = {name: whole(item) for name, item in value.items()}
+    return read_as(value, kind, what)
 
 
-@dataclass(frozen=True)
-class Fetch:
-    """What to fetch: ids, or everything under a prefix."""
-
-    ids: tuple[str, ...] | None
-    prefix: str
-    include: IncludedFields
-
-
-@dataclass(frozen=True)
-class Selection:
-    """What to delete: ids, everything under a prefix, or what passes a filter; exactly one is given."""
-
-    ids: tuple[str, ...] | None = None
-    prefix: str | None = None
-    filter: MetadataFilter | None = None
-
-
-@dataclass(frozen=True)
-class Update:
-    """What to change in one row; None leaves it as it is."""
-
-    id: str
-    vector: NDArray[np.float32] | None
-    metadata: dict[str, Any] | None
-    data: str | None
-    mode: UpdateMode
-    sparse: SparseArray | None = None
-
-
-class _Fields:
-    """Reads the fields of a JSON object, checked. Errors name the field, with `where` before it."""
-
-    def __init__(self, body: Any, what: str, where: str = "") -> None:
-        self._values = json_object(body, f"{where}{what}")
-        self.where = where
-
-    def get(self, name: str) -> Any:
-        return self._values.get(name)
-
-    def given(self, *names: str) -> list[str]:
-        return [name for name in names if self.get(name) is not None]
-
-    def name(self, name: str) -> str:
-        return read_name(self.get(name), f"{self.where}{name}")
-
-    def prefix(self) -> str:
-        """The prefix, which may be left out or empty."""
-        value = self.get("prefix")
-        return "" if value is None or value == "" else self.name("prefix")
-
-    def data(self) -> str:
-        return read_data(self.get("data"), f"{self.where}data")
-
-    def metadata(self) -> dict[str, Any] | None:
-        return read_metadata(self.get("metadata"), f"{self.where}metadata")
-
-    def metadata_text(self) -> str | None:
-        return metadata_text(self.metadata(), f"{self.where}metadata")
-
-    def number(self, name: str, most: int, default: int | None = None) -> int:
-        """A whole number from 1; 2.0 is one, too."""
-        if self.get(name) is None and default is not None:
-            return default
-        number = whole(self.get(name))
-        if type(number) is not int or not 1 <= number <= most:
-            got = "none" if number is None else shown(self.get(name))
-            raise invalid(f"{self.where}{name}", got, f"a whole number from 1 to {most}")
-        return number
-
-    def flag(self, name: str) -> bool:
-        """A boolean; false where it is left out."""
-        value = self.get(name)
-        if value is not None and not isinstance(value, bool):
-            raise invalid(f"{self.where}{name}", shown(value), "true or false")
-        return bool(value)
-
-    def choice(self, name: str, *allowed: str) -> str | None:
-        """One of several words, or None."""
-        value = self.get(name)
-        if value is not None and value not in allowed:
-            raise invalid(f"{self.where}{name}", shown(value), f"one of {', '.join(allowed)}")
-        return None if value is None else str(value)
-
-    def filter(self) -> MetadataFilter | None:
-        """A metadata filter; None where it is left out or blank."""
-        value = self.get("filter")
-        text = "" if value is None else read_text(value, f"{self.where}filter")
-        if not text.strip():
-            return None
-        try:
-            return parse(text)
-        except InputError as error:
-            raise ApiError(400, f"{self.where}filter; {error}") from None
-
-    def include(self) -> IncludedFields:
-        return IncludedFields(*map(self.flag, ("includeMetadata", "includeVectors", "includeData")))
-
-    def dense(self, spec: IndexSpec) -> NDArray[np.float32]:
-        return read_vector(self.get("vector"), spec.dimension, f"{self.where}vector")
-
-    def sparse(self) -> SparseArray:
-        return read_sparse(self.get("sparseVector"), f"{self.where}sparseVector")
-
-    def vectors(self, spec: IndexSpec) -> tuple[NDArray[np.float32] | None, SparseArray | None]:
-        """The vectors that are given, all of which the index's kind must have."""
-        dense, sparse = self.get("vector"), self.get("sparseVector")
-        if dense is not None and not spec.has_dense:
-            raise self._unfit("vector", spec, "sparseVector")
-        if sparse is not None and not spec.has_sparse:
-            raise self._unfit("sparseVector", spec, "vector")
-        return None if dense is None else self.dense(spec), None if sparse is None else self.sparse()
-
-    def _unfit(self, name: str, spec: IndexSpec, other: str) -> ApiError:
-        return invalid(f"{self.where}{name}", f"one for a {spec.kind} index", f"{other} only", status=422)
+def read_items(body: Any, kind: type[T], noun: str, most: int, check: Callable[[T], R]) -> list[R]:
+    """The items of a body that is one or an array of them, each read and checked."""
+    items = body if isinstance(body, list) else [body]
+    if not 1 <= len(items) <= most:
+        plural = "queries" if noun == "query" else f"{noun}s"
+        raise invalid(f"{noun} batch", f"{len(items)} {plural}", f"1 to {most}")
+    result = []
+    for number, item in enumerate(items):
+        with naming(f"{noun} {number}: " if isinstance(body, list) else ""):
+            result.append(check(read_body(item, kind, noun)))
+    return result
 
 
 def read_queries(
-    body: Any, spec: IndexSpec, *, text: bool, budget: FilterBudget
-) -> tuple[list[IndexQuery], bool]:
-    """The queries of a body, and whether there are several. Parsing filters is in the budget."""
-    bodies = body if isinstance(body, list) else [body]
-    if not 1 <= len(bodies) <= MAX_BATCH:
-        raise invalid("query batch", f"{len(bodies)} queries", f"1 to {MAX_BATCH}")
+    body: Any, kind: type[QueryByVector | QueryByText], spec: IndexSpec, budget: FilterBudget
+) -> list[IndexQuery]:
+    """The queries of a body. Parsing filters is in the budget."""
+
+    def check(query: QueryByVector | QueryByText) -> IndexQuery:
+        budget.check()
+        return index_query(query, spec)
+
     with budget.spending():
-        queries = [
-            _read_query(one, spec, f"query {number}: " * (len(bodies) > 1), text=text)
-            for number, one in enumerate(budget.each(bodies))
-        ]
-    return queries, len(bodies) > 1
+        return read_items(body, kind, "query", MAX_BATCH, check)
 
 
-def read_resumable(body: Any, spec: IndexSpec, *, text: bool) -> tuple[IndexQuery, int]:
-    """A resumable query, and for how many seconds it may idle."""
-    query = _read_query(body, spec, "", text=text)
-    return query, _Fields(body, "query").number("maxIdle", MAX_IDLE, default=DEFAULT_IDLE)
-
-
-def _read_query(body: Any, spec: IndexSpec, where: str, *, text: bool) -> IndexQuery:
-    fields = _Fields(body, "query", where)
-    question, sparse = (fields.data(), None) if text else _query_vectors(fields, spec)
-    fusion = fields.choice("fusionAlgorithm", *get_args(Fusion))
-    mode = fields.choice("queryMode", *get_args(Mode))
+def index_query(query: QueryByVector | QueryByText, spec: IndexSpec) -> IndexQuery:
+    """The query of a body, which has the vectors that the index's kind needs."""
+    question: NDArray[np.float64] | str | None
+    if isinstance(query, QueryByText):
+        question, sparse = read_text(query.data), None
+    else:
+        dense, sparse = vectors_of(query, spec)
+        if dense is None and sparse is None:
+            if spec.kind == "hybrid":
+                raise invalid("query", "no vector and no sparseVector", "one of them, or both")
+            raise invalid("vector" if spec.has_dense else "sparseVector", "none", "one")
+        question = None if dense is None else dense.astype(np.float64)
     return IndexQuery(
         question=question,
-        top_k=fields.number("topK", MAX_TOP_K, default=10),
-        include=fields.include(),
-        filter=fields.filter(),
+        top_k=query.top_k or 10,
+        include=query.include,
+        filter=read_filter(query.filter),
         sparse=sparse,
-        idf=fields.choice("weightingStrategy", "IDF") is not None,
-        fusion=cast("Fusion", fusion or "RRF"),
-        mode=cast("Mode", mode or "HYBRID"),
+        idf=query.weighting_strategy is not None,
+        fusion=query.fusion_algorithm or "RRF",
+        mode=query.query_mode or "HYBRID",
     )
 
 
-def _query_vectors(fields: _Fields, spec: IndexSpec) -> tuple[NDArray[np.float64] | None, SparseArray | None]:
-    dense, sparse = fields.vectors(spec)
-    if dense is None and sparse is None:
-        if spec.kind == "hybrid":
-            got = "no vector and no sparseVector"
-            raise invalid(f"{fields.where}query", got, "one of them, or both")
-        if spec.has_dense:
-            dense = fields.dense(spec)
-        else:
-            sparse = fields.sparse()
-    return None if dense is None else dense.astype(np.float64), sparse
+def vectors_of(
+    body: UpsertVector | QueryByVector, spec: IndexSpec
+) -> tuple[NDArray[np.float32] | None, SparseArray | None]:
+    """The vectors of a body, all of which the index's kind must have."""
+    if body.vector is not None and not spec.has_dense:
+        raise invalid("vector", f"one for a {spec.kind} index", "sparseVector only", status=422)
+    if body.sparse_vector is not None and not spec.has_sparse:
+        raise invalid("sparseVector", f"one for a {spec.kind} index", "vector only", status=422)
+    dense = None if body.vector is None else read_numbers(body.vector, "vector")
+    if dense is not None and len(dense) != spec.dimension:
+        message = f"Invalid vector dimension: {len(dense)}, expected: {spec.dimension}"
+        raise ApiError(422, message, verbatim=True)
+    return dense, None if body.sparse_vector is None else body.sparse_vector.array()
 
 
-def read_next(body: Any) -> tuple[str, int]:
-    """The id of a resumable query, and how many more results are wanted."""
-    fields = _Fields(body, "resumable-query-next")
-    if not fields.given("additionalK"):
-        raise invalid("additionalK", "none", f"a whole number from 1 to {MAX_TOP_K}")
-    return fields.name("uuid"), fields.number("additionalK", MAX_TOP_K)
+def read_filter(text: str | None) -> MetadataFilter | None:
+    """A metadata filter; None where it is left out or blank."""
+    if text is None or not text.strip():
+        return None
+    try:
+        return parse(text)
+    except InputError as error:
+        raise ApiError(400, f"filter; {error}") from None
 
 
-def read_end(body: Any) -> str:
-    """The id of a resumable query."""
-    return _Fields(body, "resumable query").name("uuid")
+def read_row(row: UpsertVector, spec: IndexSpec) -> IndexRow:
+    """A row with the vectors that the index's kind needs."""
+    vector, sparse = vectors_of(row, spec)
+    for name, given, needed in (
+        ("vector", vector, spec.has_dense),
+        ("sparseVector", sparse, spec.has_sparse),
+    ):
+        if given is None and needed:
+            if spec.kind == "hybrid":
+                raise invalid(name, "none", "both vectors: the index is hybrid", status=422)
+            raise invalid(name, "none", "one")
+    data = None if row.data is None else read_text(row.data)
+    vector = np.empty(0, np.float32) if vector is None else vector
+    return IndexRow(row.id, vector, metadata_text(row.metadata), data, sparse)
 
 
-def read_range(body: Any, last_sequence: int) -> RangeRequest:
-    """One page of a range. A cursor that this index has never returned is an error."""
-    fields = _Fields(body, "range")
-    cursor = fields.get("cursor")
-    if not isinstance(cursor, str) or not _CURSOR.fullmatch(cursor):
-        raise invalid("cursor", shown(cursor), "'0', '' or a nextCursor of this index")
-    start = int(cursor or 0)
-    if start > last_sequence:
-        raise invalid(
-            "cursor", f"{shown(cursor)}, which this index never returned", "'0', '' or a nextCursor"
-        )
-    return RangeRequest(start, fields.number("limit", MAX_PAGE), fields.prefix(), fields.include())
+def read_text(text: str) -> str:
+    """Text of a permitted size."""
+    size = len(text.encode())
+    if size > MAX_DATA:
+        raise invalid("data", f"{size} bytes", f"1 to {MAX_DATA}")
+    return text
 
 
-def read_fetch(body: Any) -> Fetch:
-    """What to fetch."""
-    fields = _Fields(body, "fetch")
-    by_ids, prefix = bool(fields.given("ids")), fields.prefix()
-    if by_ids == bool(prefix):
-        got = "both ids and prefix" if prefix else "neither ids nor prefix"
-        raise invalid("fetch", got, "exactly one of them")
-    return Fetch(_read_ids(fields.get("ids")) if by_ids else None, prefix, fields.include())
+def metadata_text(metadata: Metadata | None) -> str | None:
+    """Metadata as compact JSON text, within its limits."""
+    if metadata is None:
+        return None
+    level: list[Any] = [metadata]
+    for _ in range(MAX_NESTING):
+        inner = (item.values() if isinstance(item, dict) else item for item in level)
+        level = [child for items in inner for child in items if isinstance(child, dict | list)]
+    if level:
+        raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
+    try:
+        text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+        size = len(text.encode())
+    except (TypeError, ValueError) as error:  # in process, values that are not JSON
+        raise invalid("metadata", str(error)[:80], "JSON values that can be written as UTF-8") from None
+    if size > MAX_METADATA:
+        raise invalid("metadata", f"{size} bytes", f"at most {MAX_METADATA}")
+    return text
 
 
-def read_selection(body: Any) -> Selection:
-    """What to delete. A bare id, or an array of ids, is accepted too."""
-    if isinstance(body, str | list):
-        body = {"ids": body}
-    fields = _Fields(body, "delete")
-    given = fields.given("ids", "prefix", "filter")
-    if len(given) != 1:
-        got = " and ".join(given) or "none of them"
-        raise invalid("delete", got, "exactly one of ids, prefix and filter")
-    if given == ["ids"]:
-        ids = fields.get("ids")
-        return Selection(ids=_read_ids([ids] if isinstance(ids, str) else ids))
-    if given == ["prefix"]:
-        return Selection(prefix=fields.name("prefix"))
-    chosen = fields.filter()
-    if chosen is None:
-        raise invalid("filter", "an empty one", "at least one condition")
-    return Selection(filter=chosen)
+def whole(value: Any) -> Any:
+    """An integer for a number without a fraction, such as 2.0; anything else as it is."""
+    return int(value) if type(value) is float and value.is_integer() else value
 
 
-def read_update(body: Any, spec: IndexSpec) -> Update:
-    """What to change in one row."""
-    fields = _Fields(body, "update")
-    vector, sparse = fields.vectors(spec)
-    names = ("vector", "sparseVector", "metadata", "data")
-    if not fields.given(*names):
-        raise invalid("update", "nothing to change", f"at least one of {', '.join(names)}")
-    mode = fields.choice("metadataUpdateMode", *get_args(UpdateMode))
-    return Update(
-        id=fields.name("id"),
-        vector=vector,
-        sparse=sparse,
-        metadata=fields.metadata(),
-        data=fields.data() if fields.given("data") else None,
-        mode=cast("UpdateMode", mode or "OVERWRITE"),
-    )
+def read_numbers(value: Any, what: str) -> NDArray[np.float32]:
+    """Finite numbers that fit single precision."""
+    items = _items(value, what)
+    _check_each(items, what, {int, float}, "a number")
+    try:
+        numbers = np.array(items, dtype=np.float64)
+        fits = bool((np.abs(numbers) <= _LARGEST).all())
+    except OverflowError:
+        fits = False
+    if not fits:
+        index = next(index for index, item in enumerate(items) if not abs(item) <= _LARGEST)
+        expected = "a finite number that fits single precision"
+        raise invalid(f"{what}[{index}]", shown(items[index]), expected)
+    with np.errstate(under="ignore"):
+        return numbers.astype(np.float32)
 
 
-def read_rows(body: Any, spec: IndexSpec) -> list[IndexRow]:
-    """Rows with the vectors that the index's kind has."""
-    rows = []
-    for fields in _row_fields(body):
-        vector, sparse = fields.vectors(spec)
-        if vector is None and spec.has_dense:
-            raise _missing(f"{fields.where}vector", spec)
-        if sparse is None and spec.has_sparse:
-            raise _missing(f"{fields.where}sparseVector", spec)
-        rows.append(
-            IndexRow(
-                id=fields.name("id"),
-                vector=np.empty(0, np.float32) if vector is None else vector,
-                metadata=fields.metadata_text(),
-                data=fields.data() if fields.given("data") else None,
-                sparse=sparse,
-            )
-        )
-    return rows
+def _items(value: Any, what: str) -> Sequence[Any]:
+    items = value.tolist() if isinstance(value, np.ndarray) else value
+    if not isinstance(items, list | tuple):
+        raise invalid(what, shown(items), "an array of numbers")
+    return items
 
 
-def read_texts(body: Any) -> list[tuple[str, str, str | None]]:
-    """Rows with text to embed: id, text, and metadata as JSON text."""
-    return [(row.name("id"), row.data(), row.metadata_text()) for row in _row_fields(body)]
-
-
-def read_renaming(body: Any) -> tuple[str, str, bool]:
-    """The namespace's name, its new name, and whether a namespace that has the new name is deleted."""
-    fields = _Fields(body, "rename-namespace")
-    name, new_name = (read_namespace(fields.get(name), name) for name in ("namespace", "newNamespace"))
-    return name, new_name, fields.flag("deleteExisting")
-
-
-def _read_ids(value: Any) -> tuple[str, ...]:
-    if not isinstance(value, list) or len(value) > MAX_PAGE:
-        got = f"{len(value)} of them" if isinstance(value, list) else shown(value)
-        raise invalid("ids", got, f"an array of at most {MAX_PAGE} ids")
-    return tuple(read_name(one, f"ids[{index}]") for index, one in enumerate(value))
-
-
-def _row_fields(body: Any) -> Iterator[_Fields]:
-    rows = body if isinstance(body, list) else [body]
-    if not 1 <= len(rows) <= MAX_PAGE:
-        raise invalid("upsert", f"{len(rows)} rows", f"1 to {MAX_PAGE}")
-    for number, row in enumerate(rows):
-        yield _Fields(row, "row", f"row {number}: " if isinstance(body, list) else "")
-
-
-def _missing(what: str, spec: IndexSpec) -> ApiError:
-    if spec.kind == "hybrid":
-        return invalid(what, "none", "both vectors: the index is hybrid", status=422)
-    return invalid(what, "none", "one")
+def _check_each(items: Sequence[Any], what: str, kinds: set[type], expected: str) -> None:
+    if not kinds.issuperset(map(type, items)):
+        index = next(index for index, item in enumerate(items) if type(item) not in kinds)
+        raise invalid(f"{what}[{index}]", shown(items[index]), expected)

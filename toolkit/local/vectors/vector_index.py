@@ -15,18 +15,24 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from toolkit.errors import LocalServiceError
-from toolkit.local.api import ApiError
+from toolkit.local.api import ApiError, invalid
 from toolkit.local.vectors.bodies import (
-    Fetch,
+    MAX_PAGE,
+    DeleteVectors,
+    FetchVectors,
     IncludedFields,
     IndexQuery,
-    RangeRequest,
-    Selection,
-    Update,
-    read_rows,
-    read_texts,
+    RangePage,
+    UpdateVector,
+    UpsertText,
+    UpsertVector,
+    metadata_text,
+    read_filter,
+    read_items,
+    read_row,
+    read_text,
+    vectors_of,
 )
-from toolkit.local.vectors.checks import metadata_text
 from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.models import Models, load_models
@@ -116,20 +122,21 @@ class VectorIndex:
         Rows are as in the service's requests, vectors also as numpy arrays. A row with a known id replaces
         that row and keeps its position in `range`. A namespace that is not there is made.
         """
-        self._put(namespace, read_rows(list(rows), self.spec))
+        new = read_items(list(rows), UpsertVector, "row", MAX_PAGE, lambda row: read_row(row, self.spec))
+        self._put(namespace, new)
 
     def upsert_data(self, rows: Iterable[Mapping[str, Any]], *, namespace: str = "") -> None:
         """Write rows with text, which the index's models embed."""
         models = self.need_models()
-        rows_of_text = read_texts(list(rows))
-        texts = [text for _, text, _ in rows_of_text]
+        new = read_items(list(rows), UpsertText, "row", MAX_PAGE, _row_of_text)
+        texts = [row.data or "" for row in new]
         dense = models.embed_dense(texts, self.spec.dimension)
         sparse = models.embed_sparse(texts, question=False)
-        new = [
-            IndexRow(row_id, _NO_VECTOR if vector is None else vector, metadata, text, other)
-            for (row_id, text, metadata), vector, other in zip(rows_of_text, dense, sparse, strict=True)
+        embedded = [
+            row._replace(vector=row.vector if vector is None else vector, sparse=other)
+            for row, vector, other in zip(new, dense, sparse, strict=True)
         ]
-        self._put(namespace, new)
+        self._put(namespace, embedded)
 
     def query(
         self, queries: Sequence[IndexQuery], *, namespace: str = "", budget: FilterBudget | None = None
@@ -137,9 +144,7 @@ class VectorIndex:
         """The results of each query, best first. A namespace that is not there has none."""
         requested = self._with_vectors(queries)
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None:
-                return [[] for _ in requested]
+            found = self._namespace(namespace)
             return [
                 [
                     ScoredRow(self._row(found, row_id), score)
@@ -159,19 +164,17 @@ class VectorIndex:
         """
         (requested,) = self._with_vectors([query])
         with self._lock:
-            found = self._namespaces.get(namespace)
-            ranking: Ranking = []
-            if found is not None and len(found.rows):
-                # two fused lists are whole as they are; one continues to its last row
-                whole = requested if asks_both(requested) else replace(requested, top_k=len(found.rows))
-                ranking = self._ranked(found, whole, budget)
+            found = self._namespace(namespace)
+            # two fused lists are whole as they are; one continues to its last row
+            whole = requested if asks_both(requested) else replace(requested, top_k=len(found.rows))
+            ranking = self._ranked(found, whole, budget)
             self._expire_queries()
             if len(self._resumable) >= MAX_OPEN:
                 got = f"{MAX_OPEN} open ones"
                 raise ApiError(400, f"resumable query; got {got}; expected fewer: end one, or let one expire")
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
-                found.key if found else 0, iter(ranking), query.include, max_idle, self._clock()
+                found.key, iter(ranking), query.include, max_idle, self._clock()
             )
             return query_id, self.next_results(query_id, query.top_k)[0]
 
@@ -198,68 +201,89 @@ class VectorIndex:
             self._open_query(query_id)
             del self._resumable[query_id]
 
-    def range(self, wanted: RangeRequest, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
-        """The next cursor ("" at the end) and one page, in the order of first insertion."""
+    def range(self, page: RangePage, *, namespace: str = "") -> tuple[str, list[IndexRow]]:
+        """The next cursor ("" at the end) and one page, in the order of first insertion.
+
+        A cursor that this index has never returned is an error.
+        """
+        start, prefix = int(page.cursor or 0), page.prefix or ""
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None:
-                return "", []
+            if start > self._database.last_sequence():
+                got = f"{page.cursor!r}, which this index never returned"
+                raise invalid("cursor", got, "'0', '' or a nextCursor")
             # one more than requested: the first of the next page, whose number is the cursor
-            page = self._database.page(found.key, wanted.start, wanted.limit + 1, wanted.prefix)
-        rest = page[wanted.limit :]
-        return (str(rest[0].sequence) if rest else ""), page[: wanted.limit]
+            rows = self._database.page(self._namespace(namespace).key, start, page.limit + 1, prefix)
+        rest = rows[page.limit :]
+        return (str(rest[0].sequence) if rest else ""), rows[: page.limit]
 
-    def fetch(self, wanted: Fetch, *, namespace: str = "") -> list[IndexRow | None]:
+    def fetch(self, body: FetchVectors, *, namespace: str = "") -> list[IndexRow | None]:
         """The rows asked for: by ids with None where there is none, or by prefix, at most 1000."""
+        if (body.ids is None) == (not body.prefix):
+            got = "both ids and prefix" if body.prefix else "neither ids nor prefix"
+            raise invalid("fetch", got, "exactly one of them")
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None:
-                return [None for _ in wanted.ids or ()]
-            if wanted.ids is None:
-                return [*self._database.page(found.key, 0, MAX_PREFIX_FETCH, wanted.prefix)]
-            return [self._database.find(found.key, row_id) for row_id in wanted.ids]
+            key = self._namespace(namespace).key
+            if body.prefix:
+                return [*self._database.page(key, 0, MAX_PREFIX_FETCH, body.prefix)]
+            return [self._database.find(key, row_id) for row_id in body.ids or ()]
 
-    def update(self, wanted: Update, *, namespace: str = "") -> int:
+    def update(self, body: UpdateVector, *, namespace: str = "") -> int:
         """Change one row; returns how many were changed, 0 or 1.
 
         New text on an index with models is embedded, but for the vectors that come with it.
         """
-        vector, sparse = wanted.vector, wanted.sparse
-        if wanted.data is not None:
+        vector, sparse = vectors_of(body, self.spec)
+        if vector is None and sparse is None and body.metadata is None and body.data is None:
+            expected = "at least one of vector, sparseVector, metadata and data"
+            raise invalid("update", "nothing to change", expected)
+        if body.data is not None:
+            texts = [read_text(body.data)]
             if vector is None:
-                vector = self._models.embed_dense([wanted.data], self.spec.dimension)[0]
+                vector = self._models.embed_dense(texts, self.spec.dimension)[0]
             if sparse is None:
-                sparse = self._models.embed_sparse([wanted.data], question=False)[0]
+                sparse = self._models.embed_sparse(texts, question=False)[0]
+        metadata_text(body.metadata)
         with self._lock:
-            found = self._namespaces.get(namespace)
-            row = self._database.find(found.key, wanted.id) if found else None
+            row = self._database.find(self._namespace(namespace).key, body.id)
             if row is None:
                 return 0
             metadata = row.metadata
-            if wanted.metadata is not None:
+            if body.metadata is not None:
                 before = None if metadata is None else json.loads(metadata)
-                merged = merge(before, wanted.metadata) if wanted.mode == "PATCH" else wanted.metadata
-                metadata = metadata_text(merged, "metadata")
+                patch = body.metadata_update_mode == "PATCH"
+                metadata = metadata_text(merge(before, body.metadata) if patch else body.metadata)
             changed = row._replace(
                 vector=row.vector if vector is None else vector,
                 metadata=metadata,
-                data=row.data if wanted.data is None else wanted.data,
+                data=row.data if body.data is None else body.data,
                 sparse=row.sparse if sparse is None else sparse,
             )
             self._put(namespace, [changed])
             return 1
 
-    def delete(self, wanted: Selection, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
+    def delete(self, body: DeleteVectors, *, namespace: str = "", budget: FilterBudget | None = None) -> int:
         """Delete rows; returns how many there were. When a filter exceeds its budget, nothing is deleted."""
+        given = [name for name in ("ids", "prefix", "filter") if getattr(body, name) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none of them"
+            raise invalid("delete", got, "exactly one of ids, prefix and filter")
+        chosen = read_filter(body.filter)
+        if chosen is None and given == ["filter"]:
+            raise invalid("filter", "an empty one", "at least one condition")
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None:
-                return 0
-            ids = _selected(found.rows, wanted, budget)
+            found = self._namespace(namespace)
+            rows = found.rows
+            if chosen is not None:
+                ids = [rows.ids[position] for position in rows.passing(chosen, budget)]
+            elif body.prefix is not None:
+                ids = [row_id for row_id in rows.ids if row_id.startswith(body.prefix)]
+            else:
+                wanted = [body.ids] if isinstance(body.ids, str) else body.ids or []
+                ids = [row_id for row_id in dict.fromkeys(wanted) if row_id in rows]
             with self._database.transaction():
                 self._database.remove(found.key, ids)
             for row_id in ids:
-                found.rows.remove(row_id)
+                rows.remove(row_id)
                 if found.inverted is not None:
                     found.inverted.remove(row_id)
             return len(ids)
@@ -302,15 +326,8 @@ class VectorIndex:
     def random(self, *, namespace: str = "") -> IndexRow | None:
         """Any row of a namespace, None when it is empty."""
         with self._lock:
-            found = self._namespaces.get(namespace)
-            if found is None or not len(found.rows):
-                return None
-            return self._row(found, self._random.choice(found.rows.ids))
-
-    def last_sequence(self) -> int:
-        """The largest sequence number that a row of this index ever had."""
-        with self._lock:
-            return self._database.last_sequence()
+            found = self._namespace(namespace)
+            return self._row(found, self._random.choice(found.rows.ids)) if len(found.rows) else None
 
     def size(self) -> int:
         """Bytes of the index's file."""
@@ -330,6 +347,10 @@ class VectorIndex:
         if any(isinstance(query.question, str) for query in queries):
             self.need_models()
         return with_vectors(queries, self.spec, self._models)
+
+    def _namespace(self, name: str) -> _Namespace:
+        """The namespace of this name; where there is none, one without rows, whose key no namespace has."""
+        return self._namespaces.get(name) or self._empty_namespace(0)
 
     def _existing(self, name: str) -> _Namespace:
         if name == "" or name not in self._namespaces:
@@ -411,10 +432,5 @@ def merge(target: Any, patch: Any) -> Any:
     return merged
 
 
-def _selected(rows: NamespaceRows, wanted: Selection, budget: FilterBudget | None) -> list[str]:
-    if wanted.ids is not None:
-        return [row_id for row_id in dict.fromkeys(wanted.ids) if row_id in rows]
-    if wanted.prefix is not None:
-        return [row_id for row_id in rows.ids if row_id.startswith(wanted.prefix)]
-    chosen = wanted.filter
-    return [rows.ids[position] for position in rows.passing(chosen, budget)] if chosen else []
+def _row_of_text(row: UpsertText) -> IndexRow:
+    return IndexRow(row.id, _NO_VECTOR, metadata_text(row.metadata), read_text(row.data))

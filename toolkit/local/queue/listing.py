@@ -1,0 +1,177 @@
+"""Listings: their query parameters with the SQL of each filter, their pages, and signed cursors."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hmac
+import json
+import sqlite3
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+
+from toolkit.local.api import ApiError, parse_json, read_as, read_body
+from toolkit.local.operations import Query, Texts, Timestamp, parameters_of
+from toolkit.local.queue.database import Transaction
+
+Q = TypeVar("Q", bound=Query)
+Position: TypeAlias = tuple[int, int]
+"""Where a row is in a listing, newest first: its timestamp (Unix ms), and its number."""
+Condition: TypeAlias = tuple[str, int | str | Sequence[int | str] | None]
+TextOrTexts: TypeAlias = str | Annotated[list[str], Meta(max_length=1000)]
+
+_TAG: Final = 12  # bytes of the HMAC in a cursor
+
+
+def sql(condition: str, description: str | None = None) -> Meta:
+    """The condition in SQL of a filter, with ``{}`` for the marks of its values; "" where it has none.
+
+    The condition of a parameter that may be repeated is that the column of its name has one of the values.
+    """
+    return Meta(extra={"sql": condition}, description=description)
+
+
+def json_field(name: str) -> str:
+    """The condition that a field of the JSON in the column `entry` has one of some values."""
+    return f"CAST(json_extract(entry, '$.{name}') AS TEXT) IN ({{}})"
+
+
+def any_label(labels: str) -> str:
+    """The condition that an array of labels, which is SQL for arguments of json_each, has one of some."""
+    return f"EXISTS (SELECT 1 FROM json_each({labels}) WHERE value IN ({{}}))"  # noqa: S608 - SQL of this package
+
+
+CallerIp: TypeAlias = Annotated[Texts, sql("caller_ip IN ({})")]
+FlowKey: TypeAlias = Annotated[Texts, sql("flow_key IN ({})")]
+
+
+class Span(Query):
+    """A span of time."""
+
+    from_date: Annotated[Timestamp, sql("created_at >= {}", "Unix milliseconds, inclusive.")] | None = None
+    to_date: Annotated[Timestamp, sql("created_at <= {}", "Unix milliseconds, inclusive.")] | None = None
+
+    def __post_init__(self) -> None:
+        since, until = self.from_date, self.to_date
+        if since is not None and until is not None and since > until:
+            raise ApiError(
+                400, f"fromDate is after toDate; got {since} and {until}; expected the earlier one first"
+            )
+
+
+class ListQuery(Span):
+    """A page of a listing."""
+
+    cursor: Annotated[str, sql("", "Of the page before; empty for the first.")] = ""
+    count: Annotated[int, Meta(ge=1, le=100, description="Most entries a page.")] = 100
+
+
+async def with_ids(request: Request, query: Q, body_type: type[msgspec.Struct]) -> Q:
+    """The query, with the ids that the body, which may be empty, has under the same names."""
+    body = await read_body(request)
+    if not body.strip():
+        return query
+    given = msgspec.structs.asdict(read_as(parse_json(body), body_type))
+    ids = {name: [value] if isinstance(value, str) else value for name, value in given.items()}
+    joined = {name: (*getattr(query, name), *values) for name, values in ids.items()}
+    return msgspec.structs.replace(query, **joined)
+
+
+def conditions(query: Query) -> list[Condition]:
+    """The conditions of a query's filters; filters of the same condition are one, of all their values."""
+    merged: dict[str, list[int | str]] = {}
+    for parameter in parameters_of(type(query)):
+        value: Any = getattr(query, parameter.attribute)
+        if parameter.sql and value not in (None, "", ()):
+            merged.setdefault(parameter.sql, []).extend(value if isinstance(value, tuple) else (value,))
+    return list(merged.items())
+
+
+def where(*wanted: Condition) -> tuple[str, list[int | str]]:
+    """Conditions in SQL, and the values bound in them.
+
+    Each is SQL with ``{}`` for the marks of its values. One without values (None or empty) is left out.
+
+    Examples
+    --------
+    >>> where(("state IN ({})", ("a", "b")), ("time >= {}", None))
+    ('1 AND state IN (?,?)', ['a', 'b'])
+    """
+    parts, bound = ["1"], list[int | str]()
+    for condition, value in wanted:
+        values = () if value is None else (value,) if isinstance(value, int | str) else tuple(value)
+        if values:
+            parts.append(condition.format(",".join("?" * len(values))))
+            bound += values
+    return " AND ".join(parts), bound
+
+
+def starts_with(column: str, values: Sequence[str]) -> Condition:
+    """The condition that a column starts with one of the values; `%` and `_` are plain text."""
+    any_of = f"EXISTS (SELECT 1 FROM json_each({{}}) WHERE substr({column}, 1, length(value)) = value)"  # noqa: S608 - a name of this package
+    return any_of, json.dumps(values) if values else None
+
+
+def page(
+    tx: Transaction, table: str, order: str, query: ListQuery, *more: Condition, after: Position | None
+) -> tuple[list[sqlite3.Row], Position | None]:
+    """A page of a table, newest first, and the position of its last row; None when there are no more."""
+    wanted, values = where(*conditions(query), *more, (f"({order}, seq) < ({{}})", after))
+    rows = tx.rows(
+        f"SELECT * FROM {table} WHERE {wanted} ORDER BY {order} DESC, seq DESC LIMIT ?",  # noqa: S608 - SQL of this package, values bound
+        *values,
+        query.count + 1,
+    )
+    if len(rows) <= query.count:
+        return rows, None
+    last = rows[query.count - 1]
+    return rows[: query.count], (last[order], last["seq"])
+
+
+class CursorSigner:
+    """Makes and reads cursors: opaque positions in a listing, signed, so that foreign ones are detected.
+
+    A cursor holds a position, not a page number: it stays valid while entries change. The key is stored
+    with the data, so that cursors survive a restart.
+
+    Examples
+    --------
+    >>> cursors = CursorSigner(b"k" * 32)
+    >>> cursors.read("dlq", cursors.make("dlq", (1700000000000, 7)))
+    (1700000000000, 7)
+    """
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+
+    def make(self, listing: str, position: Position | None) -> str:
+        """The cursor of the page after `position`; empty when there is none."""
+        if position is None:
+            return ""
+        raw = json.dumps(position).encode()
+        return base64.urlsafe_b64encode(self._tag(listing, raw) + raw).decode().rstrip("=")
+
+    def read(self, listing: str, cursor: str) -> Position | None:
+        """The position after which the page begins; None for the start. An `ApiError` when it is foreign."""
+        if not cursor:
+            return None
+        try:
+            data = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+        except (binascii.Error, ValueError):
+            data = b""
+        tag, raw = data[:_TAG], data[_TAG:]
+        # only the spelling that `make` returns: base64 has others for the same bytes
+        ours = base64.urlsafe_b64encode(data).decode().rstrip("=") == cursor
+        if not raw or not ours or not hmac.compare_digest(tag, self._tag(listing, raw)):
+            raise ApiError(
+                400, f"cursor is not known; got {cursor[:40]!r}; expected one from this listing, unchanged"
+            )
+        first, second = json.loads(raw)
+        return first, second
+
+    def _tag(self, listing: str, raw: bytes) -> bytes:
+        return hmac.digest(self._key, listing.encode() + b"\0" + raw, "sha256")[:_TAG]
