@@ -202,9 +202,10 @@ class Redactor:
         {'credentials': {'user': '[masked len=3 tag=0ea2b77b]'}, 'n': 1}
         """
         hidden = secret_members
-        return map_json(value, self._leaf, self.text, hidden=hidden, secret=secret, levels=levels)
+        return map_json(value, self.leaf, self.text, hidden=hidden, secret=secret, levels=levels)
 
-    def _leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+    def leaf(self, value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
+        """A value of JSON that is neither an object nor an array, masked as by `value`."""
         if isinstance(value, str):
             return self.mask(value) if value and secret else self.text(value)
         number = isinstance(value, int | float) and not isinstance(value, bool)

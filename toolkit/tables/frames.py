@@ -117,13 +117,13 @@ def error_column(table: pa.Table, redactor: Redactor) -> pa.Array:
     "empty body" where there is none; "binary, … bytes" for what is not UTF-8.
     """
     masker = ColumnMasker(redactor)
-    # most bodies are equal to another
-    bodies = table["response_body"].fill_null("").combine_chunks().dictionary_encode()
+    # most bodies are equal to another; all chunks have the same dictionary
+    bodies = table["response_body"].dictionary_encode().combine_chunks()
     # masked twice: a secret can be whole in the body only, or readable only once JSON is decoded
     distinct = masker.texts(pc.utf8_slice_codeunits(bodies.dictionary, 0, LONGEST_READ)).to_pylist()
     errors = masker.texts(pa.array([error_text(body).text for body in distinct], pa.string()))
     coded = table["response_body_base64"].combine_chunks()
-    lines = errors.take(bodies.indices)
+    lines = errors.take(bodies.indices).fill_null(error_text(None).text)
     if coded.null_count == len(coded):
         return lines
     binary = [binary_line(text) for text in coded.drop_null().to_pylist()]

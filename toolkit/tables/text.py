@@ -309,7 +309,7 @@ def masked_json(fields: Mapping[str, Any], redactor: Redactor | None) -> str | N
 
     def masked(value: Any, secret: bool) -> Any:  # noqa: FBT001 - as `map_json` calls it
         value = value.text if isinstance(value, Unread) else value
-        return redactor.value(value, secret=secret) if redactor else value
+        return redactor.leaf(value, secret) if redactor else value
 
     name = redactor.text if redactor else str
     kept = map_json(fields, masked, name, hidden=secret_members, levels=MOST_DEPTH + 1)
