@@ -72,7 +72,7 @@ class Calibration:
     @property
     def verdict(self) -> str:
         """A sentence for each of the first three namespaces."""
-        return " ".join(self._sentences(self.frame.head(3)))
+        return " ".join(self._sentences(self.frame.head(3))) or "There are no two vectors to compare."
 
     def _sentences(self, frame: pd.DataFrame) -> Iterator[str]:
         for row in frame.to_dict("records"):
@@ -87,7 +87,8 @@ class Calibration:
             yield text[0].upper() + text[1:]
 
     def __repr__(self) -> str:
-        return f"{self.verdict}\n{self.frame.drop(columns='why').to_string(index=False)}"
+        shown = self.frame.drop(columns="why").replace({"namespace": {"": "(default)"}})
+        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         table = self.frame.to_html(index=False, float_format="{:.3g}".format)

@@ -95,7 +95,8 @@ class RecallAudit:
         return self.frame.head(whole("n", n))
 
     def __repr__(self) -> str:
-        return f"{self.verdict}\n{self.by.to_string(index=False)}"
+        shown = self.by.replace({"namespace": {"": "(default)"}})
+        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
         tables = [
