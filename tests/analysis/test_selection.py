@@ -89,3 +89,9 @@ def test_two_columns_of_one_name_are_an_error():
     for call in (tk.count_states, tk.explode_labels, tk.FailureBrowser, tk.FailureFilterWidget):
         with pytest.raises(InputError, match=r"name|several columns"):
             call(twice)
+
+
+def test_other_columns_may_have_any_name():
+    """A name that is not Unicode, of a column that is not read, is no obstacle."""
+    frame = pd.DataFrame({"label": ["a", "a", "b"], "\ud800": 1, 5: 2})
+    assert tk.count_by(frame, "label")["count"].tolist() == [2, 1]

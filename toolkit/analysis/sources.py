@@ -146,7 +146,8 @@ def open_rows(frame: Any) -> SelectedRows | None:
 
 
 def _pandas(frame: pd.DataFrame) -> SelectedRows:
-    names = tuple(map(str, frame.columns))
+    # lone surrogates, which Arrow's names cannot hold, as escapes
+    names = tuple(str(name).encode(errors="backslashreplace").decode() for name in frame.columns)
     frame = frame.set_axis(list(names), axis=1)
     if len(set(names)) < len(names):  # its types are of no use, and nothing is read from it
         return SelectedRows(

@@ -25,6 +25,7 @@ from toolkit.loading.memory import available_memory, check_memory
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
+from toolkit.tables.frames import UNFIT
 from toolkit.tables.text import labels_json
 
 FIRST_SEEN_AT: Final = "first_seen_at"
@@ -303,7 +304,7 @@ def open_data_file(store: SnapshotStore, listed: ListedFile, schema: pa.Schema |
             parquet = DataFile(file)
             check_metadata(parquet.metadata)
             found = parquet.schema_arrow
-        except (pa.ArrowInvalid, OSError) as error:
+        except (*UNFIT, OSError) as error:
             raise damaged(store, listed, str(error), "a Parquet file") from None
         check_data_file(store, listed, parquet.metadata.num_rows, found, schema)
         yield parquet

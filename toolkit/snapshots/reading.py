@@ -376,7 +376,7 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
             metadata = pq.read_metadata(file)
             check_metadata(metadata)
             schema = metadata.schema.to_arrow_schema().remove_metadata()
-        except (pa.ArrowInvalid, OSError) as error:
+        except (*UNFIT, OSError) as error:
             raise damaged(store, listed, str(error), "a Parquet file") from None
     if first is None or metadata.num_rows != listed.rows or not schema.equals(first, check_metadata=True):
         # not for each of the hundreds of files of a year
