@@ -8,6 +8,7 @@ import sys
 import tempfile
 import time
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
 from tests.accuracy.incidents import incident, matches
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
@@ -32,6 +34,7 @@ from toolkit.analysis import (
     similar_texts,
     threshold_for_precision,
 )
+from toolkit.audits.health import audit_vectors
 
 HOURS = 90 * 24
 
@@ -168,12 +171,39 @@ def vectors(seed: int) -> Iterator[str]:
     yield f"| p of drift below 0.05 without drift, 100 repetitions | {false / 100:.3f} |"
 
 
+def health(seed: int) -> Iterator[str]:
+    """Planted defects that an audit of vectors finds, and false alarms on healthy indexes."""
+    yield "| defect | rows planted | found | other rows named |"
+    yield "|---|---|---|---|"
+    planted, found, other = Counter[str](), Counter[str](), Counter[str]()
+    for run in range(20):
+        frame, rows = ill_frame(2000, seed=1000 * seed + run, defects=dict.fromkeys(DEFECTS, 6))
+        findings = audit_vectors(frame).frame
+        named = dict(
+            zip(findings["finding"], zip(findings["count"], findings["ids"], strict=True), strict=True)
+        )
+        for defect, ids in rows.items():
+            count, keys = named.pop(defect, (0, ()))
+            right = min(count, len(ids)) if defect == "field missing" else len(ids & set(keys))
+            planted[defect] += len(ids)
+            found[defect] += right
+            other[defect] += count - right
+        other.update({defect: count for defect, (count, _) in named.items()})
+    for defect in sorted(planted | other):
+        yield f"| {defect} | {planted[defect]} | {found[defect]} | {other[defect]} |"
+    alarms = sum(
+        len(audit_vectors(to_frame(healthy_rows(1500, seed=1000 * seed + run))).frame) for run in range(20)
+    )
+    yield f"| none, in 20 healthy indexes of 1,500 rows | | | {alarms} findings |"
+
+
 PARTS = {
     "Signatures": signatures,
     "Change points": changes,
     "Explained changes": explanations,
     "Similar failures": similar,
     "Recall, thresholds and drift": vectors,
+    "Health of indexes": health,
 }
 
 
