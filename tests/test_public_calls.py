@@ -147,7 +147,9 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "headers": {},
         }
     ],
-    "FailureBrowser": lambda w: [{"failures": w.failures, "value": None, "key": None, "redactor": None}],
+    "FailureBrowser": lambda w: [
+        {"failures": w.failures, "value": None, "key": None, "redactor": None, "rules": None}
+    ],
     "FailureFilter": lambda _: [FILTER],
     "FailureFilterWidget": lambda w: [
         {
@@ -160,7 +162,17 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         }
         for source, frame in ((w.service, w.failures), (w.failures, None))
     ],
-    "FailureView": lambda _: [{"search": "a", "sort_by": "failed_at", "ascending": True, "selected": ["a"]}],
+    "FailureView": lambda _: [
+        {
+            "search": "a",
+            "sort_by": "failed_at",
+            "ascending": True,
+            "selected": ["a"],
+            "groups": [],
+            "since": None,
+            "until": None,
+        }
+    ],
     "GroupRules": lambda _: [{"text": "pin s1-5f0c9a3b12de", "learned": None}],
     "MetadataFilterWidget": lambda w: [
         {"source": w.service, "value": "n > 1", "namespace": "", "frame": w.vectors, "key": None},

@@ -27,6 +27,7 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 import IPython.display, pandas as pd
 import toolkit as tk
+from toolkit.analysis import explain_change
 from toolkit.receipt import Receipt
 from toolkit.tables.frames import frame_from_rows
 from toolkit.tables.schemas import FAILURES
@@ -80,7 +81,10 @@ show(failures, failures[["dlq_id", "error"]], vectors, failures.groupby("error")
 show(tk.count_errors(failures), tk.count_by(failures, "label"), tk.count_labels(failures), asking.frame())""",
     """
 show(tk.receipt(vectors), tk.receipt(loaded), tk.summary(failures), tk.summary(vectors))
-show(changes, tk.verify_snapshot(folder + "/kept"))""",
+show(changes, tk.verify_snapshot(folder + "/kept"))
+show(tk.group_failures(failures), tk.classify_failures(failures), tk.compare_failures(failures[:9], failures))
+show(explain_change(failures[:2], failures[9:], attributes=["label"]))
+show(explain_change(pd.concat([failures[:1]] * 200), failures[9:], attributes=["label", "url"]))""",
     "IPython.display.Markdown(report.to_markdown())",
     "scoped = tk.failure_report(loaded)\nshow(scoped, IPython.display.Markdown(scoped.to_markdown()))",
     "IPython.display.HTML('<p class=control>control $x$</p>')",

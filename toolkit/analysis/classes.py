@@ -13,11 +13,11 @@ from typing import Final, NamedTuple
 import pandas as pd
 
 from toolkit.analysis.class_rules import NAMES, STATUSES, WORDS
-from toolkit.analysis.results import Plotted
+from toolkit.analysis.results import Plotted, result_table
 from toolkit.analysis.selection import collect, select, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, Document, read_document
 
 UNKNOWN: Final = "unknown"
@@ -109,15 +109,9 @@ class FailureClasses(Plotted):
         return f"{counted(len(self.frame), 'failure')}: {', '.join(parts)}" if parts else "0 failures"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th scope="row" style="text-align:left">{escape_html(found)}</th><td>{count:,}</td>'
-            f"<td>{escape_html(percent(share))}</td></tr>"
-            for found, count, share in self.counts.itertuples(index=False)
-        )
-        head = "".join(f'<th scope="col">{name}</th>' for name in self.counts.columns)
-        caption = f"Classes of {counted(len(self.frame), 'failure')}"
-        return (
-            f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
+        rows = [(found, count, percent(share)) for found, count, share in self.counts.itertuples(index=False)]
+        return result_table(
+            f"Classes of {counted(len(self.frame), 'failure')}", ["class", "count", "share"], rows
         )
 
 

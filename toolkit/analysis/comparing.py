@@ -31,12 +31,13 @@ from toolkit.analysis.outcomes import (
     UNKNOWN,
     retry_outcomes,
 )
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import collect_timed, receipt_of, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
-from toolkit.redaction import escape_html, visible
+from toolkit.redaction import visible
 from toolkit.snapshots import scan_snapshot
 from toolkit.snapshots.data_files import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 from toolkit.tables.schemas import FAILURES, TIME
@@ -118,9 +119,8 @@ class FailureComparison:
         return "; ".join([text, *self.notes])
 
     def _repr_html_(self) -> str:
-        shown = self.frame.head(_SHOWN)
-        table = shown.assign(title=[visible(title) for title in shown["title"]]).to_html(index=False)
-        return f"<p>{escape_html(repr(self))}</p>{table}"
+        columns = ["title", "change", "before", "after", "added", "left", "expected", "confidence"]
+        return frame_table(repr(self), self.frame[[*columns, "first_at", "last_at", "group"]].head(_SHOWN))
 
 
 def compare_failures(

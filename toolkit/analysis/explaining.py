@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from toolkit.analysis.results import Plotted
+from toolkit.analysis.results import Plotted, result_table, share_text
 from toolkit.analysis.selection import NONE, opened
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.errors import InputError
-from toolkit.redaction import escape_html
+from toolkit.redaction import Redactor, escape_html, visible
 
 _Floats = npt.NDArray[np.float64]
 _Codes = npt.NDArray[np.int64]
@@ -74,7 +74,28 @@ class Explanation(Plotted):
         return f"{change}: {describe(first['condition'])} holds {first['share']:.0%} of the change"
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape_html(repr(self))}</p>{self.frame.to_html(index=False) if self.stands_out else ''}"
+        clean = Redactor().text
+        said = clean(repr(self))
+        if not self.stands_out:
+            return f"<p>{escape_html(visible(said))}</p>"
+        head = [
+            "condition",
+            "observed",
+            "expected",
+            "lift",
+            "share of change",
+            "confidence",
+            "the same failures",
+        ]
+        rows = [
+            (
+                clean(describe(row["condition"])), row["observed"], row["expected"], row["lift"],
+                share_text(row["share"]), f"{row['confidence']:.2f}",
+                clean("; ".join(map(describe, row["alternatives"]))),
+            )
+            for row in self.frame.to_dict("records")
+        ]  # fmt: skip
+        return result_table(said, head, rows)
 
 
 def describe(condition: dict[str, Any]) -> str:

@@ -15,12 +15,12 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
-from toolkit.analysis.results import Plotted
+from toolkit.analysis.results import Plotted, frame_table
 from toolkit.analysis.selection import collect_timed, timestamps, typed_frame
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import LONGEST, NO_FRAME, Document
 from toolkit.signatures.signing import Learned, Signature, sign, signature_id
 from toolkit.tables.frames import checked_frame
@@ -104,9 +104,21 @@ class FailureGroups(Plotted):
         return f"{said}; the largest, {percent(share)}: {visible(title)}"
 
     def _repr_html_(self) -> str:
-        shown = self.frame.head(_SHOWN).drop(columns=["template", "examples", "rule"])
-        table = shown.assign(title=[visible(title) for title in shown["title"]]).to_html(index=False)
-        return f"<p>{escape_html(repr(self))}</p>{table}"
+        names = [
+            "title",
+            "count",
+            "share",
+            "statuses",
+            "workflows",
+            "first_at",
+            "last_at",
+            "kind",
+            "cohesion",
+        ]
+        shown = self.frame.head(_SHOWN)[[*names, "group"]]
+        shown = shown.assign(share=[percent(share) for share in shown["share"]])
+        more = f"; the first {_SHOWN} are shown" if len(self.frame) > _SHOWN else ""
+        return frame_table(f"{self!r}{more}", shown)
 
 
 def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None = None) -> FailureGroups:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 import pandas as pd
 
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import (
     collect,
     collect_timed,
@@ -23,7 +24,6 @@ from toolkit.analysis.selection import (
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import mapping
-from toolkit.redaction import escape_html
 from toolkit.times import parse_duration
 
 STILL_THERE: Final = "still there"
@@ -77,7 +77,7 @@ class RetryOutcomes:
         )
 
     def _repr_html_(self) -> str:
-        return f"<p>{escape_html(repr(self))}</p>{self.counts.to_html(index=False)}"
+        return frame_table(repr(self), self.counts)
 
 
 def retry_outcomes(

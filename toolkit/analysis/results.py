@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import pandas as pd
+
+from toolkit.analysis.wording import percent
+from toolkit.redaction import escape_html, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,3 +40,31 @@ class Plotted:
         # imported by name, when it is first used: plots import analyses, and matplotlib is slow to import
         drawn: Axes = import_module("toolkit.plots.result_bars").plot_result(self, ax=ax, theme=theme)
         return drawn
+
+
+def frame_table(caption: str, frame: pd.DataFrame) -> str:
+    """A frame of a result as a sentence and an HTML table, as `result_table` makes it."""
+    return result_table(caption, list(map(str, frame.columns)), frame.astype(object).to_numpy().tolist())
+
+
+def result_table(caption: str, head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
+    """A sentence and an HTML table: texts escaped, never maths, at the left; numbers at the right."""
+    cells = "".join(f'<th scope="col" style="text-align:left">{escape_html(name)}</th>' for name in head)
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in rows)
+    said = escape_html(visible(caption))
+    return f"<p>{said}</p><table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def share_text(share: float) -> str:
+    """A share of a change, which can be above 1; nothing where it is not known."""
+    return "" if pd.isna(share) else percent(share) if 0 <= share <= 1 else f"{share:.0%}".replace("%", " %")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, str):
+        return f'<td style="text-align:left">{escape_html(visible(value))}</td>'
+    if value is None or pd.isna(value):
+        return "<td></td>"
+    if isinstance(value, pd.Timestamp):
+        return f'<td style="white-space:nowrap">{value:%Y-%m-%d %H:%M}</td>'
+    return f"<td>{value:,}</td>" if isinstance(value, int) else f"<td>{value:,.4g}</td>"

@@ -15,11 +15,12 @@ from toolkit.analysis.comparing import comparable
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import grouped, read_rules
 from toolkit.analysis.outcomes import OUTCOMES, retry_outcomes
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.similar import similar_texts
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.redaction import Redactor, visible
 
 _MOST: Final = 2_000  # groups of either side that are compared by their texts, the largest
 _TEXT: Final = 20_000  # characters of a body that are compared
@@ -71,10 +72,7 @@ class SimilarFailures:
         return f"{said}; never seen: {visible(first['title'][~first['seen']].iloc[0])}"
 
     def _repr_html_(self) -> str:
-        shown = self.frame.head(_SHOWN)
-        for name in ("title", "similar_title"):
-            shown = shown.assign(**{name: [visible(text) for text in shown[name].fillna("")]})
-        return f"<p>{escape_html(repr(self))}</p>{shown.to_html(index=False)}"
+        return frame_table(repr(self), self.frame.head(_SHOWN))
 
 
 def similar_failures(

@@ -14,7 +14,6 @@ from toolkit.redaction import escape_html, visible
 from toolkit.times import parse_time
 from toolkit.widgets.javascript import Changed, Control, ReceiveFields, module, synced
 
-_ROWS: Final = 6  # visible values of a multi-select
 _COMPLETIONS: Final = 40  # visible
 
 Clock = Callable[[], datetime]
@@ -178,6 +177,7 @@ class Choices(Control):
     """
 
     _esm = module("ticks")
+    _longest = 6  # visible values
     hint = synced(traitlets.Unicode("search"))
     searches = synced(traitlets.Bool())
     rows = synced(traitlets.List(traitlets.Dict()))
@@ -246,17 +246,22 @@ class Choices(Control):
         """The values that contain a text, those that begin with it first; all without one."""
         names = [*self._counts, *(value for value in self._value if value not in self._counts)]
         if names != list(self._short):
-            self._short = dict(zip(names, short_names(names), strict=True))
+            self._short = dict(zip(names, self._named(names), strict=True))
         folded = sought.casefold()
-        found = [name for name in names if folded in name.casefold()]
+        found = [name for name in names if folded in f"{name}\n{self._short[name]}".casefold()]
         return sorted(found, key=lambda name: not self._short[name].casefold().startswith(folded))
+
+    def _named(self, names: Sequence[str]) -> list[str]:
+        """The values as they are shown."""
+        return short_names(names)
 
     def _draw(self) -> None:
         sought = self._sought
         found = self._found(sought)
         # chosen values are added at the end, so that no box moves under the pointer
-        missing = [name for name in found[_ROWS:] if name in self._value][: _ROWS - 1]
-        shown = [*found[: _ROWS - len(missing)], *missing]
+        missing = [name for name in found[self._longest :] if name in self._value]
+        missing = missing[: self._longest - 1]
+        shown = [*found[: self._longest - len(missing)], *missing]
         fits = bool(sought) and sought not in self._short and self._literal(sought)
         parts = [f"{len(self._value)} chosen"] if self._value else []
         parts += [f"{len(found) - len(shown):,} more: search"] if len(found) > len(shown) else []

@@ -1,7 +1,11 @@
-"""The dead letter queue as a table, with the details of one failure."""
+"""The dead letter queue as groups, a trend and a table, with the details of one failure."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import anywidget
@@ -10,14 +14,18 @@ import numpy as np
 import pandas as pd
 import traitlets
 
+from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.grouping import FailureGroups
 from toolkit.analysis.wording import counted
 from toolkit.arguments import instance
-from toolkit.errors import InputError
+from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor, escape_html
 from toolkit.tables.frames import checked_frame
-from toolkit.widgets.background import Job
-from toolkit.widgets.controls import TextField, note
+from toolkit.times import milliseconds
+from toolkit.widgets.background import Job, on_loop
+from toolkit.widgets.controls import Choosing, TextField, note
 from toolkit.widgets.failure_detail import detail_markup
+from toolkit.widgets.failure_grouping import Brush, GroupList
 from toolkit.widgets.failure_rows import COLUMNS, SORTABLE, FailureRows, FailureView, Indices
 from toolkit.widgets.javascript import MESSAGE_LOCK, Actions, is_count, module, synced
 from toolkit.widgets.panel import Panel
@@ -25,6 +33,7 @@ from toolkit.widgets.panel import Panel
 _PAGE: Final = 40  # rows sent with an order, before anybody scrolls
 _MOST: Final = 200  # rows a message
 _CODE: Final = 10_000  # characters of code shown; the copy is complete
+_DELAY: Final = 1.0  # seconds until groups are read, so that the first rows are shown at once
 _ORDERS: Final = 16  # kept, for clicks on an earlier order that arrive late
 
 
@@ -43,7 +52,7 @@ class FailureTable(anywidget.AnyWidget):
 
 
 class FailureBrowser(Panel):
-    """Browse failures: a table to search, sort and select in, and the details of one failure.
+    """Browse failures: their groups and trend, a table to search, sort and select in, and one in full.
 
     Parameters
     ----------
@@ -55,6 +64,8 @@ class FailureBrowser(Panel):
         Keeps the value when the cell is run again in the same kernel.
     redactor : Redactor, optional
         ``service.redactor`` masks that service's tokens too.
+    rules : str, Path or GroupRules, optional
+        As of `group_failures`. To a file, which need not exist yet, merging and splitting add lines.
 
     Attributes
     ----------
@@ -64,7 +75,7 @@ class FailureBrowser(Panel):
     Raises
     ------
     InputError
-        When `failures` is not a frame of failures.
+        When `failures` is not a frame of failures, or the rules cannot be read.
 
     Notes
     -----
@@ -76,6 +87,10 @@ class FailureBrowser(Panel):
     all other texts but headers. A number that is a status of a failure is compared with statuses alone; in
     quotation marks it is text, as a phrase is. A failure whose time is not known has the time its
     message was created, marked with ``≥``.
+
+    Groups are listed a little later than rows, where the frame has the columns that `group_failures` needs.
+    The table shows failures of the groups that are ticked, and of the bars of the trend that were clicked or
+    dragged over; a click on the same bar shows all times again.
 
     Examples
     --------
@@ -95,12 +110,14 @@ class FailureBrowser(Panel):
         value: FailureView | None = None,
         key: str | None = None,
         redactor: Redactor | None = None,
+        rules: str | Path | GroupRules | None = None,
     ) -> None:
         redactor = Redactor() if redactor is None else instance("redactor", redactor, Redactor, "a Redactor")
-        self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor)
+        self._rows = FailureRows(checked_frame("failures", failures, distinct=True), redactor, rules)
+        self._grouping = self._rows.grouping
         self._order: Indices = np.arange(0, dtype=np.int64)
         self._orders: dict[int, Indices] = {}
-        self._arranged: tuple[str, str, bool] | None = None
+        self._arranged: tuple[object, ...] | None = None
         self._active: int | None = None
         given = FailureView() if value is None else value
         super().__init__("Failures", value=given, key=key, redactor=redactor)
@@ -124,7 +141,131 @@ class FailureBrowser(Panel):
         )
         self.table.on_msg(lambda _, content, __: self._receive(content))
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
-        self._compose(self.search, self._counted, both, self.actions, self._code)
+        self._compose(*self._group_controls(), self.search, self._counted, both, self.actions, self._code)
+
+    def _group_controls(self) -> list[widgets.Widget]:
+        """The trend and the list of groups, which are filled when the failures were read; or nothing."""
+        self.trend = Brush(changed=self._brushed)
+        self.group_list = GroupList("Groups", lambda: self._look_at(self.group_list.value))
+        if not self._grouping.possible:
+            return []
+        self.split_by = Choosing("Split by", lambda: None, self._grouping.columns)
+        hint = "such as rules.txt: keeps what is merged and split"
+        self.rules_file = TextField("Rules file", self._choose_rules, hint=hint)
+        self.rules_file.value = self._grouping.path
+        calls = {
+            "More like this": self.more_like_this,
+            "Merge groups": self._merge,
+            "Split off this": self._split,
+            "Undo": lambda: self._rule(self._grouping.undo, "Taken back."),
+            "All groups": lambda: self._look_at(()),
+        }
+        self.group_actions = Actions(calls, self._receive_fields, main=False)
+        fields = widgets.Box([self.split_by, self.rules_file]).add_class("tk-columns")
+        self._rules_code = widgets.HTML()
+        after = on_loop()
+
+        def read() -> None:
+            try:
+                _ = self._grouping.groups
+            except Exception as error:  # noqa: BLE001 - shown in the panel
+                after(partial(self._failed, error))
+            else:
+                after(self._groups_read)
+
+        reading = threading.Timer(_DELAY, read)
+        reading.daemon = True
+        reading.start()
+        self.group_list.add_class("tk-groups")
+        return [
+            self.trend.add_class("tk-trend"),
+            self.group_list,
+            self.group_actions,
+            fields,
+            self._rules_code,
+        ]
+
+    def groups(self) -> FailureGroups:
+        """The groups of all failures of the frame, by the rules as they are now.
+
+        Examples
+        --------
+        >>> browser = FailureBrowser(tk.load_failures(service))
+        >>> browser.groups().frame["count"].sum() == len(browser.found())
+        True
+        """
+        return self._grouping.groups
+
+    def more_like_this(self) -> None:
+        """Show the group of the failure that is shown, and those groups that say nearly the same."""
+        with MESSAGE_LOCK:
+            if self._active is None:
+                self.say("No failure is shown.", "problem")
+                return
+            groups = self._grouping.like(self._active)
+            self._look_at(groups)
+            alike = f", and {counted(len(groups) - 1, 'group')} that say nearly the same" * (len(groups) > 1)
+            self.say(f"The group of this failure{alike}.")
+
+    def _look_at(self, groups: Sequence[str]) -> None:
+        with MESSAGE_LOCK:
+            self._change(groups=groups)
+            self._show_groups()
+
+    def _groups_read(self) -> None:
+        with MESSAGE_LOCK:
+            self._show_groups()
+
+    def _show_groups(self) -> None:
+        """Show the groups and their trend, as far as they have been read."""
+        grouping, value = self._grouping, self.value
+        if grouping.ready:
+            self.group_list.show(grouping)
+            self.trend.draw(grouping.trend, grouping.series(value.groups))
+        self.group_list.value = value.groups
+        ends = [None if end is None else milliseconds(end) for end in (value.since, value.until)]
+        self.trend.selection = [] if ends == [None, None] else [ends[0], ends[1] and ends[1] - 1]
+
+    def _brushed(self) -> None:
+        since, until = self.trend.selection or (None, None)
+        self._change(since=since, until=None if until is None else until + 1)
+
+    def _merge(self) -> None:
+        chosen = self.value.groups
+        if len(chosen) < 2:  # noqa: PLR2004 - two can be merged
+            self.say("Tick the groups to merge, two or more.", "problem")
+        else:
+            self._rule(lambda: self._grouping.merge(chosen), f"{counted(len(chosen), 'group')} merged.")
+
+    def _split(self) -> None:
+        row, column = self._active, self.split_by.value
+        if row is None:
+            self.say("No failure is shown.", "problem")
+        else:
+            self._rule(
+                lambda: self._grouping.split(row, column), f"Split by the {column} of the failure shown."
+            )
+
+    def _choose_rules(self) -> None:
+        path = self.rules_file.value
+        self._rule(lambda: self._grouping.choose(path), "")
+
+    def _rule(self, change: Callable[[], object], done: str) -> None:
+        """Change the rules; an error is shown, and what was changed nevertheless is, too."""
+        with MESSAGE_LOCK:
+            try:
+                if change() is False:
+                    self.say("There is nothing to take back.", "problem")
+                    return
+            except ToolkitError as error:
+                self._failed(error)
+            else:
+                kept = f" Written to {self._grouping.path}." if done and self._grouping.path else ""
+                self.say(done + kept)
+            known = set(self._grouping.groups.frame["group"])
+            self._arranged = None  # the same groups may hold other failures
+            self._look_at([group for group in self.value.groups if group in known])
+            self._rules_code.value = self._status.value + _markup(self._grouping.code())
 
     def found(self) -> pd.DataFrame:
         """The failures that the search finds, in the table's order: rows of the frame."""
@@ -189,9 +330,10 @@ class FailureBrowser(Panel):
     def _show(self, value: FailureView) -> None:
         self.search.value = value.search
         self._arrange(value)
+        self._show_groups()
 
     def _arrange(self, value: FailureView) -> None:
-        wanted = (value.search, value.sort_by, value.ascending)
+        wanted = tuple(part for name, part in vars(value).items() if name != "selected")
         renewed = self._arranged != wanted
         if renewed:
             self._order = self._rows.arranged(value)
@@ -327,6 +469,9 @@ class FailureBrowser(Panel):
             self._arrange(self.value)
 
     def _show_code(self) -> None:
-        code = self.selection_code()
-        rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
-        self._code.value = f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'
+        self._code.value = _markup(self.selection_code())
+
+
+def _markup(code: str) -> str:
+    rest = f"\n… {len(code) - _CODE:,} more characters" if len(code) > _CODE else ""
+    return f'<pre class="tk-code" tabindex="0">{escape_html(code[:_CODE] + rest)}</pre>'

@@ -10,7 +10,6 @@ from typing import Any, Final, get_args
 
 import ipywidgets as widgets
 import pandas as pd
-import traitlets
 
 from toolkit.analysis import failure_trend
 from toolkit.analysis.wording import counted
@@ -30,7 +29,8 @@ from toolkit.tables.schemas import FAILURES
 from toolkit.times import milliseconds
 from toolkit.widgets.background import Job
 from toolkit.widgets.controls import Choices, TextField, TimeField
-from toolkit.widgets.javascript import Actions, Control, is_count, module, synced
+from toolkit.widgets.failure_grouping import Brush
+from toolkit.widgets.javascript import Actions
 from toolkit.widgets.panel import Call, SourcePanel
 
 NEWEST: Final = 1_000
@@ -45,24 +45,6 @@ _HINTS: Final = {
     "workflow_run_id": "wfr_…",
     "workflow_created_at": "2026-01-31T12:00:00.000Z",
 }
-
-
-class Brush(Control):
-    """A histogram over time with a range on it (``js/brush.js``), in Unix milliseconds."""
-
-    _esm = module("brush")
-    starts = synced(traitlets.List(traitlets.Int()))
-    counts = synced(traitlets.List(traitlets.Int()))
-    width = synced(traitlets.Int(1))
-    selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
-
-    def _process(self, content: dict[str, Any]) -> bool:
-        ends = content.get("selection")
-        if not isinstance(ends, list) or len(ends) not in (0, 2) or not all(map(is_count, ends)):
-            return False
-        self.selection = ends
-        self._changed()
-        return True
 
 
 class FailureFilterWidget(SourcePanel):
@@ -257,10 +239,7 @@ class FailureFilterWidget(SourcePanel):
         if self._known is not None and "created_at" in self._known.columns and len(self._known):
             # on created_at, with which the filter's times are compared
             trend = failure_trend(self._known[["created_at"]].assign(failed_at=self._known["created_at"]))
-            with self.brush.hold_sync():
-                self.brush.starts = [round(start.timestamp() * 1000) for start in trend.starts]
-                self.brush.width = round(trend.step.total_seconds() * 1000)
-                self.brush.counts = trend.counts.sum(axis=0).tolist()
+            self.brush.draw(trend)
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
         return frame[match_failures(frame, self.value)]

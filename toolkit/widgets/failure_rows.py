@@ -8,6 +8,8 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.wording import shorten
 from toolkit.arguments import choice, flag, nearest, text, texts, wrong
 from toolkit.errors import InputError
@@ -24,7 +27,9 @@ from toolkit.tables.explode import label_lists
 from toolkit.tables.failure_matching import count_values, error_lines
 from toolkit.tables.frames import UNFIT
 from toolkit.tables.schemas import FAILURE_COLUMNS, Kind
+from toolkit.times import parse_time
 from toolkit.widgets.controls import shared_start
+from toolkit.widgets.failure_grouping import FailureGrouping
 
 COLUMNS: Final = {
     "failed_at": "Failed at (UTC)",
@@ -72,6 +77,10 @@ class FailureView:
         Missing values come last in both directions.
     selected : iterable of str
         `dlq_id` of the failures that are selected, in the order in which they were.
+    groups : iterable of str
+        Ids of groups of which a failure is shown. Empty: all.
+    since, until : datetime or str, optional
+        Failures from `since` on and before `until` are shown, by their time of failure or else of creation.
 
     Raises
     ------
@@ -89,6 +98,9 @@ class FailureView:
     sort_by: str
     ascending: bool
     selected: tuple[str, ...]
+    groups: tuple[str, ...]
+    since: datetime | None
+    until: datetime | None
 
     def __init__(
         self,
@@ -97,14 +109,21 @@ class FailureView:
         sort_by: str = "failed_at",
         ascending: bool = False,
         selected: Iterable[str] = (),
+        groups: Iterable[str] = (),
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
     ) -> None:
-        if isinstance(selected, str):
-            raise wrong("selected", selected, "several ids")
+        for name, several in (("selected", selected), ("groups", groups)):
+            if isinstance(several, str):
+                raise wrong(name, several, "several ids")
         parts = {
             "search": text("search", search),
             "sort_by": choice("sort_by", sort_by, SORTABLE),
             "ascending": flag("ascending", ascending),
             "selected": tuple(dict.fromkeys(texts("selected", selected, column="dlq_id", empty=True))),
+            "groups": tuple(dict.fromkeys(texts("groups", groups, column="group", empty=True))),
+            "since": None if since is None else parse_time(since, exact=True, name="since"),
+            "until": None if until is None else parse_time(until, exact=True, name="until"),
         }
         for name, value in parts.items():
             object.__setattr__(self, name, value)
@@ -120,7 +139,11 @@ class FailureView:
     def to_code(self) -> str:
         """Python that makes the same view again, with the toolkit imported as ``tk``."""
         default = FailureView()
-        chosen = {name: value for name, value in vars(self).items() if value != getattr(default, name)}
+        plain = {
+            name: value.isoformat() if isinstance(value, datetime) else value
+            for name, value in vars(self).items()
+        }
+        chosen = {name: value for name, value in plain.items() if value != getattr(default, name)}
         return f"tk.FailureView({', '.join(f'{name}={value!r}' for name, value in chosen.items())})"
 
 
@@ -131,7 +154,9 @@ class FailureRows:
     are shown immediately; or by the first search, when that is sooner.
     """
 
-    def __init__(self, frame: pd.DataFrame, redactor: Redactor) -> None:
+    def __init__(
+        self, frame: pd.DataFrame, redactor: Redactor, rules: str | Path | GroupRules | None = None
+    ) -> None:
         if "dlq_id" not in frame.columns:
             raise InputError(
                 "browsing failures",
@@ -140,6 +165,7 @@ class FailureRows:
                 next_step="Use a frame made by load_failures.",
             )
         self.frame = frame
+        self.grouping = FailureGrouping(frame, rules)
         self._redactor = redactor
         self._ranks: dict[str, Indices] = {}
         self._text = b""  # all rows' texts, one after the other
@@ -160,6 +186,13 @@ class FailureRows:
         """Indices of the rows that are found, in order; equal ones in the frame's order."""
         ranks = self._ranked(view.sort_by)
         found = self._found(view.search)
+        if view.groups:
+            found = found[self.grouping.of_rows(view.groups)[found]]
+        if view.since is not None or view.until is not None:
+            when = _times(self.frame)
+            late = when.notna() if view.until is None else when < view.until
+            early = when.notna() if view.since is None else when >= view.since
+            found = found[(early & late).to_numpy(dtype=bool)[found]]
         kept = ranks[found]
         keys = np.where(kept < 0, len(ranks), kept if view.ascending else -kept)
         return found[np.argsort(keys, kind="stable")]

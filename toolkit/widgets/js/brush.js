@@ -1,34 +1,18 @@
 // A histogram over time with a range on it: dragged with the pointer, or moved with two handles by keys.
-const NS = "http://www.w3.org/2000/svg";
 const HEIGHT = 64;
-
-const part = (parent, name, attributes = {}) => {
-  const made = document.createElementNS(NS, name);
-  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
-  parent.appendChild(made);
-  return made;
-};
 
 const time = (ms) => new Date(ms).toISOString().slice(0, 16).replace("T", " ") + " UTC";
 
 export default {
   render({ model, el }) {
-    const root = document.createElement("div");
-    root.className = "tk-brush";
-    root.setAttribute("role", "group");
-    root.setAttribute("aria-label", "Time range on the histogram");
-    const field = document.createElement("div");
-    field.className = "tk-brush-field";
-    const svg = part(field, "svg", { preserveAspectRatio: "none", role: "img" });
-    const caption = document.createElement("div");
-    caption.className = "tk-note";
+    const root = element("div", { class: "tk-brush", role: "group", "aria-label": "Time range on the histogram" });
+    const field = element("div", { class: "tk-brush-field" });
+    const svg = drawn("svg", { preserveAspectRatio: "none", role: "img" });
+    const caption = element("div", { class: "tk-note" });
+    field.append(svg);
     root.append(field, caption);
     const handles = ["from", "until"].map((name, end) => {
-      const handle = document.createElement("div");
-      handle.className = "tk-handle";
-      handle.tabIndex = 0;
-      handle.setAttribute("role", "slider");
-      handle.setAttribute("aria-label", `Time range ${name}`);
+      const handle = element("div", { class: "tk-handle", tabindex: 0, role: "slider", "aria-label": `Time range ${name}` });
       handle.addEventListener("keydown", (event) => key(event, end));
       field.append(handle);
       return handle;
@@ -54,23 +38,30 @@ export default {
       const counts = model.get("counts");
       root.style.display = counts.length ? "" : "none";
       if (!counts.length) return;
-      const most = Math.max(...counts, 1);
+      const most = model.get("limit") || Math.max(...counts, 1);
       svg.replaceChildren();
       svg.setAttribute("viewBox", `0 0 ${counts.length} ${HEIGHT}`);
       const total = counts.reduce((sum, count) => sum + count, 0);
       const end = starts[starts.length - 1] + model.get("width");
       svg.setAttribute("aria-label", `${total} failures from ${time(starts[0])} to ${time(end)}`);
       const [first, last] = range ?? [0, counts.length - 1];
-      if (range) part(svg, "rect", { x: first, y: 0, width: last - first + 1, height: HEIGHT, class: "tk-range" });
+      if (range) svg.append(drawn("rect", { x: first, y: 0, width: last - first + 1, height: HEIGHT, class: "tk-range" }));
+      const parts = model.get("series").length ? model.get("series") : [{ counts }];
       counts.forEach((count, bin) => {
-        const height = count ? Math.max(2, (count / most) * (HEIGHT - 2)) : 0;
-        const inside = bin >= first && bin <= last;
-        part(svg, "rect", {
-          x: bin + 0.08, y: HEIGHT - height, width: 0.84, height, class: inside ? "tk-bar" : "tk-bar tk-outside",
-        });
+        const outside = bin >= first && bin <= last ? "" : " tk-outside";
+        const high = Math.min(1, Math.max(count / most, 0.03)) * (HEIGHT - 2);
+        let y = HEIGHT;
+        for (const { colour, counts: own } of parts) {
+          const height = own[bin] && (own[bin] / count) * high;
+          y -= height;
+          const style = colour === undefined ? "" : `fill: var(--tk-s${colour})`;
+          if (height) svg.append(drawn("rect", { x: bin + 0.08, y, width: 0.84, height, style, class: `tk-bar${outside}` }));
+        }
+        if (count > most) svg.append(drawn("rect", { x: bin, y: 0, width: 1, height: 4, class: "tk-cut" }));
       });
       const until = starts[last] + model.get("width");
-      caption.textContent = `${time(starts[first])} – ${time(until)}` + (range ? "" : " (all; drag to choose)");
+      const cut = counts.some((count) => count > most) ? `; bars are cut at ${Math.round(most)}` : "";
+      caption.textContent = `${time(starts[first])} – ${time(until)}${range ? "" : " (all; click or drag to choose)"}${cut}`;
       handles.forEach((handle, side) => {
         const bin = side ? last : first;
         handle.style.left = `${((bin + side) / counts.length) * 100}%`;
@@ -105,12 +96,14 @@ export default {
     };
 
     let begun = null;
+    let before = "";
     const at = (event) => {
       const box = svg.getBoundingClientRect();
       return clamp(Math.floor(((event.clientX - box.left) / box.width) * bins()));
     };
     svg.addEventListener("pointerdown", (event) => {
       begun = at(event);
+      before = String(range);
       range = [begun, begun];
       svg.setPointerCapture(event.pointerId);
       event.preventDefault();
@@ -125,6 +118,7 @@ export default {
     svg.addEventListener("pointerup", () => {
       if (begun === null) return;
       begun = null;
+      if (String(range) === before) range = null; // the same again: all
       commit();
     });
     svg.addEventListener("pointercancel", () => {

@@ -5,6 +5,13 @@ const element = (name, attributes = {}, text = null) => {
   return made;
 };
 
+const drawn = (name, attributes = {}, ...parts) => { // of an SVG
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  made.append(...parts);
+  return made;
+};
+
 const uniqueId = () => `tk-${Math.random().toString(36).slice(2)}`;
 
 // Draws a control's field, its problem and remark below it. What a person does goes to the kernel in numbered messages. Those

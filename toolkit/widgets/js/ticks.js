@@ -2,6 +2,13 @@
 // is found; what is typed itself is taken with the button that offers it.
 const PAUSE = 100; // milliseconds
 
+const line = (counts, colour) => { // a small trend line
+  const most = Math.max(...counts, 1);
+  const points = counts.map((count, at) => `${at},${15 - (count / most) * 14} ${at + 1},${15 - (count / most) * 14}`);
+  const shape = drawn("polygon", { points: `0,16 ${points.join(" ")} ${counts.length},16`, style: `fill: var(--tk-s${colour})` });
+  return drawn("svg", { viewBox: `0 0 ${counts.length} 16`, preserveAspectRatio: "none", "aria-hidden": "true" }, shape);
+};
+
 export default {
   render({ model, el }) {
     const id = uniqueId();
@@ -44,7 +51,7 @@ export default {
       labels.forEach((label, position) => { // the same boxes again: the focus stays
         label.hidden = position >= found.length;
         if (label.hidden) return;
-        const { value, text, title, count, on } = found[position];
+        const { value, text, title, count, on, spark, colour } = found[position];
         const [box, name] = label.children;
         label.value = value;
         label.title = title;
@@ -52,6 +59,8 @@ export default {
         box.checked = on;
         name.firstChild.data = text;
         name.lastChild.textContent = count;
+        label.querySelector("svg")?.remove();
+        if (spark?.length) label.append(line(spark, colour));
       });
       const offered = model.get("literal");
       literal.hidden = !offered;

@@ -1,0 +1,152 @@
+"""Groups in the failure browser in a real JupyterLab: by mouse, by keyboard, guarded, accessible."""
+
+from __future__ import annotations
+
+import pytest
+from playwright.sync_api import expect
+
+expect.set_options(timeout=30_000)
+pytestmark = [pytest.mark.browser, pytest.mark.slow]
+
+PREPARE = """
+import tempfile
+import toolkit as tk
+failures = tk.load_failures(tk.connect(), progress=False)
+path = tempfile.mkdtemp() + "/rules.txt"
+"""
+CELLS = [
+    PREPARE,
+    "mouse = tk.FailureBrowser(failures)\nmouse",
+    "keys = tk.FailureBrowser(failures, rules=path)\nkeys",
+]
+MOUSE, KEYS = 1, 2
+
+
+@pytest.fixture(scope="module", params=["light", "dark"])
+def notebook(chromium, lab, request):
+    """A browser for the mouse and one for the keyboard, whose groups have been read."""
+    options = {"color_scheme": request.param, "viewport": {"width": 1400, "height": 1500}}
+    with lab.open(chromium, f"groups-{request.param}", CELLS, **options) as opened:
+        for _ in CELLS:
+            opened.run_cell()
+        for cell in (MOUSE, KEYS):
+            opened.panel(cell).locator(".tk-groups label svg").first.wait_for()
+        opened.scheme = request.param
+        yield opened
+
+
+def boxes(notebook, cell):
+    """The boxes of the groups."""
+    return notebook.panel(cell).locator(".tk-groups input[type=checkbox]")
+
+
+def test_a_group_and_a_bar_filter_the_table(notebook):
+    """By mouse: a box opens a group, a click on a bar chooses its time, the same click all times again."""
+    shown = notebook.panel(MOUSE)
+    boxes(notebook, MOUSE).first.click()
+    assert notebook.until("list(mouse.value.groups)") == [notebook.evaluate("mouse.groups().frame.group[0]")]
+    count = notebook.evaluate("int(mouse.groups().frame['count'][0])")
+    expect(shown.locator(".tk-count")).to_contain_text(f"{count:,} of 5,000 failures")
+    tall = notebook.evaluate("max(range(len(mouse.trend.counts)), key=mouse.trend.counts.__getitem__)")
+    bins = notebook.evaluate("len(mouse.trend.counts)")
+
+    def bar(number):
+        area = shown.locator(".tk-brush svg").bounding_box()
+        return area["x"] + (number + 0.5) * area["width"] / bins, area["y"] + area["height"] / 2
+
+    notebook.page.mouse.click(*bar(tall))
+    notebook.until("mouse.value.since is not None")
+    counts = notebook.evaluate("mouse.trend.counts")
+    assert notebook.evaluate("len(mouse.found())") == counts[tall]
+    assert notebook.evaluate("set(mouse.found().dlq_id) <= set(failures.dlq_id)")
+    expect(shown.locator(".tk-count")).to_contain_text(f"{counts[tall]:,} of 5,000 failures")
+    notebook.picture(shown, f"failure-groups-{notebook.scheme}")
+    notebook.page.mouse.click(*bar(tall))
+    notebook.until("mouse.value.since is None")
+    expect(shown.locator(".tk-count")).to_contain_text(f"{count:,} of 5,000 failures")
+    notebook.page.mouse.move(*bar(tall - 1))
+    notebook.page.mouse.down()
+    notebook.page.mouse.move(*bar(tall), steps=3)
+    notebook.page.mouse.move(*bar(tall + 1), steps=3)
+    notebook.page.mouse.up()
+    notebook.until("mouse.value.since is not None")
+    assert notebook.evaluate("len(mouse.found())") == sum(counts[tall - 1 : tall + 2])
+    shown.get_by_role("button", name="All groups").click()
+    notebook.until("mouse.value.groups == ()")
+
+
+def test_groups_are_merged_split_and_taken_back_by_keyboard(notebook):
+    """Space ticks, Enter presses: the rules file has the lines, and makes the same groups again."""
+    shown = notebook.panel(KEYS)
+    for number in (0, 1):
+        boxes(notebook, KEYS).nth(number).focus()
+        notebook.page.keyboard.press("Space")
+        notebook.until(f"len(keys.value.groups) == {number + 1}")
+    first, second = notebook.evaluate("keys.value.groups")
+    shown.get_by_role("button", name="Merge groups").focus()
+    notebook.page.keyboard.press("Enter")
+    notebook.until("len(keys.value.groups) == 1")
+    assert notebook.evaluate("open(path).read().splitlines()[0]") == f"merge {second} into {first}"
+    expect(shown.locator("pre.tk-code").first).to_contain_text("tk.group_failures(failures, rules=")
+    before = notebook.evaluate("len(keys.groups().frame)")
+    shown.get_by_label("Split by", exact=True).focus()
+    notebook.page.keyboard.type("response_status")
+    shown.get_by_role("button", name="Split off this").focus()
+    notebook.page.keyboard.press("Enter")
+    notebook.until(f"len(keys.groups().frame) >= {before} and 'split' in open(path).read()")
+    assert notebook.evaluate("tk.group_failures(failures, rules=path).frame.equals(keys.groups().frame)")
+    shown.get_by_role("button", name="Undo").focus()
+    notebook.page.keyboard.press("Enter")
+    notebook.until("'split' not in open(path).read()")
+
+
+def test_the_trend_is_moved_by_keyboard(notebook):
+    """Arrows move the ends of the range, which say their times; Escape shows all times."""
+    shown = notebook.panel(KEYS)
+    start = shown.get_by_role("slider", name="Time range from")
+    start.focus()
+    text = start.get_attribute("aria-valuetext")
+    notebook.page.keyboard.press("PageUp")
+    notebook.until("keys.value.since is not None")
+    assert start.get_attribute("aria-valuetext") != text
+    assert notebook.evaluate("bool((keys.found().failed_at.dropna() >= keys.value.since).all())")
+    notebook.page.keyboard.press("Escape")
+    notebook.until("keys.value.since is None")
+
+
+def test_boxes_are_named_by_their_groups(notebook):
+    """A screen reader hears the title, the count and the times of each box; the line is hidden from it."""
+    title = notebook.evaluate("mouse.groups().frame.title[2]")
+    box = notebook.panel(MOUSE).get_by_role("checkbox", name=title)
+    assert box.count() == 1
+    assert notebook.panel(MOUSE).locator(".tk-groups label svg[aria-hidden=true]").count() == 8
+
+
+def test_more_like_this(notebook):
+    """The button shows the group of the failure that is shown."""
+    shown = notebook.panel(MOUSE)
+    shown.get_by_role("button", name="More like this").click()
+    notebook.until("len(mouse.value.groups) >= 1")
+    assert notebook.evaluate("mouse._grouping.of_row(mouse._active) in mouse.value.groups")
+
+
+def test_keys_stay_in_the_groups(notebook):
+    """No key pressed in a box or a button of the groups reaches the notebook."""
+    before = notebook.cells
+    names = notebook.pressed_in(notebook.panel(KEYS).locator(".tk-groups input[type=checkbox]").first, KEYS)
+    assert names == ["INPUT"]
+    assert notebook.cells == before
+
+
+def test_axe_finds_nothing(notebook):
+    """In the panels, with groups chosen and a problem shown, wide and narrow; nothing is in the console."""
+    notebook.panel(MOUSE).get_by_role("button", name="Undo").click()
+    notebook.until("'nothing to take back' in mouse.message")
+    assert notebook.wrong() == []
+    notebook.page.set_viewport_size({"width": 620, "height": 1500})
+    notebook.page.wait_for_timeout(500)
+    assert notebook.wrong() == []
+    notebook.picture(notebook.panel(MOUSE), f"failure-groups-{notebook.scheme}-narrow")
+    notebook.page.set_viewport_size({"width": 1400, "height": 1500})
+    assert notebook.console == []
+    assert notebook.hosts <= {"127.0.0.1"}

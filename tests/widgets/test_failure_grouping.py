@@ -1,0 +1,274 @@
+"""Groups in the failure browser: listed, opened, merged and split by rules in a file."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.errors import InputError
+from toolkit.widgets import FailureBrowser, FailureView
+
+BODIES = [
+    "TypeError: Cannot read properties of undefined (reading 'currency')",
+    "TypeError: Cannot read properties of undefined (reading 'price')",
+    "no space left on device",
+    "quota of tenant 17 is used up",
+]
+COUNTS = (40, 20, 10, 5)
+START = datetime(2026, 3, 10, tzinfo=UTC)
+
+
+@pytest.fixture
+def many(make):
+    """Failures of four kinds, an hour apart, the largest kind first; two workflows, by turns."""
+    rows = []
+    for body, count in zip(BODIES, COUNTS, strict=True):
+        for number in range(count):
+            when = pd.Timestamp(START) + pd.Timedelta(hours=number)
+            rows.append(
+                {
+                    "dlq_id": f"d{len(rows)}", "workflow_url": f"https://a.example/{'ab'[number % 2]}",
+                    "response_status": 500, "response_body": body, "failed_at": when, "created_at": when,
+                }
+            )  # fmt: skip
+    return make(rows)
+
+
+@pytest.fixture
+def browser(many):
+    """A browser that has read its groups."""
+    browser = FailureBrowser(many)
+    browser.groups()
+    browser._groups_read()
+    return browser
+
+
+def named(browser):
+    """The ids of the groups, the largest first."""
+    return browser.groups().frame["group"].tolist()
+
+
+def tick(browser, group, *, on=True):
+    """What the page sends when a group is ticked."""
+    browser.group_list.receive(
+        {"seq": browser.group_list.seq + 1, "event": "ticked", "value": group, "on": on}
+    )
+
+
+def brush(browser, *ends):
+    """What the page sends when bars of the trend were chosen."""
+    browser.trend.receive({"seq": browser.trend.seq + 1, "selection": list(ends)})
+
+
+def test_groups_are_listed_with_counts_times_and_a_line(browser):
+    """As `group_failures` counts them; the points of a line add up to the count of its group."""
+    rows = browser.group_list.rows
+    assert [row["count"] for row in rows] == [
+        "40 · 10 Mar 00:00 to 11 Mar 15:00", "20 · 10 Mar 00:00 to 10 Mar 19:00",
+        "10 · 10 Mar 00:00 to 10 Mar 09:00", "5 · 10 Mar 00:00 to 10 Mar 04:00",
+    ]  # fmt: skip
+    assert [sum(row["spark"]) for row in rows] == list(COUNTS)
+    assert [row["colour"] for row in rows] == [0, 1, 2, 3]
+    assert rows[2]["text"] == "no space left on device"
+    assert sum(browser.trend.counts) == sum(COUNTS)
+    assert [sum(part["counts"]) for part in browser.trend.series] == list(COUNTS)
+
+
+def test_a_group_is_searched_by_its_title(browser):
+    """What is typed is looked for in titles; Enter ticks the first group, which opens it."""
+    browser.group_list.receive({"seq": 1, "event": "enter", "text": "QUOTA"})
+    assert browser.value.groups == (named(browser)[3],)
+    assert len(browser.found()) == 5
+
+
+def test_a_group_opens_into_its_failures(browser, many):
+    """A ticked group's failures are shown, of two groups those of both; the value's code makes it again."""
+    groups = named(browser)
+    tick(browser, groups[2])
+    assert set(browser.found()["response_body"]) == {BODIES[2]}
+    assert [sum(part["counts"]) for part in browser.trend.series] == [10]
+    tick(browser, groups[3])
+    assert set(browser.found()["response_body"]) == {BODIES[2], BODIES[3]}
+    again = FailureBrowser(many, value=eval(browser.value.to_code()))  # noqa: S307 - our own code
+    pd.testing.assert_frame_equal(again.found(), browser.found())
+    browser.group_actions.press("All groups")
+    assert len(browser.found()) == 75
+    assert browser.value.groups == ()
+
+
+def test_a_bar_filters_the_table_by_time(browser):
+    """From the start of the first bar to the end of the last; an empty range is all times."""
+    starts, width = browser.trend.starts, browser.trend.width
+    brush(browser, starts[2], starts[3] + width - 1)
+    times = browser.found()["failed_at"]
+    assert times.min() == pd.Timestamp(starts[2], unit="ms", tz="UTC")
+    assert times.max() < pd.Timestamp(starts[3] + width, unit="ms", tz="UTC")
+    assert len(times) == sum(browser.trend.counts[2:4])
+    view = browser.value
+    browser.value = FailureView()
+    assert browser.trend.selection == []
+    browser.value = view
+    assert browser.trend.selection == [starts[2], starts[3] + width - 1]
+    brush(browser)
+    assert len(browser.found()) == 75
+    assert (browser.value.since, browser.value.until) == (None, None)
+
+
+def test_more_like_this_chooses_the_group_and_similar_ones(browser):
+    """The group of the failure shown, and the one that says nearly the same; not the others."""
+    groups = named(browser)
+    browser.show_failure("d0")
+    browser.group_actions.press("More like this")
+    assert set(browser.value.groups) == set(groups[:2])
+    assert "1 group that say nearly the same" in browser.message
+    browser.show_failure("d70")
+    browser.group_actions.press("More like this")
+    assert browser.value.groups == (groups[3],)
+
+
+def test_a_merge_and_a_split_write_the_rules_file(browser, many, tmp_path):
+    """The file makes the same groups with `group_failures`; so does the code that is shown."""
+    path = tmp_path / "rules.txt"
+    groups = named(browser)
+    browser._grouping.choose(str(path))
+    tick(browser, groups[0])
+    tick(browser, groups[2])
+    browser.group_actions.press("Merge groups")
+    assert path.read_text().startswith(f"merge {groups[2]} into {groups[0]}\n")
+    assert browser.value.groups == (groups[0],)
+    assert len(browser.found()) == 50
+    assert f"Written to {path}" in browser.message
+    browser.show_failure("d1")
+    browser.split_by.value = "workflow_url"
+    browser.group_actions.press("Split off this")
+    counts = browser.groups().frame["count"].tolist()
+    assert counts == [25, 25, 20, 5]
+    pd.testing.assert_frame_equal(tk.group_failures(many, rules=path).frame, browser.groups().frame)
+    names = {"tk": tk, "failures": many}
+    exec(browser._grouping.code(), names)  # noqa: S102 - our own code
+    pd.testing.assert_frame_equal(names["groups"].frame, browser.groups().frame)
+    browser.group_actions.press("Undo")
+    assert browser.groups().frame["count"].tolist() == [50, 20, 5]
+    assert "split" not in path.read_text()
+
+
+def test_rules_without_a_file_are_code(browser, many):
+    """The code that is shown makes the same groups."""
+    groups = named(browser)
+    browser.value = FailureView(groups=groups[:2])
+    browser.group_actions.press("Merge groups")
+    names = {"tk": tk, "failures": many}
+    exec(browser._grouping.code(), names)  # noqa: S102 - our own code
+    assert names["groups"].frame["count"].tolist() == [60, 10, 5]
+    assert "GroupRules" in browser._rules_code.value
+
+
+def test_what_others_wrote_into_the_file_stays(browser, many, tmp_path):
+    """Lines added by hand meanwhile, names and comments, are still there after a merge, and hold."""
+    path = tmp_path / "rules.txt"
+    groups = named(browser)
+    path.write_text(f'name {groups[0]} "Currency"  # since March\n')
+    browser.rules_file.receive({"seq": 1, "event": "submit", "text": str(path), "head": ""})
+    assert browser.groups().frame["title"].iloc[0] == "Currency"
+    with path.open("a") as file:
+        file.write(f"pin {groups[3]}\n")
+    browser.value = FailureView(groups=groups[:2])
+    browser.group_actions.press("Merge groups")
+    assert browser.groups().frame["group"].tolist() == [groups[3], groups[0], groups[2]]
+    assert path.read_text().splitlines()[:3] == [
+        f'name {groups[0]} "Currency"  # since March', f"pin {groups[3]}",
+        f"merge {groups[1]} into {groups[0]}",
+    ]  # fmt: skip
+    again = FailureBrowser(many, rules=path)
+    pd.testing.assert_frame_equal(again.groups().frame, browser.groups().frame)
+
+
+def test_rules_made_before_a_file_was_chosen_are_written_into_it(browser, tmp_path):
+    """Nothing is lost by choosing late; a path that cannot be written is said, and can be replaced."""
+    groups = named(browser)
+    browser.value = FailureView(groups=groups[:2])
+    browser.group_actions.press("Merge groups")
+    browser.rules_file.receive(
+        {"seq": 1, "event": "submit", "text": str(tmp_path / "no" / "rules.txt"), "head": ""}
+    )
+    assert "writing rules" in browser.message
+    assert len(browser.groups().frame) == 3
+    path = tmp_path / "rules.txt"
+    browser.rules_file.receive({"seq": 2, "event": "submit", "text": str(path), "head": ""})
+    assert f"merge {groups[1]} into {groups[0]}" in path.read_text()
+
+
+@pytest.mark.parametrize("text", ["merge nothing", "\ufeffname x", "split s1-5f0c9a3b12de by label"])
+def test_a_file_that_is_no_rules_file_is_refused(browser, many, tmp_path, text):
+    """The file stays as it is, the groups too, and the message says which line."""
+    path = tmp_path / "notes.txt"
+    path.write_text(text)
+    before = browser.groups().frame
+    browser.rules_file.receive({"seq": 1, "event": "submit", "text": str(path), "head": ""})
+    assert "line 1" in browser.message
+    assert path.read_text() == text
+    pd.testing.assert_frame_equal(browser.groups().frame, before)
+    browser.value = FailureView(groups=named(browser)[:2])
+    browser.group_actions.press("Merge groups")
+    assert len(browser.groups().frame) == 3
+    assert path.read_text() == text
+    with pytest.raises(InputError, match="line 1"):
+        FailureBrowser(many, rules=path)
+
+
+def test_nothing_to_merge_split_or_undo_is_said(browser, make):
+    """One group cannot be merged, a value that is missing cannot be split by, nothing is undone."""
+    tick(browser, named(browser)[0])
+    browser.group_actions.press("Merge groups")
+    assert "two or more" in browser.message
+    browser.split_by.value = "label"
+    browser.group_actions.press("Split off this")
+    assert "no value" in browser.message
+    browser.group_actions.press("Undo")
+    assert "nothing to take back" in browser.message
+    empty = FailureBrowser(make([]))
+    empty.group_actions.press("More like this")
+    assert "No failure is shown" in empty.message
+    assert len(empty.groups().frame) == 0
+
+
+def test_a_secret_does_not_get_into_a_rule(make, tmp_path):
+    """A value that is masked cannot be split by, and is not written."""
+    secret = "Bearer " + "abcdef0123456789" * 3
+    row = {"response_status": 500, "response_body": "x", "label": secret, "failed_at": pd.Timestamp(START)}
+    path = tmp_path / "rules.txt"
+    browser = FailureBrowser(make([row | {"dlq_id": "a"}, row | {"dlq_id": "b", "label": "y"}]), rules=path)
+    browser.show_failure("a")
+    browser.split_by.value = "label"
+    browser.group_actions.press("Split off this")
+    assert "a secret" in browser.message
+    assert not path.exists()
+    assert len(browser.groups().frame) == 1
+
+
+def test_a_frame_without_bodies_has_no_groups():
+    """Rows can still be searched and sorted."""
+    browser = FailureBrowser(pd.DataFrame({"dlq_id": ["a"], "label": ["x"]}))
+    assert browser.group_list not in browser.children
+    assert len(browser.found()) == 1
+    with pytest.raises(InputError):
+        FailureBrowser(pd.DataFrame({"dlq_id": ["a"]}), rules=7)
+
+
+def test_a_burst_is_cut(make):
+    """A bar fifty times the others ends above them."""
+    rows = [
+        {
+            "dlq_id": f"d{number}",
+            "response_body": "x",
+            "failed_at": pd.Timestamp(START) + pd.Timedelta(hours=hour),
+        }
+        for number, hour in enumerate([*range(20), *[20] * 50])
+    ]
+    browser = FailureBrowser(make(rows))
+    browser.groups()
+    browser._groups_read()
+    assert browser.trend.limit < max(browser.trend.counts) == 50

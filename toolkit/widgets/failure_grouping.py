@@ -1,0 +1,254 @@
+"""Groups of failures in a panel: read once, then merged and split by rules, which are kept in a file."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from threading import RLock
+from types import MappingProxyType
+from typing import Any, Final
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import traitlets
+from numpy.typing import NDArray
+
+from toolkit.analysis import failure_trend, similar_texts
+from toolkit.analysis.group_rules import SPLIT_COLUMNS, GroupRules
+from toolkit.analysis.grouping import FailureGroups, Rows, grouped_columns, grouped_rows, read_rows
+from toolkit.analysis.over_time import FailureTrend, readable_top
+from toolkit.arguments import shown, wrong
+from toolkit.errors import InputError
+from toolkit.redaction import visible
+from toolkit.widgets.controls import Choices
+from toolkit.widgets.javascript import Control, is_count, module, synced
+
+COLOURED: Final = 8  # groups that have a colour of their own; all others share the next one
+_ALIKE: Final = 0.5  # similarity from which on another group says nearly the same
+_LIKE: Final = 4  # groups that "more like this" chooses at most
+
+
+class Brush(Control):
+    """A histogram over time with a range on it (``js/brush.js``), in Unix milliseconds.
+
+    `series` are parts of the bars, each with the number of its colour; bars higher than `limit` are cut.
+    """
+
+    _esm = module("brush")
+    starts = synced(traitlets.List(traitlets.Int()))
+    counts = synced(traitlets.List(traitlets.Int()))
+    series = synced(traitlets.List(traitlets.Dict()))
+    limit = synced(traitlets.Float())
+    width = synced(traitlets.Int(1))
+    selection = synced(traitlets.List(traitlets.Int(allow_none=True)))
+
+    def draw(self, trend: FailureTrend, series: Sequence[dict[str, Any]] = ()) -> None:
+        """Show a trend; of groups whose parts are `series`, these alone."""
+        counts = trend.counts.sum(axis=0)
+        if series:
+            counts = np.sum([part["counts"] for part in series], axis=0)
+        with self.hold_sync():
+            self.starts = [round(start.timestamp() * 1000) for start in trend.starts]
+            self.width = round(trend.step.total_seconds() * 1000)
+            self.limit, self.series, self.counts = readable_top(counts), list(series), counts.tolist()
+
+    def _process(self, content: dict[str, Any]) -> bool:
+        ends = content.get("selection")
+        if not isinstance(ends, list) or len(ends) not in (0, 2) or not all(map(is_count, ends)):
+            return False
+        self.selection = ends
+        self._changed()
+        return True
+
+
+class GroupList(Choices):
+    """Groups to tick, each with its count, its first and last time, and a small trend line."""
+
+    _longest = 8
+    _groups: Mapping[Any, dict[Any, Any]] = MappingProxyType({})
+
+    def show(self, grouping: FailureGrouping) -> None:
+        """Offer these groups, the largest first."""
+        self._groups = {row["group"]: row for row in grouping.groups.frame.to_dict("records")}
+        self._trends = dict(zip(grouping.trend.groups, grouping.trend.counts.tolist(), strict=True))
+        self._colours = grouping.colours
+        self._short = {}  # named again
+        self.offer([(name, group["count"]) for name, group in self._groups.items()])
+
+    def _named(self, names: Sequence[str]) -> list[str]:
+        return [self._groups[name]["title"] if name in self._groups else name for name in names]
+
+    def _row(self, name: str) -> dict[str, Any]:
+        if name not in self._groups:
+            return super()._row(name)
+        group = self._groups[name]
+        first, last = (
+            "no time" if pd.isna(group[name]) else f"{group[name]:%d %b %H:%M}"
+            for name in ("first_at", "last_at")
+        )
+        return {
+            **super()._row(name),
+            "title": f"{visible(group['template'])}\n{group['rule']}",
+            "count": f"{group['count']:,} · {first} to {last}",
+            "spark": self._trends.get(name, []),
+            "colour": self._colours.get(name, COLOURED),
+        }
+
+
+def _of_file(path: str) -> GroupRules | None:
+    """The rules of a file; None where there is none yet."""
+    try:
+        exists = bool(path) and Path(path).exists()
+    except (OSError, ValueError):  # no file can have this name: reading says so
+        exists = True
+    return GroupRules.read(path) if exists else None
+
+
+class FailureGrouping:
+    """The groups of a frame's failures by rules, to which merging and splitting add lines.
+
+    The rules are those of the file at `path`, which is read before each change and written after it; without
+    a path they are kept here.
+    """
+
+    def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None) -> None:
+        if not isinstance(rules, str | Path | GroupRules | None):
+            raise wrong("rules", rules, "the path of a rules file, or GroupRules")
+        self._frame, self._lock = frame, RLock()
+        self.path = "" if rules is None or isinstance(rules, GroupRules) else str(rules)
+        self.rules = rules if isinstance(rules, GroupRules) else _of_file(self.path) or GroupRules()
+        self.columns = [name for name in SPLIT_COLUMNS if name in frame.columns]
+        self.possible = {*grouped_columns(GroupRules()), "failed_at", "created_at"} <= {*frame.columns}
+        self._made: list[str] = []
+        self._rows: Rows | None = None
+
+    @property
+    def ready(self) -> bool:
+        """Whether the failures were read."""
+        return self._rows is not None
+
+    @property
+    def groups(self) -> FailureGroups:
+        """The groups; reads the failures when called for the first time, which can take a minute."""
+        with self._lock:
+            if self._rows is None:
+                self._use(self.rules)
+            return self._groups
+
+    def of_rows(self, groups: Iterable[str]) -> NDArray[np.bool_]:
+        """Which rows of the frame are in one of these groups."""
+        chosen = self.groups.frame["group"].isin(list(groups)).to_numpy(dtype=bool)
+        found: NDArray[np.bool_] = chosen[self._codes]
+        return found
+
+    def of_row(self, row: int) -> str:
+        """The group of a row."""
+        return str(self.groups.frame["group"].iloc[int(self._codes[row])])
+
+    def series(self, chosen: Sequence[str]) -> list[dict[str, Any]]:
+        """The trend's parts by colour, of these groups or else of all."""
+        sums: dict[int, NDArray[np.int64]] = {}
+        for group, counts in zip(self.trend.groups, self.trend.counts, strict=True):
+            if not chosen or group in chosen:
+                colour = self.colours[group]
+                sums[colour] = sums.get(colour, 0) + counts
+        return [{"colour": colour, "counts": counts.tolist()} for colour, counts in sums.items()]
+
+    def like(self, row: int) -> tuple[str, ...]:
+        """The group of a row, and groups that say nearly the same."""
+        own, rows = self.of_row(row), self._rows
+        assert rows is not None  # noqa: S101 - read by the line above
+        codes, firsts = np.unique(self._codes, return_index=True)
+        texts = [rows.texts[rows.bodies[first]] for first in firsts]
+        alike = similar_texts([rows.texts[rows.bodies[row]]], texts, k=_LIKE)
+        near = alike.loc[alike["similarity"] >= _ALIKE, "row"]
+        ids = self._groups.frame["group"].iloc[[int(codes[position]) for position in near]]
+        return tuple(dict.fromkeys([own, *ids]))
+
+    def merge(self, groups: Sequence[str]) -> None:
+        """Merge groups into the first of them in the list, the largest."""
+        ordered = [group for group in self.groups.frame["group"] if group in groups]
+        self._add([f"merge {group} into {ordered[0]}" for group in ordered[1:]])
+
+    def split(self, row: int, column: str) -> str:
+        """Split those off the group of a row that share its value in a column; returns the new group."""
+        value = self._frame[column].iloc[row]
+        text = f"{value:g}" if isinstance(value, float) else str(value)
+        line = f"split {self.of_row(row)} where {column} = {shlex.quote(text)}"
+        read = () if pd.isna(value) or len(line.splitlines()) > 1 else GroupRules(line).rules
+        if not read or read[0].value != text:
+            raise InputError(
+                f"splitting by {column}",
+                got="no value" if pd.isna(value) else "a value that a rule cannot hold, or a secret",
+                expected="a value on one line",
+                next_step="Choose another column, or another failure.",
+            )
+        self._add([line])
+        return self.of_row(row)
+
+    def undo(self) -> bool:
+        """Take the last merge or split back, if there is one; those of the file's other lines stay."""
+        if not self._made:
+            return False
+        lines = self._current().text.splitlines()
+        last = self._made.pop()
+        if last in lines:
+            del lines[len(lines) - 1 - lines[::-1].index(last)]
+        self._change("\n".join(lines))
+        return True
+
+    def choose(self, path: str) -> None:
+        """Take the rules of a file, if it exists, and write those into it that were made here."""
+        known = _of_file(path) or GroupRules()
+        mine, lines = self.rules.text.splitlines(), known.text.splitlines()
+        self.path = path
+        self._change("\n".join([*lines, *(line for line in mine if line not in lines)]), write=bool(mine))
+
+    def code(self) -> str:
+        """Python that makes the groups again of the same frame, named ``failures``."""
+        if self.path:
+            return f"groups = tk.group_failures(failures, rules={self.path!r})"
+        if not self.rules.text:
+            return "groups = tk.group_failures(failures)"
+        lines = "".join(f"    {line!r},\n" for line in self.rules.text.splitlines())
+        return (
+            f'rules = tk.GroupRules("\\n".join([\n{lines}]))\n'
+            "groups = tk.group_failures(failures, rules=rules)"
+        )
+
+    def _current(self) -> GroupRules:
+        """The rules, as the file has them, which may have been edited meanwhile."""
+        return _of_file(self.path) or self.rules
+
+    def _add(self, lines: list[str]) -> None:
+        self._change("\n".join([*self._current().text.splitlines(), *lines]))
+        self._made += lines
+
+    def _change(self, text: str, *, write: bool = True) -> None:
+        with self._lock:
+            self._use(GroupRules(text, self._current().learned or self.groups.learned))
+            if not (self.path and write):
+                return
+            try:
+                self.rules.save(self.path)
+            except (OSError, ValueError) as error:
+                raise InputError(
+                    "writing rules",
+                    got=f"{type(error).__name__} for {shown(self.path)}",
+                    expected="the path of a file that can be written",
+                    next_step="Enter another path: what was merged and split is kept here.",
+                ) from None
+
+    def _use(self, rules: GroupRules) -> None:
+        if self._rows is None or rules.learned != self.rules.learned:
+            self._rows = read_rows(self._frame, rules, self.columns)
+        self._groups, self._codes = grouped_rows(self._rows, rules)
+        self.rules = self._groups.rules
+        ids = self._groups.frame["group"].to_numpy(dtype=object)
+        table = self._rows.table.select(["failed_at", "created_at"]).append_column(
+            "group", pa.array(ids[self._codes] if len(ids) else [], pa.string())
+        )
+        self.trend = failure_trend(table, by="group", top=max(len(ids), 1))
+        self.colours = {group: min(n, COLOURED) for n, group in enumerate(self.trend.groups)}
