@@ -332,6 +332,8 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "top": 3,
             "layout": "stacked",
             "now": None,
+            "markers": {"release 2.3": "2026-03-15T06:00Z"},
+            "runs": None,
             "ax": w.ax(),
             "theme": "light",
         }

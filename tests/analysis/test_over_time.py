@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 import duckdb
+import numpy as np
 import pandas as pd
 import pytest
 from hypothesis import given, settings
@@ -179,3 +180,64 @@ def test_every_dated_row_is_in_exactly_one_bin(rows, freq, top):
     assert trend.counts.sum(axis=0).tolist() == [
         sum(start <= moment < start + trend.step for moment in moments) for start in trend.starts
     ]
+
+
+def test_the_baseline_is_the_median_of_the_same_hour_before():
+    """Of earlier weeks where there are two, else of earlier days; a burst last week does not move it."""
+    hours = np.arange(24 * 22)
+    counts = np.where(hours % 24 == 12, 10, 1)
+    counts[24 * 15 + 12] = 500
+    rows = [START + timedelta(hours=int(hour), minutes=5) for hour in np.repeat(hours, counts)]
+    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h")
+    assert np.isnan(trend.baseline[:48]).all()
+    assert trend.baseline[24 * 16 + 12] == 10
+    assert trend.baseline[24 * 21 + 11 : 24 * 21 + 14].tolist() == [1, 10, 1]
+    assert np.isnan(failure_trend(frame(failed(0), failed(500)), freq="7min").baseline).all()
+
+
+def test_changes_of_level_have_times_and_levels():
+    """A release that triples failures is found at its hour."""
+    rng = np.random.default_rng(1)
+    hours = np.repeat(np.arange(200), rng.poisson(np.where(np.arange(200) < 120, 20, 60)))
+    rows = [START + timedelta(hours=int(hour)) for hour in hours]
+    markers = {"release 2": START + timedelta(hours=120), "late": START + timedelta(days=90)}
+    trend = failure_trend(pd.DataFrame({"failed_at": rows, "created_at": rows}), freq="1h", markers=markers)
+    assert trend.changes["start"].tolist() == [START + timedelta(hours=120)]
+    found = trend.frame
+    assert found["level"].nunique() == 2
+    assert found["level"].iloc[119] == pytest.approx(20, rel=0.1)
+    assert found["level"].iloc[120] == pytest.approx(60, rel=0.1)
+    assert found["marker"].dropna().to_dict() == {120: "release 2"}
+    assert found["rate"].isna().all()
+
+
+def test_rates_where_runs_are_known():
+    """Failures a run, by group and in all; missing where no run started."""
+    rows = frame(failed(1, label="a"), failed(2, label="b"), failed(130, label="a"))
+    started = [START + timedelta(minutes=minute) for minute in (-5, 0, 10, 20, 59, 200)]
+    trend = failure_trend(rows, by="label", freq="1h", runs=pd.DataFrame({"created_at": started}))
+    assert trend.runs is not None
+    assert trend.rates is not None
+    assert trend.runs.tolist() == [4, 0, 0]
+    assert trend.rates[:, 0].tolist() == [0.25, 0.25]
+    assert np.isnan(trend.rates[:, 1:]).all()
+    assert trend.frame["rate"].iloc[0] == 0.5
+
+
+def test_markers_are_times_with_names():
+    """Any time that pandas or people write, in order, names masked; anything else is an error."""
+    secret = "Bearer abcdefghijklmnopqrstuvwxyz0123456789"
+    pairs = [
+        (pd.Timestamp("2026-03-03"), "b"),
+        ("2026-03-02T10:00Z", "a"),
+        (np.datetime64("2026-03-04"), secret),
+    ]
+    trend = failure_trend(frame(failed(0)), markers=pairs)
+    assert [name for _, name in trend.markers][:2] == ["a", "b"]
+    assert "abcdefghij" not in str(trend.markers)
+    for wrong in ("x", 5, [("2026-03-02",)], [("soon", "a")], {"a": None}, [("2026-03-02", "")], [5]):
+        with pytest.raises(InputError, match="markers"):
+            failure_trend(frame(failed(0)), markers=wrong)
+    nothing = failure_trend(frame(), markers={"a": "2026-03-02"})
+    assert (len(nothing.frame), len(nothing.changes), len(nothing.baseline)) == (0, 0, 0)
+    assert str(nothing.frame["count"].dtype) == "Int64"

@@ -169,3 +169,23 @@ def test_user_settings_do_not_break_it():
     assert not any(text.get_usetex() for text in drawn)
     assert {text.get_fontfamily()[0] for text in drawn} == {"DejaVu Sans"}
     assert to_hex(ax.get_facecolor()) == "#ffffff"
+
+
+def test_markers_changes_and_the_usual_are_drawn():
+    """A deployment's line and name, how many times as high the rate became, and what is usual."""
+    rows = [failed(60 * hour) for hour in range(24 * 7) for _ in range(2 if hour < 120 else 9)]
+    markers = {"release 2": START + timedelta(hours=120), "elsewhere": START + timedelta(days=90)}
+    ax = plot_failure_trend(frame(*rows), freq="3h", markers=markers, ax=axes(10))
+    texts = [text.get_text() for text in ax.texts]
+    assert texts == ["release 2 \N{MULTIPLICATION SIGN}4.5"]
+    assert len(ax.lines) == 2
+    assert "usual" in ax.get_ylabel()
+    assert plot_failure_trend(frame(*rows), freq="3h", layout="facets", markers=markers, ax=axes(10)).lines
+
+
+def test_bars_are_rates_where_runs_are_known():
+    """Failures per 100 runs; hours without runs have no bar."""
+    runs = frame(*({"created_at": START + timedelta(minutes=minute)} for minute in range(40)))
+    ax = plot_failure_trend(frame(failed(1), failed(2), failed(70)), freq="1h", runs=runs, ax=axes(10))
+    assert ax.patches[0].heights.tolist() == [5.0]
+    assert "per 100 runs" in ax.get_ylabel()

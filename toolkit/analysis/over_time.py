@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from itertools import pairwise
 from typing import Any, Final
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -11,6 +13,8 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from toolkit.analysis.baselines import Markers, read_markers, usual_counts
+from toolkit.analysis.change_points import change_points
 from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
@@ -49,11 +53,60 @@ class FailureTrend:
     merged: int  # how many groups the last one holds; 0 when none were merged
     fell_back: int  # rows without `failed_at`, counted at `created_at` instead, which can be a day earlier
     undated: int  # rows without any plausible time (2000 to 2099), which are in no bin
+    markers: tuple[tuple[datetime, str], ...] = ()  # times and names, the earliest first
+    runs: NDArray[np.int64] | None = None  # shape (bins,): runs that started, where they are known
 
     @property
     def total(self) -> int:
         """Failures in all bins."""
         return int(self.counts.sum())
+
+    @cached_property
+    def baseline(self) -> NDArray[np.float64]:
+        """What each bin usually holds, in all groups; NaN where too few weeks (else days) came before it."""
+        return usual_counts(self.counts.sum(axis=0), self.step)
+
+    @cached_property
+    def changes(self) -> pd.DataFrame:
+        """Where the rate changed to another level, of all groups: `change_points` with `start` (the time)."""
+        found = change_points(self.counts.sum(axis=0))
+        return found.assign(start=self.starts[found["at"].to_numpy(dtype=np.int64)])
+
+    @property
+    def rates(self) -> NDArray[np.float64] | None:
+        """Failures a run, shape (groups, bins), NaN in bins without runs; None where runs are not known."""
+        if self.runs is None:
+            return None
+        return np.asarray(self.counts / np.where(self.runs > 0, self.runs, np.nan), dtype=np.float64)
+
+    @property
+    def frame(self) -> pd.DataFrame:
+        """One row a bin, of all groups.
+
+        `start` (datetime64[ms, UTC]), `count` (Int64), `baseline`, `level` (float64: the mean between two
+        changes), `runs` (Int64), `rate` (float64, failures a run), `marker` (str: names in the bin).
+        """
+        bins = len(self.starts)
+        counts = self.counts.sum(axis=0)
+        edges = [0, *self.changes["at"].astype(int), bins]
+        level = [counts[one:two].mean() for one, two in pairwise(edges) for _ in range(two - one)]
+        return typed_frame(
+            start=("datetime64[ms, UTC]", self.starts),
+            count=("Int64", counts),
+            baseline=("float64", self.baseline),
+            level=("float64", level),
+            runs=("Int64", [pd.NA] * bins if self.runs is None else self.runs),
+            rate=("float64", np.full(bins, np.nan) if self.rates is None else self.rates.sum(axis=0)),
+            marker=("str", self._marked()),
+        )
+
+    def _marked(self) -> list[str | None]:
+        names: list[list[str]] = [[] for _ in self.starts]
+        for when, name in self.markers:
+            position = int(self.starts.searchsorted(pd.Timestamp(when), side="right")) - 1
+            if position >= 0 and when < self.starts[position] + self.step:
+                names[position].append(name)
+        return [", ".join(found) or None for found in names]
 
     def to_frame(self) -> pd.DataFrame:
         """One row a group and bin: `group` (str), `start` (datetime64[ms, UTC]), `count` (Int64)."""
@@ -118,8 +171,14 @@ def failure_trend(
     freq: str | timedelta | None = None,
     top: int = 8,
     now: datetime | None = None,
+    markers: Markers | None = None,
+    runs: IntoFrame | None = None,
 ) -> FailureTrend:
     """Count failures per time bin, with the parameters of `count_over_time`.
+
+    `markers` are times with names, such as deployments: a mapping from name to time, or pairs of a time and a
+    name. `runs` is the run log (`load_runs`): with it, the trend knows how many runs started in each bin. The
+    trend's `baseline`, `changes` and `frame` are computed when they are first read.
 
     >>> hours = pd.to_datetime(["2026-01-01 00:10", "2026-01-01 00:20", None], utc=True)
     >>> frame = pd.DataFrame({"failed_at": hours, "created_at": pd.Timestamp("2026-01-01 02:00", tz="UTC")})
@@ -154,7 +213,17 @@ def failure_trend(
         merged=merged,
         fell_back=int(rows[dated & fell_back].sum()),
         undated=int(rows[~dated].sum()),
+        markers=read_markers(markers, now),
+        runs=None if runs is None else _started(runs, starts, width, doing),
     )
+
+
+def _started(runs: IntoFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
+    """How many runs started in each bin."""
+    table = collect(select(runs, ["created_at"], doing=doing, name="runs"))
+    when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()
+    bins = (when - starts[:1]) // width if len(starts) else when[:0]
+    return np.bincount(bins[(bins >= 0) & (bins < len(starts))], minlength=len(starts)).astype(np.int64)
 
 
 def readable_top(heights: NDArray[Any]) -> float:

@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import PathPatch
 from matplotlib.path import Path
 
+from toolkit.analysis.baselines import Markers
 from toolkit.analysis.over_time import FailureTrend, failure_trend, readable_top
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, span, time_text
@@ -33,6 +34,7 @@ from toolkit.plots.cells import draw_cells
 from toolkit.plots.plot_text import COLUMN, drawable, say, without_prefix
 from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
 
+_LABEL: Final = 0.25  # inches between the names of two times
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
 
 Floats = np.ndarray[Any, np.dtype[Any]]
@@ -47,10 +49,16 @@ def plot_failure_trend(
     top: int = 8,
     layout: Layout = "stacked",
     now: datetime | None = None,
+    markers: Markers | None = None,
+    runs: IntoFrame | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
     """Draw how many failures there were when, as a whole or by a column.
+
+    Bars on one another have a line: what is usual at that hour, the median of earlier weeks, or of earlier
+    days where there are no two of them. Where the rate of all changed to another level, a dotted line says
+    how many times as high it became.
 
     Failures are counted at `failed_at`, those without it at `created_at`; the label says how many. Not for
     comparing groups that are not at the bottom of a stack bar by bar: facets do that.
@@ -72,6 +80,10 @@ def plot_failure_trend(
         all other bars, the axis is truncated: it says so, and the burst carries its count.
     now : datetime, optional
         The axis ends at this time. Default: to the last failure.
+    markers : mapping or iterable of pairs, optional
+        Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
+    runs : frame, optional
+        The run log, from `load_runs`. Bars (not cells) are then failures per 100 runs that started.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure of pyplot's.
     theme : {"light", "dark"}
@@ -100,7 +112,7 @@ def plot_failure_trend(
     colours = theme_named(theme)
     with drawing(ax, colours) as axes:
         top = min(whole("top", top), groups_that_fit(axes, layout))
-        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now)
+        trend = failure_trend(failures, by=by, freq=freq, top=top, now=now, markers=markers, runs=runs)
         title = f"Failures over time, by {by}" if by else "Failures over time"
         return draw_trend(trend, axes, colours, layout=layout, title=title)
 
@@ -134,6 +146,7 @@ def draw_trend(
     prefix, beside, above = draw(trend, ax, theme, left, width)
     time_axis(ax, left[0], left[-1] + width, taken=beside)
     label_axis(ax.xaxis, _time_label(trend), theme)
+    _named_times(trend, ax, theme, left, width, layout)
     heading(ax, title, theme, prefix=prefix, above=above)
     return ax
 
@@ -142,12 +155,13 @@ def _stack(
     trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float
 ) -> tuple[str, float, float]:
     base = np.zeros(len(left))
-    for number, heights in enumerate(trend.counts):
+    for number, heights in enumerate(_heights(trend)):
         _bars(trend, ax, theme, number, left, width, heights, base)
         base = base + heights
     top = readable_top(base)
     ax.set_ylim(0, top * 1.05)
-    count_axis(ax, "failures", theme)
+    count_axis(ax, _unit(trend), theme)
+    _usual(trend, ax, theme, left, width)
     prefix, beside, above = "", 0.0, 0.0
     if len(trend.groups) > 1:
         names, prefix = without_prefix(trend.groups)
@@ -161,10 +175,61 @@ def _stack(
         above += cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
         label_axis(
             ax.yaxis,
-            f"failures\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})",
+            f"{_unit(trend)}\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})",
             theme,
         )
     return prefix, beside, above
+
+
+def _heights(trend: FailureTrend) -> Floats:
+    """Failures, or failures per 100 runs, of each group and bin; 0 in bins without runs."""
+    return trend.counts if trend.rates is None else np.nan_to_num(100 * trend.rates)
+
+
+def _unit(trend: FailureTrend) -> str:
+    return "failures" if trend.runs is None else "failures per 100 runs"
+
+
+def _usual(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float) -> None:
+    """What is usual at each hour, as a line over the bars."""
+    if trend.runs is None and np.isfinite(trend.baseline).any():
+        edges, usual = np.append(left, left[-1] + width), np.append(trend.baseline, trend.baseline[-1])
+        ax.plot(edges, usual, drawstyle="steps-post", color=theme.ink, linewidth=0.9)
+        label_axis(ax.yaxis, "failures (line: usual)", theme)
+
+
+def _named_times(
+    trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, layout: str
+) -> None:
+    """Markers, and where the rate of all changed to another level, as named vertical lines."""
+    lines = [(when.timestamp() / DAY.total_seconds(), name, "-") for when, name in trend.markers]
+    changes = trend.changes[["at", "before", "after"]].itertuples(index=False) if layout == "stacked" else ()
+    for at, before, after in changes:
+        times = f"\N{MULTIPLICATION SIGN}{after / before:.2g}" if before else "from 0"
+        position = left[int(at)]
+        beside = [number for number, line in enumerate(lines) if abs(line[0] - position) <= 1.5 * width]
+        if beside:
+            marker, name, style = lines[beside[-1]]
+            lines[beside[-1]] = marker, f"{name} {times}", style
+        else:
+            lines.append((position, times, ":"))
+    low, high = ax.get_xlim()
+    apart = (high - low) / max(inches(ax), 0.1) * _LABEL
+    labelled: list[float] = []
+    for position, name, style in lines:
+        if not low <= position <= high:
+            continue
+        ax.axvline(position, color=theme.ink, linewidth=1.0, linestyle=style)
+        if any(abs(position - other) < apart for other in labelled):
+            continue
+        labelled.append(position)
+        right = position > (low + high) / 2
+        ax.annotate(
+            drawable(name, longest=24), xy=(position, 1.0), xycoords=ax.get_xaxis_transform(),
+            xytext=(-2 if right else 2, -2), textcoords="offset points", rotation=90, va="top",
+            ha="right" if right else "left", color=theme.ink, fontsize=8, parse_math=False,
+            bbox={"facecolor": theme.paper, "edgecolor": "none", "pad": 1.0},
+        )  # fmt: skip
 
 
 def _facets(
@@ -186,14 +251,14 @@ def _titled(
 
 def _rows(trend: FailureTrend, ax: Axes, theme: Theme, left: Floats, width: float, high: float) -> list[int]:
     """A row of bars for each group, up to so high a part of a row, each on its own scale; their positions."""
-    tops = [readable_top(counts) for counts in trend.counts]
+    tops = [readable_top(heights) for heights in _heights(trend)]
     positions = [-number for number in range(len(trend.groups))]
-    for number, (counts, top) in enumerate(zip(trend.counts, tops, strict=True)):
+    for number, (counts, top) in enumerate(zip(_heights(trend), tops, strict=True)):
         heights = np.minimum(counts / top, 1) * high
         _bars(trend, ax, theme, number, left, width, heights, np.full(len(left), -number))
         if counts.max() > top:
             _mark(ax, theme, left + width / 2, counts, -number + high, width)
-    name_tops(ax, "failures", theme, positions, tops, high=high)
+    name_tops(ax, _unit(trend), theme, positions, tops, high=high)
     return positions
 
 
