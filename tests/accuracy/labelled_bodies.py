@@ -1,7 +1,7 @@
 """Labelled responses of failed runs: our own templates in the formats of common systems, filled at random.
 
-The rules of `classify_failures` were written with `TUNED` at hand. `HELD_OUT` was written after them, and no rule
-was changed since: add what a new rule needs to `TUNED`.
+The rules of `classify_failures` were written with `TUNED` at hand, and generalised with `HELD_OUT`, which was
+written after them. Add what a new rule needs to `TUNED`; what no rule has seen is in `held_out_bodies`.
 """
 
 # ruff: noqa: E501 - a template is a line

@@ -35,7 +35,8 @@ NAMES: Final = (
         staleobject|staleelement|lockwaittimeout|locktimeout|lockacquisition
         concurrentmodificationonwrite|dbupdateconcurrency|concurrencyconflict|writeconflict
         transientobject|transienttransaction|transient(?:error|exception)|leadernotavailable|notleader
-        rebalanceinprogress|conditionalcheckfailed|serialization(?:error|anomaly)|snapshotconflict
+        rebalanceinprogress|conditionalcheckfailed|conditionnotmet
+        serialization(?:error|anomaly)|snapshotconflict
         consistencyexception|preconditionfailed|staleness|operationaborted|retryable|tryagain
         """),
     ("transient", 0.6, r"""
@@ -152,7 +153,7 @@ WORDS: Final = (
         socket hang up|connection (?:was )?(?:closed|aborted) (?:unexpectedly|by)|broken pipe
         unexpected EOF|lock wait timeout
         (?:retry|rerun|restart)(?:ing)? (?:the |your )?(?:transaction|operation)|write ?conflict
-        etag mismatch
+        etag mismatch|condition (?:\S+ ){0,8}not (?:been )?met
         (?:changed|modified|updated) (?:in the meantime|since (?:it|you)|by another|concurrently)
         server closed the connection|database (?:table )?is locked
         temporar(?:y|ily) (?:failure|error|issue|unable)|not (?:the )?leader|leader election
@@ -201,13 +202,15 @@ WORDS: Final = (
         invalid (?:\w+ )?(?:currency|country|postal|length|range|type)|unprocessable|already exists
         must be (?:terminated|a valid|in|of|between|non|equal|less|set to|unique)\b|null value in
         truncated|(?:bad|corrupt(?:ed)?) (?:\w+ )?(?:data|file|image|archive|record|input)|checksum
-        not a (?:number|zip|gzip|string)
+        not a (?:number|zip|gzip|string)|cannot identify (?:image|file)|conversionsyntax|contains? NUL\b
         (?:cannot|could not|failed to|unable to) (?:convert|deserialize|unmarshal)
         (?:cannot|could not|failed to|unable to) (?:coerce|cast|read (?:image|pdf))|does not conform
         foreign key|unterminated
         """),
     ("contract drift", 0.97, r"""
         (?:unknown|unrecognized) (?:keyword )?(?:parameter|argument|field|property)s?\b
+        validation errors? for \w*(?:response|reply|result|event)\b
+        expected (?:BEGIN|END)_\w+ but was
         (?:unexpected|unsupported) (?:keyword )?(?:parameter|argument|field|property)s?\b
         (?:API|endpoint|version) (?:\S+ )?(?:was|is|has been) (?:retired|removed)
         (?:API|endpoint|version) (?:\S+ )?(?:was|is|has been) (?:deprecated|sunset|discontinued)
@@ -217,7 +220,7 @@ WORDS: Final = (
         (?:unknown|unrecognized|unexpected) (?:column|method|enum|service|operation|version)
         cannot (?:query field|(?:get|post|put|delete|patch) /)|method not allowed
         no longer (?:supported|available)|unsupported (?:api )?version|deprecated
-        no route (?:matches|found)|missing required field|schema|code = Unimplemented
+        no route (?:match(?:es|ed)?|found)|missing required field|schema|code = Unimplemented
         unsupported media type|no such (?:column|table)|has been (?:removed|sunset|retired)
         wrong wire type|no such (?:method|endpoint|field|operation)
         unknown (?:type|message|path|url|resource|action|command)|unrecogni[sz]ed
@@ -252,14 +255,16 @@ WORDS: Final = (
         login failed|jwt expired|access token expired|code = (?:PermissionDenied|Unauthenticated)
         insufficient (?:scope|permissions?|privileges?)
         (?:could not|couldn't|failed to) (?:authenticate|verify signature)|must be authenticated
-        NOAUTH|WRONGPASS|(?:signature|certificate|token) (?:has )?expired|log ?in (?:is )?required
+        NOAUTH|WRONGPASS|pg_hba\.conf|invalid_(?:auth|credentials|api_?key|token)
+        (?:signature|certificate|token) (?:has )?expired|log ?in (?:is )?required
         bad auth|(?:please )?(?:sign|log) in\b|requires authentication|invalid_(?:client|grant|token)
         not (?:allowed|permitted) to|signature (?:mismatch|verification)
         (?:role|policy|scope|privilege)s? (?:\S+ ){0,3}(?:required|missing|denied)
         account (?:is |has been )?(?:locked|disabled|suspended)
         """),
     ("configuration", 0.92, r"""
-        environment variable|class \S{1,80} not found
+        environment variable|set [A-Z][A-Z0-9_]{3,} in|certificate is (?:not )?valid for
+        class \S{1,80} not found
         no such file or directory: \S{1,80}(?:conf(?:ig)?|ya?ml|toml|ini|env|properties|pem|key|crt)\b
         (?:is|was) not (?:set|configured)|no module named|cannot find (?:module|package)
         no qualifying bean|bucket does not exist|database \S{1,80} does not exist|unknown database
