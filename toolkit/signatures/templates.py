@@ -9,7 +9,7 @@ message that no template covers keeps its own words, so that two different failu
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Final
@@ -141,14 +141,29 @@ def _generalise(templates: dict[_Words, _Words]) -> None:
     for _ in range(_ROUNDS):
         rows = {words: list(words) for words in set(templates.values())}
         listed = list(rows.values())
-        changed = _names_together(listed)
+        changed = _names_together(_shared(listed, 2))
         for kind, many in ((1, MANY_NAMES), (2, MANY_WORDS)):
-            changed = _one_by_one(listed, kind, many) or changed
+            changed = _one_by_one(_shared(listed, len(listed[0]) - 1), kind, many) or changed
         if not changed:
             return
         shared = {words: tuple(row) for words, row in rows.items()}
         for words, template in templates.items():
             templates[words] = shared[template]
+
+
+def _shared(rows: list[list[str]], least: int) -> list[list[str]]:
+    """The rows of which so many words stand at the same place in enough others: only those can be alike.
+
+    Where every word is random, that is none of them, which is what makes mining such messages cheap.
+    """
+    shared = [0] * len(rows)
+    for column in zip(*rows, strict=True):
+        counts = Counter(column)
+        if len(counts) < len(rows):
+            shared = [
+                number + (counts[word] >= MANY_NAMES) for number, word in zip(shared, column, strict=True)
+            ]
+    return [row for row, number in zip(rows, shared, strict=True) if number >= least]
 
 
 def _names_together(rows: list[list[str]]) -> bool:
