@@ -19,9 +19,11 @@ from toolkit.analysis.selection import (
     EARLIEST,
     LATEST,
     check_scalar,
+    collect,
     largest_groups,
     select,
     select_timed,
+    timestamps,
     typed_frame,
     with_minute,
     with_time,
@@ -172,7 +174,7 @@ def failure_trend(
     top: int = 8,
     now: datetime | None = None,
     markers: Markers | None = None,
-    runs: IntoFrame | None = None,
+    runs: AnyFrame | None = None,
 ) -> FailureTrend:
     """Count failures per time bin, with the parameters of `count_over_time`.
 
@@ -218,7 +220,7 @@ def failure_trend(
     )
 
 
-def _started(runs: IntoFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
+def _started(runs: AnyFrame, starts: NDArray[np.int64], width: int, doing: str) -> NDArray[np.int64]:
     """How many runs started in each bin."""
     table = collect(select(runs, ["created_at"], doing=doing, name="runs"))
     when = timestamps(table, "created_at").dropna().astype("datetime64[ms, UTC]").astype("int64").to_numpy()

@@ -50,7 +50,7 @@ def plot_failure_trend(
     layout: Layout = "stacked",
     now: datetime | None = None,
     markers: Markers | None = None,
-    runs: IntoFrame | None = None,
+    runs: AnyFrame | None = None,
     ax: Axes | None = None,
     theme: ThemeName = "light",
 ) -> Axes:
