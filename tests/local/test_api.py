@@ -43,12 +43,12 @@ def test_json_is_read_exactly(value: object) -> None:
 )
 def test_what_is_not_strict_json_is_refused(body: bytes, words: str) -> None:
     """400, saying what and where."""
-    with pytest.raises(ApiError) as refusal:
+    with pytest.raises(ApiError) as raised:
         parse_json(body)
-    assert refusal.value.status == 400
-    assert words in refusal.value.message
-    assert "; got " in refusal.value.message
-    assert "; expected " in refusal.value.message
+    assert raised.value.status == 400
+    assert words in raised.value.message
+    assert "; got " in raised.value.message
+    assert "; expected " in raised.value.message
 
 
 def test_errors_of_vectors_repeat_the_status() -> None:

@@ -21,10 +21,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.local_service import LocalService
-from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.messages import Message
 from toolkit.local.queue.publishing import read_publish
-from toolkit.local.queue.sender import Sender, outgoing
+from toolkit.local.queue.sender import Destinations, Sender, outgoing
 
 FILES = ("queue", "publish_headers", "destinations", "vectors", "fault_scripts")
 INDEXES = ("plain:dense:2:COSINE", "docs:dense:64:COSINE:hashing", "words:sparse")
@@ -33,13 +32,13 @@ LEAKS = ("Traceback", 'File "', "site-packages", ".py", "sqlite", "wrong-token-o
 
 
 def _cases() -> list[Any]:
-    found = []
+    actual = []
     for name in FILES:
         data = json.loads((Path(__file__).parent / "bad_inputs" / f"{name}.json").read_text())
         for case in data["cases"]:
             title = f"{name}: {case['name']}".replace("[", "(").replace("]", ")")
-            found.append(pytest.param(case, id=title))
-    return found
+            actual.append(pytest.param(case, id=title))
+    return actual
 
 
 def written(value: Any) -> bytes:
@@ -71,10 +70,10 @@ def raw_connection(service: LocalService, seconds: float = 10) -> socket.socket:
 
 def read_all(connection: socket.socket) -> bytes:
     """All bytes until the other side closes the connection."""
-    found = bytearray()
+    actual = bytearray()
     while piece := connection.recv(65536):
-        found += piece
-    return bytes(found)
+        actual += piece
+    return bytes(actual)
 
 
 def still_serves(service: LocalService) -> None:
@@ -107,13 +106,13 @@ def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[
     assert time.monotonic() - begun < LONGEST
     connection.close()
     assert response.status == case["status"], text
-    said = json.loads(text)
-    assert set(said) == ({"error", "status"} if path.startswith("/vector") else {"error"})
-    assert said.get("status", response.status) == response.status
-    assert case["says"].lower() in said["error"].lower()  # header names arrive in lower case
-    assert "expected" in said["error"] or case["status"] == 404
-    assert "got" in said["error"] or case["status"] in (404, 422)
-    assert len(said["error"]) < 1000
+    error = json.loads(text)
+    assert set(error) == ({"error", "status"} if path.startswith("/vector") else {"error"})
+    assert error.get("status", response.status) == response.status
+    assert case["says"].lower() in error["error"].lower()  # header names arrive in lower case
+    assert "expected" in error["error"] or case["status"] == 404
+    assert "got" in error["error"] or case["status"] in (404, 422)
+    assert len(error["error"]) < 1000
     assert not [leak for leak in (*LEAKS, service.token) if leak in text]
     still_serves(service)
 
@@ -121,9 +120,9 @@ def test_a_bad_input_is_refused_as_documented(service: LocalService, case: dict[
 def test_the_statuses_are_those_of_the_document(described: dict[str, Any]) -> None:
     """Every status that a case expects of an operation is documented for it."""
     operations = {
-        (method.upper(), path): set(found["responses"])
+        (method.upper(), path): set(described["responses"])
         for path, methods in described["paths"].items()
-        for method, found in methods.items()
+        for method, described in methods.items()
         if method != "parameters"
     }
     checked = 0
@@ -330,7 +329,7 @@ def test_a_name_is_resolved_once_and_that_address_is_called(
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         response = runner.run(deliver())
     assert (response.status, loop.requests) == (status, 1)
-    assert [asked.headers["Host"] for asked in server.requests] == (
+    assert [received.headers["Host"] for received in server.requests] == (
         [url.partition("//")[2].partition("/")[0]] if status == 200 else []
     )
 

@@ -98,8 +98,8 @@ def test_authenticated_connections_are_not_closed(service: LocalService) -> None
             idle += [socket.create_connection(("127.0.0.1", port), timeout=10) for _ in range(400)]
     finally:
         connection.close()
-        for one in idle:
-            one.close()
+        for item in idle:
+            item.close()
 
 
 @pytest.mark.slow

@@ -26,10 +26,10 @@ COMMAND = [sys.executable, "-m", "toolkit", "serve"]
 
 def wait_until(condition: Callable[[], Any], *, seconds: float = 15) -> Any:
     deadline = time.monotonic() + seconds
-    while not (found := condition()):
+    while not (actual := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(0.01)
-    return found
+    return actual
 
 
 def client(service: LocalService) -> httpx.Client:
@@ -134,9 +134,9 @@ def test_startup_errors_are_one_line(
 ) -> None:
     """Exit status 1, one line on standard error, no traceback, no address."""
     child = started(*options, **variables)
-    said, errors = child.communicate(timeout=15)
+    output, errors = child.communicate(timeout=15)
     assert child.returncode == 1
-    assert said == ""
+    assert output == ""
     assert words in errors
     assert errors.count("\n") == 1
 

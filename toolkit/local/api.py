@@ -113,14 +113,14 @@ def parse_json(body: bytes) -> Any:
 
     # the parser's hooks get no offsets: positions are searched for only after an error
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
+        result = dict(pairs)
+        if len(result) != len(pairs):
             name, offset = _duplicate_name(text)
             raise ApiError(
                 400,
                 f"body is ambiguous; got {name[:80]!r} a second time at offset {offset}; expected it once",
             )
-        return found
+        return result
 
     def whole(digits: str) -> int:
         if len(digits) > _MAX_DIGITS:
@@ -164,10 +164,10 @@ def parse_json(body: bytes) -> Any:
 def _depth_offset(text: str) -> int:
     """The offset at which nesting exceeds `_MAX_DEPTH`."""
     depth = 0
-    for found in _TOKENS.finditer(text):
-        depth += 1 if found[0] in "[{" else -1 if found[0] in "]}" else 0
+    for token in _TOKENS.finditer(text):
+        depth += 1 if token[0] in "[{" else -1 if token[0] in "]}" else 0
         if depth > _MAX_DEPTH:
-            return found.start()
+            return token.start()
     return len(text)
 
 
@@ -175,23 +175,23 @@ def _duplicate_name(text: str) -> tuple[str, int]:
     """The first name that occurs twice in one object, and the offset of its second occurrence."""
     names: list[set[str]] = []
     last: re.Match[str] | None = None
-    for found in _TOKENS.finditer(text):
-        if found[0] in "[{":
+    for token in _TOKENS.finditer(text):
+        if token[0] in "[{":
             names.append(set())
-        elif found[0] in "]}":
+        elif token[0] in "]}":
             names.pop()
-        elif found[0] == ":" and last is not None:
+        elif token[0] == ":" and last is not None:
             name = str(json.loads(last[0]))
             if name in names[-1]:
                 return name, last.start()
             names[-1].add(name)
-        last = found
+        last = token
     return "", len(text)
 
 
 def _number_error(text: str, literal: str, got: str, expected: str) -> ApiError:
-    found = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
-    offset = next((one.start() for one in found if not one[0].startswith('"')), len(text))
+    matches = re.finditer(rf"{_STRING}|{re.escape(literal)}(?![\w.])", text, re.DOTALL)
+    offset = next((match.start() for match in matches if not match[0].startswith('"')), len(text))
     return ApiError(400, f"body holds no usable number; got {got} at offset {offset}; expected {expected}")
 
 

@@ -132,11 +132,11 @@ ERROR_HANDLERS: Final[dict[Any, Any]] = dict.fromkeys((ApiError, HTTPException, 
 
 def _allowed_methods(request: Request) -> str:
     """The methods of a path, over all routes that match it."""
-    found: set[str] = set()
+    methods: set[str] = set()
     for route in request.app.routes:
         if isinstance(route, Route) and route.matches(request.scope)[0] is not Match.NONE:
-            found |= {*(route.methods or ()), "OPTIONS"}
-    return ", ".join(sorted(found))
+            methods |= {*(route.methods or ()), "OPTIONS"}
+    return ", ".join(sorted(methods))
 
 
 def _error_response(path: str, status: int, message: str) -> Response:
@@ -201,7 +201,7 @@ class Guard:
                 403, f"Origin is not this machine; got {got}; expected none, or 127.0.0.1 or localhost"
             )
         tokens = [
-            found[1] for value in headers.getlist("authorization") if (found := _BEARER.fullmatch(value))
+            match[1] for value in headers.getlist("authorization") if (match := _BEARER.fullmatch(value))
         ]
         query = scope["query_string"].decode("latin-1")
         tokens += [value for name, value in parse_qsl(query) if name in TOKEN_PARAMETERS]

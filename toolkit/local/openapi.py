@@ -80,7 +80,7 @@ class _Schemas:
                 component["description"] = component["description"].partition("\n\n")[0]
 
     def of(self, kind: Any) -> Node:
-        return self._schemas[next(at for at, one in enumerate(self._types) if one is kind)]
+        return self._schemas[next(at for at, known in enumerate(self._types) if known is kind)]
 
 
 def _operation(operation: Operation, schemas: _Schemas) -> Node:
@@ -94,7 +94,7 @@ def _operation(operation: Operation, schemas: _Schemas) -> Node:
     error = schemas.of(VectorErrorBody if operation.tag == "vectors" else ErrorBody)
     content = {"application/json": {"schema": error}}
     statuses = sorted({*_ALWAYS, *operation.errors, *((413,) if operation.body is not None else ())})
-    found: Node = {
+    described: Node = {
         "operationId": operation.name,
         "summary": operation.summary,
         "tags": [operation.tag],
@@ -104,15 +104,15 @@ def _operation(operation: Operation, schemas: _Schemas) -> Node:
         },
     }
     if parameters := _parameters(operation):
-        found["parameters"] = parameters
+        described["parameters"] = parameters
     if operation.body is bytes:
-        found["requestBody"] = {"required": False, "content": {"*/*": {"schema": {}}}}
+        described["requestBody"] = {"required": False, "content": {"*/*": {"schema": {}}}}
     elif operation.body is not None:
         json = {"application/json": {"schema": schemas.of(operation.body)}}
-        found["requestBody"] = {"required": operation.body_required, "content": json}
+        described["requestBody"] = {"required": operation.body_required, "content": json}
     if operation.without_token:
-        found["security"] = [{}, {"bearer": []}]
-    return found
+        described["security"] = [{}, {"bearer": []}]
+    return described
 
 
 def _parameters(operation: Operation) -> list[Node]:
@@ -135,11 +135,11 @@ def _parameters(operation: Operation) -> list[Node]:
 
 
 def _query(query: type[Query]) -> list[Node]:
-    found = []
-    for one in msgspec.structs.fields(query):
-        schema = msgspec.json.schema(one.type)
+    parameters = []
+    for field in msgspec.structs.fields(query):
+        schema = msgspec.json.schema(field.type)
         if "anyOf" in schema:  # with null, which a query cannot express
             schema = schema["anyOf"][0]
-        description = schema.pop("description", "")
-        found.append({"name": one.encode_name, "in": "query", "schema": schema, "description": description})
-    return found
+        text = schema.pop("description", "")
+        parameters.append({"name": field.encode_name, "in": "query", "schema": schema, "description": text})
+    return parameters

@@ -98,10 +98,10 @@ def _number(kind: type[T], low: float, high: float, unit: str = "") -> Callable[
 
 
 def _duration(text: str) -> int:
-    found = duration_ms(text)
-    if not found:
+    duration = duration_ms(text)
+    if not duration:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; expected one such as 7d or 12h")
-    return found
+    return duration
 
 
 def read_token(file: Path) -> tuple[Secret, Path | None]:

@@ -1,4 +1,4 @@
-"""A queue served in this process, with a clock that tests turn."""
+"""A queue served in this process, with a clock that tests advance."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class ManualClock:
         return self._now
 
     def advance(self, *, seconds: float) -> None:
-        """Turn it forward."""
+        """Advance it."""
         self._now += round(seconds * 1000)
 
-    async def sleep_until(self, moment_ms: int) -> None:
-        """Wait until it has been turned that far."""
-        while self._now < moment_ms:  # noqa: ASYNC110 - turned from another thread
+    async def sleep_until(self, until_ms: int) -> None:
+        """Return once it has been advanced that far."""
+        while self._now < until_ms:  # noqa: ASYNC110 - advanced from another thread
             await asyncio.sleep(0.002)
 
 
@@ -50,8 +50,8 @@ def wait_until(condition: Callable[[], Any], *, seconds: float = 10) -> Any:
     """The first true value of the condition; fails on a timeout."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
-        if found := condition():
-            return found
+        if value := condition():
+            return value
         time.sleep(0.004)
     raise AssertionError("waited in vain")
 
@@ -88,11 +88,11 @@ class Service:
         return wait_until(condition)
 
     def run_out(self, done: Callable[[], Any], *, step: float = 3600) -> Any:
-        """Turn the clock until the condition holds."""
+        """Advance the clock until the condition holds."""
 
         def turned() -> Any:
-            if found := done():
-                return found
+            if value := done():
+                return value
             self.clock.advance(seconds=step)
             return None
 

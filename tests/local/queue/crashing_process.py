@@ -42,14 +42,14 @@ def publish(connection: sqlite3.Connection) -> None:
         accept(Transaction(connection, NOW), given, caller_ip="")
 
 
-def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
+def response_recorded(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
     """Record a response to the message of this kind."""
 
     def work(connection: sqlite3.Connection) -> None:
         for (spec,) in connection.execute("SELECT spec FROM messages").fetchall():
             message = decode_message(spec)
             if message.kind == kind:
-                response = DestinationResponse(status, (), b"said")
+                response = DestinationResponse(status, (), b"response")
                 record_outcome(Transaction(connection, NOW), Attempt(message, Sent((), b""), response, 0))
 
     return work
@@ -57,9 +57,9 @@ def answered(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
 
 CHANGES = {
     "publish": publish,
-    "delivered": answered(200, "message"),
-    "given up": answered(500, "message"),
-    "run given up": answered(500, "step"),
+    "delivered": response_recorded(200, "message"),
+    "given up": response_recorded(500, "message"),
+    "run given up": response_recorded(500, "step"),
 }
 
 
@@ -96,7 +96,7 @@ def stopped(folder: Path, change: Callable[[sqlite3.Connection], None], before: 
     return os.WIFSIGNALED(status)
 
 
-def found(folder: Path) -> str:
+def content(folder: Path) -> str:
     """The content of a store that is opened afterwards."""
     store = Store(folder)
 
@@ -126,13 +126,13 @@ def main() -> None:
     """Stop the named change everywhere."""
     folder, change = Path(sys.argv[1]), CHANGES[sys.argv[2]]
     prepare(folder / "start")
-    sys.stdout.write(found(folder / "start"))
+    sys.stdout.write(content(folder / "start"))
     number, going_on = 0, True
     while going_on:
         number += 1
         copy = shutil.copytree(folder / "start", folder / str(number))
         going_on = stopped(copy, change, number)
-        sys.stdout.write(found(copy))
+        sys.stdout.write(content(copy))
 
 
 if __name__ == "__main__":

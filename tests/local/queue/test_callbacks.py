@@ -81,7 +81,7 @@ def test_callbacks_go_out_on_every_attempt_and_the_failure_callback_once(
         Failure_Callback=f"{server.url}/failed",
     )
     (failed,) = service.run_out(lambda: received(server, "/failed"), step=60)
-    callbacks = service.wait(lambda: len(found := received(server, "/callback")) == 3 and found)
+    callbacks = service.wait(lambda: len(actual := received(server, "/callback")) == 3 and actual)
     bodies = [json.loads(request.body) for request in callbacks]
     assert sorted(body["retried"] for body in bodies) == [0, 1, 2]
     assert {body["maxRetries"] for body in bodies} == {2}
@@ -100,7 +100,7 @@ def test_callbacks_use_the_retries_of_the_original_unless_set(service: Service, 
     by_path(server, callback=(500, b""), own=(500, b""))
     service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/callback")
     service.publish(f"{server.url}/work", Retries="1", Callback=f"{server.url}/own", Callback_Retries="0")
-    entries = service.run_out(lambda: len(found := service.dlq()) == 2 and found, step=60)
+    entries = service.run_out(lambda: len(actual := service.dlq()) == 2 and actual, step=60)
     assert {entry["url"]: entry["maxRetries"] for entry in entries} == {
         f"{server.url}/callback": 1,
         f"{server.url}/own": 0,

@@ -71,8 +71,8 @@ def test_runs_are_canceled_by_what_they_are(service: Service, server: Server) ->
 
     def state(run_id: str) -> str:
         (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
-        found: str = run["workflowState"]
-        return found
+        actual: str = run["workflowState"]
+        return actual
 
     created = service.http.get("/v2/workflows/logs", params={"workflowRunId": "wfr_9"}).json()["runs"][0]
     assert cancel(workflowRunIds="wfr_0,wfr_1") == 2

@@ -22,9 +22,9 @@ INSERT = "INSERT INTO kept VALUES (?, ?)"
 def names(path: Path) -> set[str]:
     """The content of the file, read by another connection."""
     with sqlite3.connect(path) as connection:
-        found = {name for (name,) in connection.execute("SELECT name FROM kept")}
+        actual = {name for (name,) in connection.execute("SELECT name FROM kept")}
     connection.close()
-    return found
+    return actual
 
 
 def test_writes_that_wait_together_all_succeed_but_the_failing_one(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_reads_see_the_writes_before_them(tmp_path: Path) -> None:
     """A read after an awaited write finds it, from many tasks at once."""
     database = Database(tmp_path / "q.sqlite")
 
-    async def one(number: int) -> bool:
+    async def write_and_read(number: int) -> bool:
         await database.write(lambda connection: connection.execute(INSERT, (f"n{number}", b"")))
         row = await database.read(
             lambda connection: connection.execute(
@@ -81,7 +81,7 @@ def test_reads_see_the_writes_before_them(tmp_path: Path) -> None:
         return row is not None
 
     async def many() -> list[bool]:
-        return await asyncio.gather(*(one(number) for number in range(100)))
+        return await asyncio.gather(*(write_and_read(number) for number in range(100)))
 
     assert all(asyncio.run(many()))
     database.close()

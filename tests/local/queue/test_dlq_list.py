@@ -66,16 +66,16 @@ def filled(shared: Service) -> Service:
 
 def listed(service: Service, **parameters: Any) -> list[dict[str, Any]]:
     """All entries, page by page."""
-    found: list[dict[str, Any]] = []
+    actual: list[dict[str, Any]] = []
     cursor = ""
     while True:
         response = service.http.get("/v2/workflows/dlq", params={**parameters, "cursor": cursor})
         assert response.status_code == 200, response.text
         page = response.json()
-        found += page["messages"]
+        actual += page["messages"]
         cursor = page["cursor"]
         if not cursor:
-            return found
+            return actual
 
 
 def values(entry: dict[str, Any], name: str) -> set[Any]:
@@ -87,8 +87,8 @@ def values(entry: dict[str, Any], name: str) -> set[Any]:
 
 def test_filled_in_entries_are_returned_unchanged(filled: Service) -> None:
     """Every field is returned, unknown ones, integers of any size and lone surrogates too; none is added."""
-    found = {entry["dlqId"]: entry for entry in listed(filled)}
-    assert found == {entry["dlqId"]: entry for entry in ENTRIES}
+    actual = {entry["dlqId"]: entry for entry in listed(filled)}
+    assert actual == {entry["dlqId"]: entry for entry in ENTRIES}
 
 
 @pytest.mark.parametrize("name", list(FILTERS))
@@ -132,16 +132,16 @@ def test_filters_combine(filled: Service, chosen: dict[str, list[str]], span: tu
 
 def test_both_names_of_the_state_filter_work(filled: Service) -> None:
     """`failureCallbackState` is the same filter as `failureFunctionState`."""
-    one = listed(filled, failureFunctionState="CALLBACK_FAIL")
-    assert one == listed(filled, failureCallbackState="CALLBACK_FAIL")
-    assert one
+    failed = listed(filled, failureFunctionState="CALLBACK_FAIL")
+    assert failed == listed(filled, failureCallbackState="CALLBACK_FAIL")
+    assert failed
 
 
 def test_run_id_and_creation_of_the_run_are_single_values(filled: Service) -> None:
     """Each finds exactly the entries that have it."""
-    found = listed(filled, workflowRunId="wfr_7")
-    assert {entry["workflowRunId"] for entry in found} == {"wfr_7"}
-    assert len(found) == 6
+    actual = listed(filled, workflowRunId="wfr_7")
+    assert {entry["workflowRunId"] for entry in actual} == {"wfr_7"}
+    assert len(actual) == 6
     created = ENTRIES[5]["workflowCreatedAt"]
     assert [entry["dlqId"] for entry in listed(filled, workflowCreatedAt=created)] == ["dlq-5"]
 
@@ -208,10 +208,10 @@ def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], s
     service, chance = start(), random.Random(seed)
     given_at_first = entries(120, seed)
     service.store.insert_failures(given_at_first)
-    removed, added, found, cursor = set[str](), 0, list[str](), ""
+    removed, added, actual, cursor = set[str](), 0, list[str](), ""
     while True:
         page = service.http.get("/v2/workflows/dlq", params={"count": 13, "cursor": cursor}).json()
-        found += [entry["dlqId"] for entry in page["messages"]]
+        actual += [entry["dlqId"] for entry in page["messages"]]
         cursor = page["cursor"]
         if not cursor:
             break
@@ -222,8 +222,8 @@ def test_cursors_hold_while_entries_come_and_go(start: Callable[..., Service], s
             added += 1
             new = {"dlqId": f"new-{added}", "createdAt": NOW - chance.randrange(120_000)}
             service.store.insert_failures([new])
-    assert len(found) == len(set(found))
-    assert {entry["dlqId"] for entry in given_at_first} - removed <= set(found)
+    assert len(actual) == len(set(actual))
+    assert {entry["dlqId"] for entry in given_at_first} - removed <= set(actual)
 
 
 def test_entries_expire(start: Callable[..., Service]) -> None:

@@ -70,10 +70,10 @@ def test_every_commit_is_flushed_to_disk(tmp_path: Path) -> None:
     """Both connections are in WAL mode; the writing one flushes the log with each commit (FULL is 2)."""
     store = Store(tmp_path)
     for pragma, expected in (("journal_mode", "wal"), ("synchronous", 2)):
-        found = store.database.submit(
+        actual = store.database.submit(
             lambda connection, pragma=pragma: connection.execute(f"PRAGMA {pragma}").fetchone()[0]
         ).result()
-        assert found == expected
+        assert actual == expected
     store.close()
 
 

@@ -129,5 +129,5 @@ def test_what_is_no_duration_is_none(text: str) -> None:
 @given(text=st.text(max_size=40))
 def test_any_wait_is_a_number_or_none(text: str) -> None:
     """Headers of destinations are read without a surprise."""
-    found = delay_ms(text, 0)
-    assert found is None or found >= 0
+    actual = delay_ms(text, 0)
+    assert actual is None or actual >= 0

@@ -103,24 +103,24 @@ def destination() -> Iterator[Destination]:
 
 def listed(http: httpx.Client) -> list[str]:
     """The paths of all entries of the DLQ."""
-    found: list[str] = []
+    actual: list[str] = []
     cursor = ""
     while True:
         page = http.get(
             "/v2/dlq", params={"count": 100, "cursor": cursor} if cursor else {"count": 100}
         ).json()
-        found += [re.sub("^http://[^/]*", "", entry["url"]) for entry in page["messages"]]
+        actual += [re.sub("^http://[^/]*", "", entry["url"]) for entry in page["messages"]]
         cursor = page.get("cursor", "")
         if not cursor:
-            return found
+            return actual
 
 
 def wait_for(http: httpx.Client, count: int) -> list[str]:
     """The DLQ once it holds so many entries, or after 20 s."""
     deadline = time.monotonic() + 20
-    while len(found := listed(http)) < count and time.monotonic() < deadline:
+    while len(actual := listed(http)) < count and time.monotonic() < deadline:
         time.sleep(0.05)
-    return found
+    return actual
 
 
 def client(service: LocalService) -> httpx.Client:
@@ -139,9 +139,9 @@ def test_retries_are_finite_for_any_response_of_a_destination(
         for path in ANSWERS:
             response = http.post(f"/v2/publish/{destination.url}{path}", headers={"Service-Retries": "1"})
             assert response.status_code == 200
-        found = wait_for(http, len(ANSWERS))
-        assert sorted(found) == sorted(ANSWERS)
-        assert {path: asked for path, asked in destination.requests.items() if asked != 2} == {}
+        actual = wait_for(http, len(ANSWERS))
+        assert sorted(actual) == sorted(ANSWERS)
+        assert {path: received for path, received in destination.requests.items() if received != 2} == {}
         service.kill()
         service.start()
         with client(service) as again:
@@ -188,4 +188,4 @@ def test_a_try_that_cannot_be_settled_with_its_reports_is_settled_without(
     (entry,) = service.run_out(service.dlq)
     assert entry["messageId"] == message["messageId"]
     assert "could not be recorded (IntegrityError)" in entry["responseBody"]
-    assert [asked.headers["Retried"] for asked in server.requests] == ["0", "1", "2"]
+    assert [received.headers["Retried"] for received in server.requests] == ["0", "1", "2"]

@@ -118,8 +118,8 @@ def test_requests_are_sent_as_specified() -> None:
     ]
 
 
-@pytest.mark.parametrize("said", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
-def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: bytes) -> None:
+@pytest.mark.parametrize("unexpected", [b"", b"HTTP/1.1 408 Request Timeout\r\nContent-Length: 0\r\n\r\n"])
+def test_a_connection_that_ended_or_sent_data_while_idle_is_not_used_again(unexpected: bytes) -> None:
     """Unexpected data is no response; the next exchange uses a new connection."""
 
     async def run() -> tuple[list[int], int]:
@@ -127,17 +127,17 @@ def test_a_connection_that_ended_or_spoke_while_idle_is_not_used_again(said: byt
             await read_request(reader)
             writer.write(FINE)
             await writer.drain()
-            await answered.wait()
-            answered.clear()
-            writer.write(said)
+            await response_sent.wait()
+            response_sent.clear()
+            writer.write(unexpected)
 
-        answered = asyncio.Event()
+        response_sent = asyncio.Event()
         async with asyncio.timeout(30), listening(handle) as (destination, pool):
             statuses = []
             for _ in range(3):
                 statuses.append((await destination.ask(pool)).status)
                 idle = list(pool._idle)
-                answered.set()
+                response_sent.set()
                 while any(connection.usable for connection in idle):  # noqa: ASYNC110 - no event signals it
                     await asyncio.sleep(0.001)
             return statuses, destination.opened

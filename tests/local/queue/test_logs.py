@@ -22,19 +22,19 @@ def test_events_are_found_by_every_filter(service: Service, server: Server) -> N
     service.wait(lambda: "DELIVERED" in service.events(second))
     now = service.clock.now_ms()
 
-    def found(path: str = "logs", **wanted: Any) -> set[tuple[str, str]]:
+    def listed(path: str = "logs", **wanted: Any) -> set[tuple[str, str]]:
         events = service.http.get(f"/v2/{path}", params=wanted).json()["events"]
         return {("first" if e["messageId"] == first else "second", e["state"]) for e in events}
 
     both = {("first", "CREATED"), ("first", "DELIVERED"), ("second", "CREATED"), ("second", "DELIVERED")}
-    one, other = {event for event in both if event[0] == "first"}, {e for e in both if e[0] == "second"}
-    assert found() == found("events") == found(callerIp="127.0.0.1") == found(label="red") == both
-    assert found(messageId=first) == found(label="blue") == found(flowControlKey="k") == one
-    assert found(messageIds=f"{second},unknown") == found(url=f"{server.url}/b") == other
-    assert found(state="CREATED", url=f"{server.url}/b") == {("second", "CREATED")}
-    assert found(fromDate=now, toDate=now) == other
-    assert found(toDate=now - 10_000) == one
-    assert found(topicName="t") == found(queueName="q") == found(scheduleId="s") == set()
+    blue, red_only = {event for event in both if event[0] == "first"}, {e for e in both if e[0] == "second"}
+    assert listed() == listed("events") == listed(callerIp="127.0.0.1") == listed(label="red") == both
+    assert listed(messageId=first) == listed(label="blue") == listed(flowControlKey="k") == blue
+    assert listed(messageIds=f"{second},unknown") == listed(url=f"{server.url}/b") == red_only
+    assert listed(state="CREATED", url=f"{server.url}/b") == {("second", "CREATED")}
+    assert listed(fromDate=now, toDate=now) == red_only
+    assert listed(toDate=now - 10_000) == blue
+    assert listed(topicName="t") == listed(queueName="q") == listed(scheduleId="s") == set()
 
 
 def test_events_page_up_to_a_thousand(service: Service, server: Server) -> None:
@@ -66,20 +66,20 @@ def test_runs_are_found_by_every_filter(service: Service, server: Server) -> Non
         response = service.http.post(f"/v2/publish/{server.url}/{number}", headers=headers).json()
     service.http.delete("/v2/workflows/runs/wfr_0")
 
-    def found(path: str = "logs", **wanted: Any) -> list[str]:
+    def listed(path: str = "logs", **wanted: Any) -> list[str]:
         page = service.http.get(f"/v2/workflows/{path}", params=wanted)
         assert page.status_code == 200, page.text
         return [run["workflowRunId"] for run in page.json()["runs"]]
 
     now = service.clock.now_ms()
-    assert found() == found("events", groupBy="workflowRunId") == ["wfr_2", "wfr_1", "wfr_0"]
-    assert found(label="all", callerIp="127.0.0.1") == found()
-    assert found(workflowRunId="wfr_1") == found(label="l1") == found(flowControlKey="k1") == ["wfr_1"]
-    assert found(workflowUrl=f"{server.url}/1") == ["wfr_1"]
-    assert found(messageId=response["messageId"]) == ["wfr_2"]
-    assert found(state="RUN_CANCELED") == ["wfr_0"]
-    assert found(workflowCreatedAt=now) == found(fromDate=now, toDate=now) == ["wfr_2"]
-    assert found(callerIp="10.0.0.1") == []
+    assert listed() == listed("events", groupBy="workflowRunId") == ["wfr_2", "wfr_1", "wfr_0"]
+    assert listed(label="all", callerIp="127.0.0.1") == listed()
+    assert listed(workflowRunId="wfr_1") == listed(label="l1") == listed(flowControlKey="k1") == ["wfr_1"]
+    assert listed(workflowUrl=f"{server.url}/1") == ["wfr_1"]
+    assert listed(messageId=response["messageId"]) == ["wfr_2"]
+    assert listed(state="RUN_CANCELED") == ["wfr_0"]
+    assert listed(workflowCreatedAt=now) == listed(fromDate=now, toDate=now) == ["wfr_2"]
+    assert listed(callerIp="10.0.0.1") == []
 
 
 @pytest.mark.parametrize("path", ["logs", "workflows/logs", "workflows/dlq", "dlq"])
@@ -97,10 +97,10 @@ def test_expired_logs_are_removed(start: Callable[..., Service], server: Server,
 
     def listed() -> list[dict[str, Any]]:
         page = service.http.get(f"/v2/{path}").json()
-        found: list[dict[str, Any]] = next(
+        actual: list[dict[str, Any]] = next(
             page[name] for name in ("runs", "events", "messages") if name in page
         )
-        return found
+        return actual
 
     before = len(listed())
     service.clock.advance(seconds=7 * DAY - 60)

@@ -11,10 +11,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError
-from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.listing import CursorSigner
 from toolkit.local.queue.messages import Message, body_fields, decode_message
 from toolkit.local.queue.publishing import read_publish
+from toolkit.local.queue.sender import check_url
 
 URL = "http://127.0.0.1:8000/a"
 NAMES = [
@@ -43,8 +43,8 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: b
     """Only an error with 400 is raised, and settings are stored unchanged."""
     try:
         publish = read_publish(URL, headers, body)
-    except ApiError as refusal:
-        assert refusal.status == 400  # noqa: PT017 - either outcome is right
+    except ApiError as error:
+        assert error.status == 400  # noqa: PT017 - either outcome is right
         return
     message = Message(
         id="msg_1",
@@ -68,7 +68,7 @@ def test_any_headers_are_read_or_refused(headers: list[tuple[str, str]], body: b
 @example("http://[::1")
 @example("http://127.0.0.1:\u0661/")
 def test_any_text_is_a_url_to_call_or_refused(url: str) -> None:
-    """Nothing but a refusal is raised."""
+    """Nothing but an API error is raised."""
     with contextlib.suppress(ApiError):
         assert check_url(url, "destination").startswith(("http://", "https://"))
 
@@ -110,10 +110,10 @@ def test_every_setting_is_read_in_its_scope() -> None:
 @given(body=st.binary())
 def test_bodies_are_text_or_base64_and_never_both(body: bytes) -> None:
     """UTF-8 stays text, anything else is base64, and both restore the body."""
-    found = body_fields("body", body)
-    assert set(found) == {"body", "bodyBase64"}
-    assert not (found["body"] and found["bodyBase64"])
-    assert (base64.b64decode(found["bodyBase64"]) or found["body"].encode()) == body
+    actual = body_fields("body", body)
+    assert set(actual) == {"body", "bodyBase64"}
+    assert not (actual["body"] and actual["bodyBase64"])
+    assert (base64.b64decode(actual["bodyBase64"]) or actual["body"].encode()) == body
 
 
 @given(place=st.tuples(st.integers(0, 2**62), st.integers(0, 2**62)), junk=st.text(max_size=40))

@@ -23,7 +23,8 @@ def due_in(service: Service, message: str, retried: int) -> float:
     """Seconds until the next attempt, once this many retries are scheduled."""
     shown = service.wait(
         lambda: (
-            (found := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried and found
+            (actual := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried
+            and actual
         )
     )
     return (shown["nextDeliveryTime"] - service.clock.now_ms()) / 1000
@@ -207,6 +208,6 @@ def test_a_day_of_retries_of_many_messages(start: Callable[..., Service], server
     failing(server)
     for number in range(50):
         service.publish(f"{server.url}/{number}")
-    entries = service.run_out(lambda: len(found := service.dlq()) == 50 and found, step=600)
+    entries = service.run_out(lambda: len(actual := service.dlq()) == 50 and actual, step=600)
     assert len({entry["dlqId"] for entry in entries}) == 50
     assert len(server.requests) == 200

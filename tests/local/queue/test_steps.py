@@ -22,7 +22,7 @@ JSON = st.recursive(
 )
 FIELDS = ["stepId", "targetStep", "concurrent", "url", "step", "timeout", "headers", "body", "workflowUrl"]
 BODIES = st.binary(max_size=40) | st.dictionaries(st.sampled_from(FIELDS), JSON).map(
-    lambda found: json.dumps(found).encode()
+    lambda actual: json.dumps(actual).encode()
 )
 
 
@@ -58,8 +58,8 @@ def test_any_wait_and_any_invocation_is_read_or_an_error(body: bytes) -> None:
     for read in (lambda: split_invocation(message), lambda: read_as(value, WaitRequest).timeout_ms):
         try:
             read()
-        except ApiError as refusal:
-            assert refusal.status == 400  # noqa: PT017 - either outcome is right
+        except ApiError as error:
+            assert error.status == 400  # noqa: PT017 - either outcome is right
 
 
 @given(
@@ -79,7 +79,7 @@ def test_conditions_find_what_they_say(
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE r (n INTEGER, t TEXT)")
     connection.executemany("INSERT INTO r VALUES (?, ?)", rows)
-    found = connection.execute(f"SELECT n, t FROM r WHERE {wanted} ORDER BY rowid", values)  # noqa: S608 - what is tested
+    actual = connection.execute(f"SELECT n, t FROM r WHERE {wanted} ORDER BY rowid", values)  # noqa: S608 - what is tested
     expected = [
         (n, t)
         for n, t in rows
@@ -88,5 +88,5 @@ def test_conditions_find_what_they_say(
         and (not names or t in names)
         and (not starts or t.startswith(tuple(starts)))
     ]
-    assert found.fetchall() == expected
+    assert actual.fetchall() == expected
     connection.close()

@@ -24,8 +24,8 @@ def test_a_day_of_retries_takes_its_part_of_a_day(start: Callable[..., Service],
     for retried in range(1, 6):
         shown = service.wait(
             lambda retried=retried: (
-                (found := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried
-                and found
+                (actual := service.http.get(f"/v2/messages/{message}").json()).get("retried") == retried
+                and actual
             )
         )
         waits.append(shown["nextDeliveryTime"] - service.clock.now_ms())

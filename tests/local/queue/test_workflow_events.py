@@ -67,8 +67,8 @@ class Endpoint:
 
     def waiters(self, event_id: str = "paid") -> list[dict[str, Any]]:
         """The waiters."""
-        found: list[dict[str, Any]] = self.service.http.get(f"/v2/waiters/{event_id}").json()
-        return found
+        actual: list[dict[str, Any]] = self.service.http.get(f"/v2/waiters/{event_id}").json()
+        return actual
 
 
 def test_an_event_is_delivered_to_every_waiter(service: Service, server: Server) -> None:
@@ -76,14 +76,14 @@ def test_an_event_is_delivered_to_every_waiter(service: Service, server: Server)
     endpoint = Endpoint(service, server)
     for run_id, event_id in (("wfr_a", "paid"), ("wfr_b", "paid"), ("wfr_c", "sent")):
         endpoint.begin(run_id, event_id)
-    (first, _) = service.wait(lambda: len(found := endpoint.waiters()) == 2 and found)
+    (first, _) = service.wait(lambda: len(actual := endpoint.waiters()) == 2 and actual)
     assert set(first) == {"url", "headers", "deadline", "timeoutUrl", "timeoutBody", "timeoutHeaders"}
     assert (first["url"], first["timeoutUrl"]) == (endpoint.url, endpoint.url)
     assert first["deadline"] == service.clock.now_ms() + 3_600_000
     assert first["timeoutHeaders"]["Upstash-Workflow-Runid"][0] in ("wfr_a", "wfr_b")
     payload = service.http.post("/v2/notify/paid", content=b'{"sum": "\xe2\x82\xac 5"}\x00').json()
-    assert {one["workflowRunId"] for one in payload} == {"wfr_a", "wfr_b"}
-    assert all(one["messageId"].startswith("msg_") and one["waiter"]["url"] for one in payload)
+    assert {element["workflowRunId"] for element in payload} == {"wfr_a", "wfr_b"}
+    assert all(element["messageId"].startswith("msg_") and element["waiter"]["url"] for element in payload)
     service.wait(lambda: len(endpoint.ended) == 2)
     for step in endpoint.ended.values():
         assert base64.b64decode(step["out"]) == b'{"sum": "\xe2\x82\xac 5"}\x00'

@@ -38,11 +38,11 @@ class Endpoints:
         headers = self.headers("/outer", "wfr_outer", init=True)
         assert self.service.http.post(f"/v2/publish/{self.url}/outer", headers=headers).status_code == 200
 
-    def respond(self, asked: Any) -> Any:
+    def respond(self, request: Any) -> Any:
         """The responses of both applications."""
-        run_id = asked.headers["Upstash-Workflow-RunId"]
-        first, *done = [base64.b64decode(item["body"]) for item in json.loads(asked.body)]
-        if asked.path == "/inner":
+        run_id = request.headers["Upstash-Workflow-RunId"]
+        first, *done = [base64.b64decode(item["body"]) for item in json.loads(request.body)]
+        if request.path == "/inner":
             self.payload = first
             if self.inner == "fails":
                 return self.reply(500)

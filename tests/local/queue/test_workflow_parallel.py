@@ -122,8 +122,8 @@ class Endpoint:
 
 def state(service: Service, run_id: str) -> str:
     (run,) = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
-    found: str = run["workflowState"]
-    return found
+    actual: str = run["workflowState"]
+    return actual
 
 
 @pytest.mark.parametrize("posted", ["once", "twice"])

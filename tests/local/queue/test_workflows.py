@@ -142,8 +142,8 @@ class Application:
 
 
 def run_of(service: Service, run_id: str) -> dict[str, Any]:
-    found = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
-    return found[0] if found else {}
+    actual = service.http.get("/v2/workflows/logs", params={"workflowRunId": run_id}).json()["runs"]
+    return actual[0] if actual else {}
 
 
 def ended(service: Service, run_id: str) -> Callable[[], Any]:
@@ -305,7 +305,7 @@ def test_runs_are_started_again_in_bulk(service: Service, server: Server, action
     app.broken = {0}
     for number in range(5):
         app.begin("{}", f"wfr_{number}", Label=f"l{number % 2}")
-    entries = service.wait(lambda: len(found := service.dlq("workflows/dlq")) == 5 and found)
+    entries = service.wait(lambda: len(actual := service.dlq("workflows/dlq")) == 5 and actual)
     app.broken = set()
     path = f"/v2/workflows/dlq/{action}"
     assert service.http.post(path).status_code == 400
@@ -381,7 +381,7 @@ def test_trigger_starts_a_run(service: Service, server: Server) -> None:
 
 
 def test_a_first_message_that_comes_twice_starts_one_run(service: Service, server: Server) -> None:
-    """The second is recognised by its run id and answered with the first one's message id."""
+    """The second is recognised by its run id, and the response names the first one's message."""
     app = Application(service, server, [lambda *_: ("sleep", "1h")])
     headers = app.headers("wfr_one", init=True)
     first = service.http.post(f"/v2/publish/{app.url}", content=b"{}", headers=headers).json()
@@ -419,14 +419,14 @@ def test_the_run_log_lists_filters_and_pages(service: Service, server: Server) -
     service.wait(ended(service, app.begin("{}")))
 
     def pages(**parameters: Any) -> list[dict[str, Any]]:
-        found, cursor = [], ""
+        actual, cursor = [], ""
         while True:
             page = service.http.get(
                 "/v2/workflows/logs", params={**parameters, "count": 7, "cursor": cursor}
             ).json()
-            found += page["runs"]
+            actual += page["runs"]
             if not (cursor := page["cursor"]):
-                return found
+                return actual
 
     assert pages()[0]["workflowRunId"] == "wfr_one"
     assert pages()[1:] == filled[::-1]

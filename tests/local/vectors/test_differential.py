@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from toolkit.filters.metadata import parse
 from toolkit.local.vectors import sparse as sparse_module
 from toolkit.local.vectors.bodies import IncludedFields, IndexQuery
-from toolkit.local.vectors.ranking import DEPTH, fuse
 from toolkit.local.vectors.registry import IndexRegistry
+from toolkit.local.vectors.search import DEPTH, fuse
 from toolkit.local.vectors.sparse import InvertedRows, SparseArray
 from toolkit.local.vectors.specs import IndexSpec
 from toolkit.local.vectors.vector_index import VectorIndex
@@ -106,16 +106,16 @@ def naive_dbsf(rankings: Sequence[Sequence[tuple[str, float]]]) -> dict[str, flo
     return fused
 
 
-def agree(found: Sequence[tuple[str, float]], naive: dict[str, float], top_k: int) -> None:
+def agree(actual: Sequence[tuple[str, float]], naive: dict[str, float], top_k: int) -> None:
     """The right number of results, each with its score, the best of all, best first."""
-    assert len(found) == min(top_k, len(naive))
-    assert len(dict(found)) == len(found)
-    for name, score in found:
+    assert len(actual) == min(top_k, len(naive))
+    assert len(dict(actual)) == len(actual)
+    for name, score in actual:
         assert score == np.float32(score)
         assert score == pytest.approx(naive[name], rel=FLOAT32, abs=1e-9)
     best = sorted(naive.values(), reverse=True)[:top_k]
-    assert [score for _, score in found] == pytest.approx(best, rel=FLOAT32, abs=1e-9)
-    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert [score for _, score in actual] == pytest.approx(best, rel=FLOAT32, abs=1e-9)
+    assert [score for _, score in actual] == sorted((score for _, score in actual), reverse=True)
 
 
 def ordinals(names: list[str]) -> list[int]:
@@ -159,7 +159,13 @@ def test_inner_products_while_rows_come_and_go(
                 )
                 expected = naive_sparse(naive, sparse, idf=bool(idf))
                 agree(
-                    allowed, {f"r{one}": expected[f"r{one}"] for one in chosen if f"r{one}" in expected}, 99
+                    allowed,
+                    {
+                        f"r{element}": expected[f"r{element}"]
+                        for element in chosen
+                        if f"r{element}" in expected
+                    },
+                    99,
                 )
             elif sparse is not None:
                 rows.put(number, name, vector_of(sparse))
@@ -314,11 +320,11 @@ def is_list(value: Any, least: int) -> bool:
     return isinstance(value, list) and len(value) >= least
 
 
-def same(one: Any, other: Any) -> bool:
+def same(element: Any, other: Any) -> bool:
     """Equal text, or equal numbers, of which true is 1."""
-    if isinstance(one, dict | list) or one is None:
+    if isinstance(element, dict | list) or element is None:
         return False
-    return isinstance(one, str) == isinstance(other, str) and one == other
+    return isinstance(element, str) == isinstance(other, str) and element == other
 
 
 def written(value: Any) -> str:
@@ -326,7 +332,9 @@ def written(value: Any) -> str:
 
 
 def globbing(pattern: str, text: Any) -> bool:
-    rule = "".join(".*" if one == "*" else "." if one == "?" else re.escape(one) for one in pattern)
+    rule = "".join(
+        ".*" if element == "*" else "." if element == "?" else re.escape(element) for element in pattern
+    )
     return isinstance(text, str) and re.fullmatch(rule, text, re.DOTALL) is not None
 
 
@@ -344,27 +352,29 @@ def conditions(draw: st.DrawFn) -> Condition:
 
     if rule == "compare":
         sign = draw(st.sampled_from(["=", "!=", "<", "<=", ">", ">="]))
-        return f"{field} {sign} {written(value)}", there(lambda found: compared(found, sign, value))
+        return f"{field} {sign} {written(value)}", there(lambda actual: compared(actual, sign, value))
     if rule == "glob":
         pattern = draw(st.text("ab*?A", max_size=4))
         text = f"{field} {'NOT ' * negated}GLOB '{pattern}'"
-        return text, there(lambda found: globbing(pattern, found) is not negated)
+        return text, there(lambda actual: globbing(pattern, actual) is not negated)
     if rule == "in":
         values = draw(st.lists(scalars, min_size=1, max_size=3))
         text = f"{field} {'not ' * negated}in ({', '.join(map(written, values))})"
-        return text, there(lambda found: any(same(found, one) for one in values) is not negated)
+        return text, there(lambda actual: any(same(actual, element) for element in values) is not negated)
     text = f"{field} {'NOT ' * negated}CONTAINS {written(value)}"
     return text, there(
-        lambda found: (isinstance(found, list) and any(same(one, value) for one in found)) is not negated
+        lambda actual: (
+            (isinstance(actual, list) and any(same(element, value) for element in actual)) is not negated
+        )
     )
 
 
-def compared(found: Any, sign: str, value: Any) -> bool:
+def compared(actual: Any, sign: str, value: Any) -> bool:
     if sign in {"=", "!="}:
-        return same(found, value) is (sign == "=")
-    if isinstance(found, dict | list) or isinstance(found, str) != isinstance(value, str):
+        return same(actual, value) is (sign == "=")
+    if isinstance(actual, dict | list) or isinstance(actual, str) != isinstance(value, str):
         return False
-    return {"<": found < value, "<=": found <= value, ">": found > value, ">=": found >= value}[sign]
+    return {"<": actual < value, "<=": actual <= value, ">": actual > value, ">=": actual >= value}[sign]
 
 
 def joined(parts: list[Condition], word: str) -> Condition:

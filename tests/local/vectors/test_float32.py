@@ -59,7 +59,7 @@ def test_a_hundred_thousand_bit_patterns_and_all_powers_of_two() -> None:
 def test_arrays_of_different_lengths_stay_apart() -> None:
     """A batch of arrays is written like single ones; an empty batch is empty."""
     given_arrays = [np.arange(length, dtype=np.float32) / 10 for length in (1, 5, 2)]
-    assert json_arrays(given_arrays) == [one for array in given_arrays for one in json_arrays([array])]
+    assert json_arrays(given_arrays) == [item for array in given_arrays for item in json_arrays([array])]
     assert json_arrays([]) == []
 
 
@@ -67,9 +67,9 @@ def test_arrays_of_different_lengths_stay_apart() -> None:
 def test_rounding_keeps_the_order_of_scores(scores: list[float]) -> None:
     """A larger score never gets smaller than another; written values are finite float32."""
     ordered = np.sort(scores)
-    found = rounded(ordered)
-    assert (found[1:] >= found[:-1]).all()
-    written = np.array(score_numbers(found.tolist()))
+    actual = rounded(ordered)
+    assert (actual[1:] >= actual[:-1]).all()
+    written = np.array(score_numbers(actual.tolist()))
     assert np.isfinite(written).all()
     assert (written[1:] >= written[:-1]).all()
 
@@ -83,6 +83,6 @@ def test_hits_tied_in_float32_are_found_beyond_the_last_rank() -> None:
     rows.put([f"v{n}" for n in range(5000)], range(1, 5001), vectors)
     query = np.array([0.1, 0.7, 0.3])
     for top_k in (1, 10, 700):
-        found = nearest(rows, query, top_k, "COSINE")
-        assert [position for position, _ in found] == list(range(top_k))
-        assert {score for _, score in found} == {1.0}
+        actual = nearest(rows, query, top_k, "COSINE")
+        assert [position for position, _ in actual] == list(range(top_k))
+        assert {score for _, score in actual} == {1.0}

@@ -35,11 +35,11 @@ def shown(database: IndexDatabase, key: int = DEFAULT) -> dict[str, float]:
     """The first number of each row's vector, read in each way there is, which must agree."""
     batches = [*database.vectors(key)]
     scanned = {
-        name: float(one[0]) for ids, _, vectors in batches for name, one in zip(ids, vectors, strict=True)
+        name: float(item[0]) for ids, _, vectors in batches for name, item in zip(ids, vectors, strict=True)
     }
-    page = {one.id: float(one.vector[0]) for one in database.page(key, 0, 10_000, "")}
-    found = {name: float(one.vector[0]) for name in scanned if (one := database.find(key, name))}
-    assert scanned == page == found
+    page = {item.id: float(item.vector[0]) for item in database.page(key, 0, 10_000, "")}
+    actual = {name: float(item.vector[0]) for name in scanned if (item := database.find(key, name))}
+    assert scanned == page == actual
     assert list(scanned) == list(page)
     return page
 
@@ -102,21 +102,21 @@ def test_the_database_holds_what_a_dictionary_holds(
             with database.transaction():
                 key = keys[name] if name in keys else database.add_namespace(name)
                 database.put(key, rows)
-            plain.setdefault(name, {}).update({one.id: float(one.vector[0]) for one in rows})
+            plain.setdefault(name, {}).update({item.id: float(item.vector[0]) for item in rows})
         elif name in keys:
             try:
                 with database.transaction():
                     if what == "clear":
                         database.clear(keys[name])
                         database.put(keys[name], rows)
-                        plain[name] = {one.id: float(one.vector[0]) for one in rows}
+                        plain[name] = {item.id: float(item.vector[0]) for item in rows}
                     else:
-                        database.remove(keys[name], [one.id for one in rows])
+                        database.remove(keys[name], [item.id for item in rows])
                         if what == "fail":
                             database.put(keys[name], rows)
                             stop()
-                        for one in rows:
-                            plain[name].pop(one.id, None)
+                        for item in rows:
+                            plain[name].pop(item.id, None)
             except Stop:
                 pass
         assert {name: shown(database, key) for name, key in database.namespaces().items()} == plain
@@ -152,7 +152,7 @@ def test_what_was_accepted_survives_a_kill_with_its_own_vectors(path: Path) -> N
             os.kill(process.pid, signal.SIGKILL)
             acknowledged = max([acknowledged, *map(int, process.stdout.read().split())])
         with opened(path) as database:
-            vectors = [one.vector.tolist() for one in database.page(DEFAULT, 0, 100, "")]
+            vectors = [item.vector.tolist() for item in database.page(DEFAULT, 0, 100, "")]
             assert len(vectors) == 39
             (turn,) = {number for vector in vectors for number in vector}
             assert turn in {acknowledged, acknowledged + 1}
@@ -255,7 +255,7 @@ def test_an_index_with_vector_files_is_upgraded(older: Path) -> None:
             assert shown(database) == {"a": 9, "b": 3, "c": 6}
             assert shown(database, 2) == {"a": 7}
             assert shown(database, 3) == {}
-            assert [one.sequence for one in database.page(DEFAULT, 0, 9, "")] == [1, 3, 5]
+            assert [item.sequence for item in database.page(DEFAULT, 0, 9, "")] == [1, 3, 5]
             assert list(database.metadata(DEFAULT)) == [("a", '{"n":1}')]
             assert not list(older.parent.glob("*.f32"))
     with opened(older) as database, database.transaction():
@@ -295,7 +295,7 @@ def test_a_sparse_index_has_no_dense_vectors(tmp_path: Path) -> None:
     with opened(path) as database, database.transaction():
         database.put(DEFAULT, [IndexRow(f"r{n}", nothing, None, "text") for n in range(5)])
     with opened(path) as database:
-        assert [one.id for one in database.page(DEFAULT, 0, 9, "")] == [f"r{n}" for n in range(5)]
-        assert all(one.vector.shape == (0,) for one in database.page(DEFAULT, 0, 9, ""))
+        assert [item.id for item in database.page(DEFAULT, 0, 9, "")] == [f"r{n}" for n in range(5)]
+        assert all(item.vector.shape == (0,) for item in database.page(DEFAULT, 0, 9, ""))
         ((_, _, vectors),) = database.vectors(DEFAULT)
         assert vectors.shape == (5, 0)

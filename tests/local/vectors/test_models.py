@@ -129,8 +129,8 @@ def test_bm25_takes_any_text(texts: list[str]) -> None:
         assert vector.indices.min() >= 0
         assert vector.indices.max() <= MAX_INDEX
         assert all(0 < value < math.inf for value in vector.values.tolist())
-    found = [model.documents([text])[0] for text in texts]
-    assert str(found) == str(model.documents(texts))
+    actual = [model.documents([text])[0] for text in texts]
+    assert str(actual) == str(model.documents(texts))
 
 
 @settings(deadline=None)

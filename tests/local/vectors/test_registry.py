@@ -232,8 +232,8 @@ def test_fetch_of_many_ids(opened: Callable[[], IndexRegistry]) -> None:
     index = opened().create(PLAIN)
     index.upsert([{"id": str(n), "vector": [1, n]} for n in range(2000)])
     wanted = tuple(str(n) for n in range(1999, -500, -1))
-    found = index.fetch(FetchVectors(ids=wanted))
-    assert [row and row.id for row in found] == [name if int(name) >= 0 else None for name in wanted]
+    actual = index.fetch(FetchVectors(ids=wanted))
+    assert [row and row.id for row in actual] == [name if int(name) >= 0 else None for name in wanted]
 
 
 @pytest.mark.parametrize(

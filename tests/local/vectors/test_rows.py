@@ -70,8 +70,8 @@ def test_columns_decide_as_the_filter_does(
     """For any metadata and filters, before and after changes, a row passes exactly when `matches` says so."""
     columns = FieldColumns()
     held = list(rows)
-    for one in [*chosen, *chosen]:
-        assert passing(columns, one, held) == [one.matches(value) for value in held]
+    for item in [*chosen, *chosen]:
+        assert passing(columns, item, held) == [item.matches(value) for value in held]
         for position in data.draw(st.lists(st.integers(-1, len(held)), max_size=3)):
             if position == -1 and held:  # the last row replaces another
                 position = data.draw(st.integers(0, len(held) - 1))  # noqa: PLW2901
@@ -134,11 +134,11 @@ def test_rows_are_those_of_a_dictionary(steps: list[tuple[bool, list[int]]]) -> 
 
     def check(rows: NamespaceRows) -> None:
         assert len(rows) == len(plain) == len(rows.matrix)
-        sequence, found = rows.sequence.tolist(), rows.matrix.tolist()
+        sequence, actual = rows.sequence.tolist(), rows.matrix.tolist()
         assert {
-            name: (sequence[position], *map(int, found[position])) for position, name in enumerate(rows.ids)
+            name: (sequence[position], *map(int, actual[position])) for position, name in enumerate(rows.ids)
         } == plain
-        assert rows.norms.tolist() == pytest.approx([math.hypot(*vector) for vector in found])
+        assert rows.norms.tolist() == pytest.approx([math.hypot(*vector) for vector in actual])
         assert rows.inserted(plain).tolist() == [sequence for sequence, _, _ in plain.values()]
         assert {
             rows.ids[position] for position in rows.passing(parse("turn >= 20 OR HAS NOT FIELD turn"))

@@ -76,14 +76,14 @@ def test_nearest_is_what_a_plain_search_finds(
         position: naive_score(vectors[position].tolist(), query.tolist(), similarity) for position in allowed
     }
     passing = None if chosen is None else np.array(chosen, dtype=np.intp)
-    found = nearest(filled(vectors), query, top_k, similarity, passing)
-    assert len(found) == min(top_k, len(allowed))
-    assert len({position for position, _ in found}) == len(found)
-    for position, score in found:
+    actual = nearest(filled(vectors), query, top_k, similarity, passing)
+    assert len(actual) == min(top_k, len(allowed))
+    assert len({position for position, _ in actual}) == len(actual)
+    for position, score in actual:
         assert score == pytest.approx(naive[position], rel=2.0**-24, abs=1e-12)
     expected = sorted(naive.values(), reverse=True)[:top_k]
-    assert [score for _, score in found] == pytest.approx(expected, rel=2.0**-24, abs=1e-12)
-    assert [score for _, score in found] == sorted((score for _, score in found), reverse=True)
+    assert [score for _, score in actual] == pytest.approx(expected, rel=2.0**-24, abs=1e-12)
+    assert [score for _, score in actual] == sorted((score for _, score in actual), reverse=True)
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -93,8 +93,8 @@ def test_the_first_put_comes_first_among_equals(similarity: str) -> None:
     for name in ("v50", "v0"):  # the last row moves to the first position
         rows.remove(name)
     rows.put(["v2", "late"], [3, 52], np.ones((2, 7), dtype=np.float32))
-    found = nearest(rows, np.ones(7), 5, similarity)
-    assert [rows.ids[position] for position, _ in found] == ["v1", "v2", "v3", "v4", "v5"]
+    actual = nearest(rows, np.ones(7), 5, similarity)
+    assert [rows.ids[position] for position, _ in actual] == ["v1", "v2", "v3", "v4", "v5"]
 
 
 @pytest.mark.parametrize("gone", [5, 260, 299])
@@ -105,8 +105,8 @@ def test_removed_rows_are_not_found(gone: int) -> None:
     order = np.argsort(-(vectors @ np.ones(5)))
     for number in order[:gone]:
         rows.remove(f"v{number}")
-    found = nearest(rows, np.ones(5), 4, "DOT_PRODUCT")
-    assert [rows.ids[position] for position, _ in found] == [f"v{n}" for n in order[gone : gone + 4]]
+    actual = nearest(rows, np.ones(5), 4, "DOT_PRODUCT")
+    assert [rows.ids[position] for position, _ in actual] == [f"v{n}" for n in order[gone : gone + 4]]
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -116,7 +116,7 @@ def test_the_best_are_found_wherever_they_lie(similarity: str, order: str) -> No
     numbers = np.random.default_rng(11)
     vectors = numbers.standard_normal((6000, 6)).astype(np.float32)
     query = numbers.standard_normal(6)
-    naive = np.array([naive_score(one.tolist(), query.tolist(), similarity) for one in vectors])
+    naive = np.array([naive_score(item.tolist(), query.tolist(), similarity) for item in vectors])
     turned = {"near first": np.argsort(-naive), "near last": np.argsort(naive), "shuffled": np.arange(6000)}
     vectors, naive = vectors[turned[order]], naive[turned[order]]
     rows = filled(vectors)
@@ -124,8 +124,8 @@ def test_the_best_are_found_wherever_they_lie(similarity: str, order: str) -> No
         among = np.arange(6000) if passing is None else passing
         for top_k in (1, 10, 300):
             best = among[np.argsort(-naive[among], kind="stable")[:top_k]]
-            found = nearest(rows, query, top_k, similarity, passing)
-            assert [position for position, _ in found] == best.tolist()
+            actual = nearest(rows, query, top_k, similarity, passing)
+            assert [position for position, _ in actual] == best.tolist()
 
 
 def test_an_empty_namespace_finds_nothing() -> None:
@@ -143,9 +143,9 @@ def test_differences_below_single_precision_are_seen() -> None:
     vectors = np.full((100, 8), 4096.0, dtype=np.float32)
     vectors[:, 0] += np.arange(100, dtype=np.float32)[::-1] / 512
     rows = filled(vectors)
-    found = nearest(rows, np.full(8, 4096.0), 3, "EUCLIDEAN")
-    assert [rows.ids[position] for position, _ in found] == ["v99", "v98", "v97"]
-    assert found[0][1] == 1.0
+    actual = nearest(rows, np.full(8, 4096.0), 3, "EUCLIDEAN")
+    assert [rows.ids[position] for position, _ in actual] == ["v99", "v98", "v97"]
+    assert actual[0][1] == 1.0
 
 
 @pytest.mark.parametrize("similarity", SIMILARITIES)
@@ -154,11 +154,13 @@ def test_products_that_vanish_in_single_precision(similarity: str) -> None:
     numbers = np.random.default_rng(5)
     vectors = (numbers.uniform(-1, 1, (2000, 8)) * 1e-44).astype(np.float32)
     query = numbers.uniform(-1, 1, 8)
-    found = nearest(filled(vectors), query, 5, similarity)
-    naive = sorted((naive_score(one.tolist(), query.tolist(), similarity) for one in vectors), reverse=True)
-    assert [score for _, score in found] == pytest.approx(naive[:5], rel=2.0**-24)
+    actual = nearest(filled(vectors), query, 5, similarity)
+    naive = sorted((naive_score(item.tolist(), query.tolist(), similarity) for item in vectors), reverse=True)
+    assert [score for _, score in actual] == pytest.approx(naive[:5], rel=2.0**-24)
     if similarity == "COSINE":
-        exact = [naive_score(vectors[position].tolist(), query.tolist(), similarity) for position, _ in found]
+        exact = [
+            naive_score(vectors[position].tolist(), query.tolist(), similarity) for position, _ in actual
+        ]
         assert exact == pytest.approx(naive[:5], rel=1e-12)
 
 
@@ -167,8 +169,8 @@ def test_products_that_overflow_in_single_precision() -> None:
     large = np.full((40, 8), 3e38, dtype=np.float32)
     large[:, 0] = -3e37
     aligned = np.ones((3, 8), dtype=np.float32)
-    found = nearest(filled(np.vstack([large, aligned])), np.ones(8), 3, "COSINE")
-    assert [position for position, _ in found] == [40, 41, 42]
+    actual = nearest(filled(np.vstack([large, aligned])), np.ones(8), 3, "COSINE")
+    assert [position for position, _ in actual] == [40, 41, 42]
 
 
 def test_large_random_search_equals_the_plain_one() -> None:
@@ -177,8 +179,8 @@ def test_large_random_search_equals_the_plain_one() -> None:
     vectors = numbers.standard_normal((20_000, 24)).astype(np.float32)
     rows, query = filled(vectors), numbers.standard_normal(24)
     exact = vectors.astype(np.float64) @ query
-    found = nearest(rows, query, 10, "DOT_PRODUCT")
-    assert [position for position, _ in found] == np.argsort(-exact)[:10].tolist()
+    actual = nearest(rows, query, 10, "DOT_PRODUCT")
+    assert [position for position, _ in actual] == np.argsort(-exact)[:10].tolist()
 
 
 def clustered(count: int, dimension: int, *, seed: int) -> np.ndarray:
@@ -204,11 +206,11 @@ def recall(search: ApproximateSearch, rows: NamespaceRows, queries: np.ndarray, 
     shares = []
     for query in queries.astype(np.float64):
         exact = dict(nearest(rows, query, 10, similarity))
-        found = dict(search.nearest(rows, query, 10, similarity))
-        assert len(found) == 10
-        assert all(exact[position] == found[position] for position in exact.keys() & found.keys())
-        assert list(found.values()) == sorted(found.values(), reverse=True)
-        shares.append(len(exact.keys() & found.keys()) / 10)
+        actual = dict(search.nearest(rows, query, 10, similarity))
+        assert len(actual) == 10
+        assert all(exact[position] == actual[position] for position in exact.keys() & actual.keys())
+        assert list(actual.values()) == sorted(actual.values(), reverse=True)
+        shares.append(len(exact.keys() & actual.keys()) / 10)
     return float(np.mean(shares))
 
 
@@ -255,8 +257,8 @@ def test_removed_rows_are_not_found_and_new_ones_are() -> None:
     gone = {f"v{number}" for number in range(300, 800)}
     for name in gone:
         rows.remove(name)
-    found = search.nearest(rows, query, 50, "EUCLIDEAN")
-    assert gone.isdisjoint(rows.ids[position] for position, _ in found)
+    actual = search.nearest(rows, query, 50, "EUCLIDEAN")
+    assert gone.isdisjoint(rows.ids[position] for position, _ in actual)
     assert len(search._positions) <= len(rows)  # rebuilt, without outdated rows
 
 
@@ -271,8 +273,8 @@ def test_what_a_graph_does_badly_is_searched_exactly(case: str) -> None:
     query = np.zeros(8) if case == "zero" else np.ones(8)
     passing = np.arange(0, 600, 3) if case == "filter" else None
     top_k = 200 if case == "many results" else 5
-    found = search.nearest(rows, query, top_k, "COSINE", passing)
-    assert found == nearest(rows, query, top_k, "COSINE", passing)
+    actual = search.nearest(rows, query, top_k, "COSINE", passing)
+    assert actual == nearest(rows, query, top_k, "COSINE", passing)
     assert search._graph is None
 
 

@@ -76,10 +76,10 @@ def test_include_flags_decide_what_comes(filled: httpx.Client) -> None:
 
 def test_batch_shapes(filled: httpx.Client) -> None:
     """One object or an array of one returns a flat list; an array of several one list each, in order."""
-    one = {"vector": [1, 0], "topK": 1}
-    assert result(filled.post("/plain/query", json=one))[0]["id"] == "a"
-    assert result(filled.post("/plain/query", json=[one]))[0]["id"] == "a"
-    both = result(filled.post("/plain/query", json=[one, {"vector": [0, 1], "topK": 2}]))
+    item = {"vector": [1, 0], "topK": 1}
+    assert result(filled.post("/plain/query", json=item))[0]["id"] == "a"
+    assert result(filled.post("/plain/query", json=[item]))[0]["id"] == "a"
+    both = result(filled.post("/plain/query", json=[item, {"vector": [0, 1], "topK": 2}]))
     assert [[hit["id"] for hit in hits] for hits in both] == [["a"], ["b", "ab"]]
 
 
@@ -178,16 +178,16 @@ def test_fetch_by_prefix_stops_at_a_thousand(http: httpx.Client) -> None:
 
 def test_update_changes_only_the_named_fields(filled: httpx.Client) -> None:
     """Update changes only its fields; OVERWRITE replaces metadata, PATCH merges it and null removes."""
-    asked = {"ids": ["a"], "includeMetadata": True, "includeVectors": True, "includeData": True}
+    body = {"ids": ["a"], "includeMetadata": True, "includeVectors": True, "includeData": True}
     patch = {"id": "a", "metadata": {"n": None, "deep": {"x": 1}}, "metadataUpdateMode": "PATCH"}
     assert result(filled.post("/plain/update", json=patch)) == {"updated": 1}
-    assert result(filled.post("/plain/fetch", json=asked)) == [
+    assert result(filled.post("/plain/fetch", json=body)) == [
         {"id": "a", "vector": [1, 0], "metadata": {"city": "Izmir", "deep": {"x": 1}}, "data": "first"}
     ]
     assert result(filled.post("/plain/update", json={"id": "a", "vector": [0, 2], "metadata": {"n": 9}})) == {
         "updated": 1
     }
-    assert result(filled.post("/plain/fetch", json=asked)) == [
+    assert result(filled.post("/plain/fetch", json=body)) == [
         {"id": "a", "vector": [0, 2], "metadata": {"n": 9}, "data": "first"}
     ]
     assert result(filled.post("/plain/query", json={"vector": [1, 0], "filter": "n = 9"}))[0]["score"] == 0.5
@@ -270,14 +270,14 @@ def test_namespaces_are_renamed_and_deleted(filled: httpx.Client) -> None:
 def test_a_namespace_takes_the_name_of_another(filled: httpx.Client) -> None:
     """With `deleteExisting`, the namespace of the new name is deleted; the same name again is an error."""
     result(filled.post("/plain/upsert/taken", json={"id": "gone", "vector": [1, 2]}))
-    asked = {"namespace": "other", "newNamespace": "taken", "deleteExisting": True}
+    body = {"namespace": "other", "newNamespace": "taken", "deleteExisting": True}
     assert "true or false" in error_of(
-        filled.post("/plain/rename-namespace", json={**asked, "deleteExisting": 1}), 400
+        filled.post("/plain/rename-namespace", json={**body, "deleteExisting": 1}), 400
     )
-    assert result(filled.post("/plain/rename-namespace", json=asked)) == {"renamed": True}
+    assert result(filled.post("/plain/rename-namespace", json=body)) == {"renamed": True}
     assert result(filled.post("/plain/fetch/taken", json={"ids": ["z", "gone"]})) == [{"id": "z"}, None]
     assert result(filled.get("/plain/list-namespaces")) == ["", "taken"]
-    error_of(filled.post("/plain/rename-namespace", json={**asked, "namespace": "taken"}), 400)
+    error_of(filled.post("/plain/rename-namespace", json={**body, "namespace": "taken"}), 400)
     assert result(filled.post("/plain/fetch/taken", json={"ids": ["z"]})) == [{"id": "z"}]
 
 
@@ -413,8 +413,8 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
     """Percent-encoded or plain, it is the same namespace for every operation, and not two parts of a path."""
     assert result(http.post("/plain/upsert/team/a", json=ROW)) == "Success"
     assert result(http.get("/plain/list-namespaces")) == ["", "team/a"]
-    found = result(http.post(f"/plain/query/{path}", json={"vector": ROW["vector"]}))
-    assert [hit["id"] for hit in found] == [ROW["id"]]
+    actual = result(http.post(f"/plain/query/{path}", json={"vector": ROW["vector"]}))
+    assert [hit["id"] for hit in actual] == [ROW["id"]]
     assert result(http.get(f"/plain/random/{path}"))["id"] == ROW["id"]
     assert result(http.delete(f"/plain/reset/{path}")) == "Success"
     renamed = {"namespace": "team/a", "newNamespace": "team/b/c"}
@@ -423,7 +423,7 @@ def test_a_namespace_may_have_slashes(http: httpx.Client, path: str) -> None:
     assert result(http.delete("/plain/delete-namespace/team/b%2Fc")) == "Success"
 
 
-@pytest.mark.parametrize("operation", [name for name, found in OPERATIONS.items() if found.namespaced])
+@pytest.mark.parametrize("operation", [name for name, actual in OPERATIONS.items() if actual.namespaced])
 def test_an_empty_namespace_is_the_default_one(http: httpx.Client, operation: str) -> None:
     """A trailing slash is ignored, as by the public service."""
     bodies = {
@@ -455,8 +455,8 @@ def test_a_whole_number_may_be_written_with_a_fraction_of_zero(filled: httpx.Cli
     assert len(page["vectors"]) == 2
     row = {"id": "a", "sparseVector": {"indices": [number, 7.0], "values": [1, 2]}}
     assert result(filled.post("/words/upsert", json=row)) == "Success"
-    (found,) = result(filled.post("/words/fetch", json={"ids": ["a"], "includeVectors": True}))
-    assert found["sparseVector"] == {"indices": [2, 7], "values": [1, 2]}
+    (actual,) = result(filled.post("/words/fetch", json={"ids": ["a"], "includeVectors": True}))
+    assert actual["sparseVector"] == {"indices": [2, 7], "values": [1, 2]}
     spec = {"dimension": number, "similarity": "COSINE"}
     assert result(filled.put("/twofold", json=spec))["dimension"] == 2
 
@@ -470,9 +470,9 @@ def test_a_number_with_a_fraction_or_out_of_range_is_rejected(filled: httpx.Clie
 
 def digits(response: httpx.Response, name: str) -> list[str]:
     """The numbers of an array as they are written."""
-    found = re.search(rf'"{name}":\[([^\]]*)\]', response.text)
-    assert found, response.text
-    return found[1].split(",")
+    actual = re.search(rf'"{name}":\[([^\]]*)\]', response.text)
+    assert actual, response.text
+    return actual[1].split(",")
 
 
 def test_vectors_are_written_with_the_shortest_digits(http: httpx.Client) -> None:

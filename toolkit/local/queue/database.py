@@ -90,11 +90,11 @@ class Database:
     def _prepare(self) -> None:
         self._writing.executescript(f"BEGIN; {TABLES} COMMIT;")  # one flush instead of one a table
         self._writing.execute("INSERT OR IGNORE INTO kept VALUES ('version', ?)", (VERSION,))
-        (found,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
-        if found != VERSION:
+        (version,) = self._writing.execute("SELECT value FROM kept WHERE name = 'version'").fetchone()
+        if version != VERSION:
             raise LocalServiceError(
                 f"opening {self._path.name!r}",
-                got=f"tables of version {found}",
+                got=f"tables of version {version}",
                 expected=f"version {VERSION}",
                 next_step="Start with an empty data folder.",
             )

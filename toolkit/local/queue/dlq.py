@@ -12,7 +12,6 @@ from typing import Annotated, Any, Final
 
 from toolkit.local.operations import Texts, Timestamp
 from toolkit.local.queue.database import Transaction
-from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.listing import Condition, FlowKey, ListQuery, Position, json_field, page, sql
 from toolkit.local.queue.messages import (
     Attempt,
@@ -23,6 +22,7 @@ from toolkit.local.queue.messages import (
     dlq_entry,
     new_id,
 )
+from toolkit.local.queue.sender import check_url
 from toolkit.times import http_date_ms
 
 _COLUMNS: Final = (
@@ -184,8 +184,8 @@ def body_of_entry(entry: Mapping[str, Any], name: str = "body") -> bytes:
 
 def header_pairs(headers: Any) -> tuple[tuple[str, str], ...]:
     """The pairs of a header map of an entry."""
-    found = headers if isinstance(headers, dict) else {}
-    return tuple((name, str(value)) for name, values in found.items() for value in values)
+    lists = headers if isinstance(headers, dict) else {}
+    return tuple((name, str(value)) for name, values in lists.items() for value in values)
 
 
 def message_of_entry(entry: Mapping[str, Any], prefix: str) -> Message:

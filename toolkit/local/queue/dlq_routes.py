@@ -6,15 +6,15 @@ import json
 import sqlite3
 from collections.abc import Callable
 from functools import partial
-from typing import Annotated, Any, TypeAlias, TypedDict
+from typing import Annotated, Any, Final, TypeAlias, TypedDict
 
 import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-from toolkit.local.api import ApiError
-from toolkit.local.operations import Operation, Query
+from toolkit.local.api import ApiError, invalid
+from toolkit.local.operations import Endpoint, Operation, Query
 from toolkit.local.queue import dlq
 from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
@@ -68,137 +68,98 @@ def dlq_operations(queue: Queue) -> list[Operation]:
 
     Resuming, restarting and retrying remove the entry from the DLQ; calling the failure function leaves it.
     """
-    resume, restart = (partial(_start_again, from_failed_step=failed) for failed in (True, False))
-    runs, messages = _Handlers(queue, workflow=True), _Handlers(queue, workflow=False)
-    path = "/v2/workflows/dlq"
     return [
-        *_listing(path, "workflow", runs, DlqQuery),
-        *_listing("/v2/dlq", "message", messages, MessageDlqQuery),
-        *_action(f"{path}/resume", "resume", "Continue runs from their failed steps.", runs, resume),
-        *_action(f"{path}/restart", "restart", "Start runs from the beginning.", runs, restart),
-        *_action(
-            f"{path}/callback",
-            "callFailureFunction",
-            "Call failure functions again.",
-            runs,
-            _call_failure_function,
-        ),
-        *_action("/v2/dlq/retry", "retry", "Deliver messages again.", messages, _retry),
+        operation
+        for workflow in (True, False)
+        for operation in DeadLetters(queue, workflow=workflow).operations()
     ]
 
 
-def _listing(path: str, kind: str, handlers: _Handlers, query: type[DlqQuery]) -> list[Operation]:
-    delete_many = partial(handlers.each, act=_delete, shown=lambda done: {"deleted": len(done)})
-    delete_one = partial(handlers.act, act=_delete, shown=lambda _: Response())
-    named = f"{path}/{{dlq_id}}"
-    return [
-        Operation(
-            "GET",
-            path,
-            f"{kind}Dlq",
-            "A page of entries, newest first.",
-            handlers.page,
-            DlqPage,
-            query=query,
-        ),
-        Operation(
-            "DELETE",
-            path,
-            f"{kind}DlqDelete",
-            "Remove entries by ids or filters, at most `count` of them.",
-            delete_many,
-            Deleted,
-            query=query,
-            body=DlqIds,
-            body_required=False,
-        ),
-        Operation("GET", named, f"{kind}DlqEntry", "One entry.", handlers.one, DlqEntry, errors=(404,)),
-        Operation("DELETE", named, f"{kind}DlqEntryDelete", "Remove one entry.", delete_one, errors=(404,)),
-    ]
-
-
-def _action(path: str, name: str, summary: str, handlers: _Handlers, act: Action) -> list[Operation]:
-    done = "workflowRuns" if handlers.workflow else "responses"
-    return [
-        Operation(
-            "POST",
-            path,
-            f"{name}Many",
-            f"{summary} By ids or filters, at most `count` of them.",
-            partial(handlers.each, act=act, shown=lambda entries: {done: entries}),
-            StartedRuns if handlers.workflow else RetriedMessages,
-            query=DlqQuery if handlers.workflow else MessageDlqQuery,
-            body=DlqIds,
-            body_required=False,
-            errors=(404,),
-        ),
-        Operation(
-            "POST",
-            f"{path}/{{dlq_id}}",
-            name,
-            f"{summary} This one alone.",
-            partial(handlers.act, act=act, shown=JSONResponse),
-            dict[str, Any],
-            errors=(404,),
-        ),
-    ]
-
-
-class _Handlers:
-    """The operations on one of the two queues."""
+class DeadLetters:
+    """The operations on one of the two queues: that of runs, or that of plain messages."""
 
     def __init__(self, queue: Queue, *, workflow: bool) -> None:
         self._queue = queue
-        self.workflow = workflow
+        self._workflow = workflow
         self._listing = "workflow dlq" if workflow else "message dlq"
 
-    async def page(self, _: Request, query: DlqQuery) -> Response:
+    def operations(self) -> list[Operation]:
+        """Listing and removing entries, and what else can be done with some of them or with one."""
+        path, query, kind, done, started = (
+            ("/v2/workflows/dlq", DlqQuery, "workflow", "workflowRuns", StartedRuns)
+            if self._workflow
+            else ("/v2/dlq", MessageDlqQuery, "message", "responses", RetriedMessages)
+        )
+        entry = f"{path}/{{dlq_id}}"
+        several = partial(Operation, query=query, body=DlqIds, body_required=False)
+        one = partial(Operation, errors=(404,))
+        listed, removed = (
+            "A page of entries, newest first.",
+            "Remove entries by ids or filters, at most `count`.",
+        )
+        delete_many = self._each(_delete, lambda deleted: {"deleted": len(deleted)})
+        delete_one = self._act(_delete, lambda _: Response())
+        operations = [
+            Operation("GET", path, f"{kind}Dlq", listed, self._page, DlqPage, query=query),
+            several("DELETE", path, f"{kind}DlqDelete", removed, delete_many, Deleted),
+            one("GET", entry, f"{kind}DlqEntry", "One entry.", self._one, DlqEntry),
+            one("DELETE", entry, f"{kind}DlqEntryDelete", "Remove one entry.", delete_one),
+        ]
+        for part, name, summary, action in _RUN_ACTIONS if self._workflow else _MESSAGE_ACTIONS:
+            route, act = f"{path}/{part}", self._act(action, JSONResponse)
+            each = self._each(action, lambda entries: {done: entries})
+            many = f"{summary} By ids or filters, at most `count` of them."
+            operations += [
+                several("POST", route, f"{name}Many", many, each, started, errors=(404,)),
+                one("POST", f"{route}/{{dlq_id}}", name, f"{summary} This one alone.", act, dict[str, Any]),
+            ]
+        return operations
+
+    async def _page(self, _: Request, query: DlqQuery) -> Response:
         rows, last = await self._queue.store.read(self._find, query)
         cursor = self._queue.store.cursors.make(self._listing, last)
         # entries are stored as JSON: put together, not decoded and encoded again
         page = f'{{"cursor": {json.dumps(cursor)}, "messages": [{", ".join(map(dlq.shown, rows))}]}}'
         return Response(page, media_type="application/json")
 
-    async def one(self, request: Request, _: Query) -> Response:
+    async def _one(self, request: Request, _: Query) -> Response:
         row = await self._queue.store.read(self._find_one, request.path_params["dlq_id"])
         return Response(dlq.shown(row), media_type="application/json")
 
-    async def act(
-        self, request: Request, _: Query, *, act: Action, shown: Callable[[dict[str, Any]], Response]
-    ) -> Response:
+    def _act(self, action: Action, shown: Callable[[dict[str, Any]], Response]) -> Endpoint:
         """Do something with one entry."""
 
-        def work(tx: Transaction) -> dict[str, Any]:
-            return act(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue)
+        async def endpoint(request: Request, _: Query) -> Response:
+            def work(tx: Transaction) -> dict[str, Any]:
+                return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue)
 
-        return shown(await self._queue.write(work))
+            return shown(await self._queue.write(work))
 
-    async def each(
-        self,
-        request: Request,
-        query: DlqQuery,
-        *,
-        act: Action,
-        shown: Callable[[list[dict[str, Any]]], dict[str, Any]],
-    ) -> Response:
+        return endpoint
+
+    def _each(self, action: Action, shown: Callable[[list[dict[str, Any]]], dict[str, Any]]) -> Endpoint:
         """Do something with each entry of a page, all in one transaction."""
-        query = await with_ids(request, query, DlqIds)
-        if not conditions(query):
-            raise ApiError(
-                400, "no entries are selected; got neither dlqIds nor a filter; expected one of them"
-            )
 
-        def work(tx: Transaction) -> tuple[list[dict[str, Any]], Position | None]:
-            rows, last = self._find(tx, query)
-            return [act(tx, row, self._queue) for row in rows], last
+        async def endpoint(request: Request, query: DlqQuery) -> Response:
+            query = await with_ids(request, query, DlqIds)
+            if not conditions(query):
+                raise invalid("no entries are selected", "neither dlqIds nor a filter", "one of them")
 
-        done, last = await self._queue.write(work)
-        return JSONResponse(shown(done) | {"cursor": self._queue.store.cursors.make(self._listing, last)})
+            def work(tx: Transaction) -> tuple[list[dict[str, Any]], Position | None]:
+                rows, last = self._find(tx, query)
+                return [action(tx, row, self._queue) for row in rows], last
+
+            done, last = await self._queue.write(work)
+            cursor = self._queue.store.cursors.make(self._listing, last)
+            return JSONResponse(shown(done) | {"cursor": cursor})
+
+        return endpoint
 
     def _find(self, tx: Transaction, query: DlqQuery) -> tuple[list[sqlite3.Row], Position | None]:
         store = self._queue.store
         after = store.cursors.read(self._listing, query.cursor)
-        return dlq.entries(tx, query, workflow=self.workflow, entered_since=store.expired_before, after=after)
+        since = store.expired_before
+        return dlq.entries(tx, query, workflow=self._workflow, entered_since=since, after=after)
 
     def _find_one(self, tx: Transaction, dlq_id: str) -> sqlite3.Row:
         rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
@@ -213,12 +174,14 @@ def _delete(tx: Transaction, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
     return {}
 
 
-def _start_again(
-    tx: Transaction, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool
-) -> dict[str, Any]:
-    started = start_again(tx, _message(row, queue), from_failed_step=from_failed_step)
+def _resume(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     dlq.delete(tx, row)
-    return started
+    return start_again(tx, _message(row, queue), from_failed_step=True)
+
+
+def _restart(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+    dlq.delete(tx, row)
+    return start_again(tx, _message(row, queue), from_failed_step=False)
 
 
 def _call_failure_function(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
@@ -236,3 +199,11 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     if row["message"]:
         return decode_message(row["message"])
     return dlq.message_of_entry(json.loads(row["entry"]), queue.prefix)
+
+
+_RUN_ACTIONS: Final = (
+    ("resume", "resume", "Continue runs from their failed steps.", _resume),
+    ("restart", "restart", "Start runs from the beginning.", _restart),
+    ("callback", "callFailureFunction", "Call failure functions again.", _call_failure_function),
+)
+_MESSAGE_ACTIONS: Final = (("retry", "retry", "Deliver messages again.", _retry),)

@@ -37,8 +37,8 @@ class Target(msgspec.Struct, frozen=True):
 
         Examples
         --------
-        >>> found = Target.of("http://LOCALHOST:80/a%20b?x=%2F#part")
-        >>> found.host_header, found.path, found.port
+        >>> target = Target.of("http://LOCALHOST:80/a%20b?x=%2F#part")
+        >>> target.host_header, target.path, target.port
         (b'localhost', b'/a%20b?x=%2F', 80)
         """
         parts = urlsplit(url)

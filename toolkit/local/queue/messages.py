@@ -209,10 +209,10 @@ class PendingMessage(TypedDict, total=False):
 
 def header_lists(headers: Iterable[tuple[str, str]]) -> HeaderLists:
     """Header names and all values of each, in order."""
-    found: HeaderLists = defaultdict(list)
+    lists: HeaderLists = defaultdict(list)
     for name, value in headers:
-        found[name].append(value)
-    return dict(found)
+        lists[name].append(value)
+    return dict(lists)
 
 
 def body_fields(name: str, body: bytes) -> dict[str, str]:

@@ -11,7 +11,6 @@ import msgspec
 
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError
-from toolkit.local.queue.destinations import check_url
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.messages import (
     DEFAULT_RETRIES,
@@ -22,6 +21,7 @@ from toolkit.local.queue.messages import (
     WorkflowHeaders,
     new_id,
 )
+from toolkit.local.queue.sender import check_url
 from toolkit.times import duration_ms
 
 PREFIXES: Final = ("Service-", "Upstash-")
@@ -148,7 +148,7 @@ class _Scope:
     """The headers of one scope: full name (for errors) and value by the remaining name in lower case."""
 
     def __init__(self, headers: list[tuple[str, str, str]]) -> None:
-        self.found = {remainder.lower(): (name, value) for name, remainder, value in headers}
+        self.values = {remainder.lower(): (name, value) for name, remainder, value in headers}
         self.forwarded = tuple(
             (remainder[len("forward-") :], value)
             for _, remainder, value in headers
@@ -157,20 +157,20 @@ class _Scope:
         )
 
     def text(self, key: str) -> str | None:
-        return self.found[key][1] if key in self.found else None
+        return self.values[key][1] if key in self.values else None
 
     def error(self, key: str, expected: str) -> ApiError:
-        name, value = self.found[key]
+        name, value = self.values[key]
         return ApiError(400, f"header {name} is not understood; got {value[:80]!r}; expected {expected}")
 
     def duration(self, key: str) -> int | None:
         text = self.text(key)
         if text is None:
             return None
-        found = duration_ms(text)
-        if found is None or found > _MAX_WAIT_MS:
+        duration = duration_ms(text)
+        if duration is None or duration > _MAX_WAIT_MS:
             raise self.error(key, "a duration such as 50s or 1d10h30m, of at most ten years")
-        return found
+        return duration
 
     def whole(self, key: str, low: int, high: int) -> int | None:
         text = self.text(key)
@@ -225,7 +225,7 @@ def _retry_delay(scope: _Scope, retries: int | None) -> str | None:
         for retried in range(DEFAULT_RETRIES if retries is None else retries):
             delay(retried)
     except InputError as error:
-        name = scope.found["retry-delay"][0]
+        name = scope.values["retry-delay"][0]
         raise ApiError(
             400, f"header {name} is not understood; got {error.got}; expected {error.expected}"
         ) from None
@@ -236,7 +236,7 @@ def _flow(scope: _Scope) -> FlowLimits | None:
     text = scope.text("flow-control-value")
     if text is None:
         return None
-    if "flow-control-key" not in scope.found:
+    if "flow-control-key" not in scope.values:
         raise scope.error("flow-control-value", "a Flow-Control-Key as well")
     given: dict[str, str] = {}
     for part in text.split(","):
@@ -268,9 +268,9 @@ def _workflow(scope: _Scope, url: str) -> WorkflowHeaders | None:
 
 
 def _callback(main: _Scope, key: str, headers: list[tuple[str, str, str]]) -> Settings | None:
-    if key not in main.found:
+    if key not in main.values:
         return None
-    name, url = main.found[key]
+    name, url = main.values[key]
     return _settings(_Scope(headers), check_url(url, f"header {name}"))
 
 

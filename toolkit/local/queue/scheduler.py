@@ -16,7 +16,6 @@ import msgspec
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import steps, waiting
 from toolkit.local.queue.database import Transaction
-from toolkit.local.queue.destinations import Destinations
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
@@ -27,7 +26,7 @@ from toolkit.local.queue.messages import (
 )
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import PREFIXES
-from toolkit.local.queue.sender import Sender, made_up_response, outgoing
+from toolkit.local.queue.sender import Destinations, Sender, made_up_response, outgoing
 from toolkit.local.queue.state import Store
 
 P = ParamSpec("P")
@@ -247,11 +246,11 @@ class FlowControl:
 
     def blocked(self, now_ms: int) -> list[str]:
         """The keys at their limit."""
-        found = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
+        keys = [key for key, limit in self._limits.items() if not self._is_free(key, limit, now_ms)]
         for key in [key for key in self._limits if not self._running[key] and not self._counting[key]]:
             for table in (self._running, self._counting, self._limits):
                 table.pop(key, None)
-        return found
+        return keys
 
     def admit(self, message: Message, now_ms: int) -> bool:
         """Count a delivery as started, when its key is free."""

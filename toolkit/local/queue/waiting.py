@@ -75,12 +75,12 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
     def timeout_ms(self) -> int:
         """How long to wait at most: a duration, or seconds."""
         text = DEFAULT_WAIT if self.timeout is None else str(self.timeout)
-        found = duration_ms(text)
-        if found is None or found > _LONGEST_MS:
+        duration = duration_ms(text)
+        if duration is None or duration > _LONGEST_MS:
             raise ApiError(
                 400, f"timeout is not understood; got {text[:80]!r}; expected 60, 60s or 7d, up to ten years"
             )
-        return found
+        return duration
 
 
 def wait(

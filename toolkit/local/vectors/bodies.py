@@ -347,11 +347,13 @@ def metadata_text(metadata: Metadata | None) -> str | None:
     if metadata is None:
         return None
     level: list[Any] = [metadata]
-    for _ in range(MAX_NESTING):
+    depth = 0
+    while level:
+        depth += 1
+        if depth > MAX_NESTING:
+            raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
         inner = (item.values() if isinstance(item, dict) else item for item in level)
         level = [child for items in inner for child in items if isinstance(child, dict | list)]
-    if level:
-        raise invalid("metadata", "deeper nesting", f"at most {MAX_NESTING} levels")
     try:
         text = json.dumps(metadata, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
         size = len(text.encode())

@@ -113,10 +113,10 @@ class FieldColumns:
             for field in fields:  # the most recently used columns are last
                 column = self._columns.pop(field, None) or _FieldColumn(field, metadata, budget)
                 self._columns[field] = column
-            found = self._passes(chosen, budget)
+            passing = self._passes(chosen, budget)
         for field in list(self._columns)[:-MAX_COLUMNS]:
             del self._columns[field]
-        return found
+        return passing
 
     def put(self, position: int, metadata: Any) -> None:
         """Set the metadata of a row, which may be the next new one."""
@@ -183,8 +183,8 @@ class _FieldColumn:
         self._results[condition] = results
         if len(self._results) > _MAX_RESULTS:
             self._results.popitem(last=False)
-        found: Mask = results[self._codes[: self._rows]]
-        return found
+        passing: Mask = results[self._codes[: self._rows]]
+        return passing
 
     def _first_results(self, condition: Condition) -> Mask:
         """The results for all values if few evaluations determine them, as of comparisons; else for none."""

@@ -149,8 +149,8 @@ class IndexDatabase:
 
     def vectors(self, key: int) -> Iterator[tuple[list[str], list[int], NDArray[np.float32]]]:
         """Ids, sequence numbers and vectors of a namespace, in batches, in the order of insertion."""
-        found = self._in_order(key, "sequence, id, vector")
-        while rows := found.fetchmany(_BATCH):
+        cursor = self._in_order(key, "sequence, id, vector")
+        while rows := cursor.fetchmany(_BATCH):
             sequences, ids, vectors = zip(*rows, strict=True)
             matrix = np.frombuffer(b"".join(vector or b"" for vector in vectors), dtype=_FLOAT)
             yield list(ids), list(sequences), matrix.reshape(len(rows), self.spec.dimension)
@@ -172,13 +172,13 @@ class IndexDatabase:
 
     def find(self, key: int, row_id: str) -> IndexRow | None:
         """The row with this id, if there is one."""
-        found = self._execute(f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)).fetchone()
-        return found and _row(found)
+        row = self._execute(f"{_ROW} WHERE namespace = ? AND id = ?", (key, row_id)).fetchone()
+        return row and _row(row)
 
     def last_sequence(self) -> int:
         """The largest sequence number ever used; 0 if none was."""
-        found = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
-        return found[0] if found else 0
+        row = self._execute("SELECT seq FROM sqlite_sequence WHERE name = 'vectors'").fetchone()
+        return row[0] if row else 0
 
     def size(self) -> int:
         """Bytes of the file, without its write-ahead log."""
@@ -197,13 +197,13 @@ class IndexDatabase:
     def _put(self, key: int, row: IndexRow) -> int:
         vector = row.vector.astype(_FLOAT, copy=False).tobytes() or None
         values = (vector, row.metadata, row.data, row.sparse and row.sparse.to_bytes())
-        known = self._execute("SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id))
-        found = known.fetchone()
+        cursor = self._execute("SELECT sequence FROM vectors WHERE namespace = ? AND id = ?", (key, row.id))
+        row_before = cursor.fetchone()
         # no UPSERT: it would use up a sequence number for each row that it replaces
-        if found is None:
+        if row_before is None:
             return int(self._execute(_INSERT, (*values, key, row.id)).lastrowid or 0)
-        self._execute(_UPDATE, (*values, *found))
-        return int(found[0])
+        self._execute(_UPDATE, (*values, *row_before))
+        return int(row_before[0])
 
     def _import_vector_files(self, path: Path) -> None:
         """Upgrade from layout 2: vectors in ``<name>.<namespace key>.f32``, each row naming its place."""

@@ -59,29 +59,29 @@ class IndexRegistry:
         InputError when an index of this name is something else, or its model is not installed.
         """
         with self._lock:
-            found = self._indexes.get(spec.name)
-            if found is None:
+            index = self._indexes.get(spec.name)
+            if index is None:
                 load_models(spec)
                 path = self._folder / f"{spec.name}.sqlite"
                 IndexDatabase.make(path, spec)
                 return self._open(path)
-            if found.spec != spec:
+            if index.spec != spec:
                 raise InputError(
                     f"making the index {spec.name!r}",
-                    got=f"{spec} while there is {found.spec}",
+                    got=f"{spec} while there is {index.spec}",
                     expected="the same, or a name that is free",
                     next_step="Use another name, or another data folder.",
                 )
-            return found
+            return index
 
     def get(self, name: str) -> VectorIndex:
         """The index of this name; ApiError 404 when there is none."""
         with self._lock:
-            found = self._indexes.get(name)
+            index = self._indexes.get(name)
             names = ", ".join(sorted(self._indexes)) or "none yet: PUT one"
-        if found is None:
+        if index is None:
             raise ApiError(404, f"index; got {name[:64]!r}; expected one of {names}")
-        return found
+        return index
 
     def specs(self) -> list[IndexSpec]:
         """What the indexes are, by name."""

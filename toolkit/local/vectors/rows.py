@@ -115,10 +115,10 @@ class NamespaceRows:
 
     def _metadata(self) -> list[Any]:
         """The metadata by position: JSON values, None where there is none."""
-        found: list[Any] = [None] * len(self)
+        metadata: list[Any] = [None] * len(self)
         for row_id, text in self._read_metadata():
-            found[self._positions[row_id]] = _decode(text)
-        return found
+            metadata[self._positions[row_id]] = _decode(text)
+        return metadata
 
 
 def _lengths(vectors: NDArray[np.float32]) -> Floats:

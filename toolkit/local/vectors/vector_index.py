@@ -36,9 +36,17 @@ from toolkit.local.vectors.bodies import (
 from toolkit.local.vectors.filtering import FilterBudget
 from toolkit.local.vectors.index_database import IndexDatabase, IndexRow
 from toolkit.local.vectors.models import Models, load_models
-from toolkit.local.vectors.ranking import Ranking, asks_both, ranked, with_vectors
 from toolkit.local.vectors.rows import NamespaceRows
-from toolkit.local.vectors.search import EXPANSION, ApproximateSearch, Search, nearest
+from toolkit.local.vectors.search import (
+    EXPANSION,
+    ApproximateSearch,
+    Ranking,
+    Search,
+    has_both,
+    nearest,
+    ranked,
+    with_vectors,
+)
 from toolkit.local.vectors.sparse import InvertedRows
 from toolkit.local.vectors.specs import IndexSpec
 
@@ -144,11 +152,11 @@ class VectorIndex:
         """The results of each query, best first. A namespace that is not there has none."""
         requested = self._with_vectors(queries)
         with self._lock:
-            found = self._namespace(namespace)
+            stored = self._namespace(namespace)
             return [
                 [
-                    ScoredRow(self._row(found, row_id), score)
-                    for row_id, score in self._ranked(found, query, budget)[: query.top_k]
+                    ScoredRow(self._row(stored, row_id), score)
+                    for row_id, score in self._ranked(stored, query, budget)[: query.top_k]
                 ]
                 for query in requested
             ]
@@ -164,17 +172,17 @@ class VectorIndex:
         """
         (requested,) = self._with_vectors([query])
         with self._lock:
-            found = self._namespace(namespace)
+            stored = self._namespace(namespace)
             # two fused lists are whole as they are; one continues to its last row
-            whole = requested if asks_both(requested) else replace(requested, top_k=len(found.rows))
-            ranking = self._ranked(found, whole, budget)
+            whole = requested if has_both(requested) else replace(requested, top_k=len(stored.rows))
+            ranking = self._ranked(stored, whole, budget)
             self._expire_queries()
             if len(self._resumable) >= MAX_OPEN:
                 got = f"{MAX_OPEN} open ones"
                 raise ApiError(400, f"resumable query; got {got}; expected fewer: end one, or let one expire")
             query_id = str(uuid.uuid4())
             self._resumable[query_id] = _ResumableQuery(
-                found.key, iter(ranking), query.include, max_idle, self._clock()
+                stored.key, iter(ranking), query.include, max_idle, self._clock()
             )
             return query_id, self.next_results(query_id, query.top_k)[0]
 
@@ -271,8 +279,8 @@ class VectorIndex:
         if chosen is None and given == ["filter"]:
             raise invalid("filter", "an empty one", "at least one condition")
         with self._lock:
-            found = self._namespace(namespace)
-            rows = found.rows
+            stored = self._namespace(namespace)
+            rows = stored.rows
             if chosen is not None:
                 ids = [rows.ids[position] for position in rows.passing(chosen, budget)]
             elif body.prefix is not None:
@@ -281,11 +289,11 @@ class VectorIndex:
                 wanted = [body.ids] if isinstance(body.ids, str) else body.ids or []
                 ids = [row_id for row_id in dict.fromkeys(wanted) if row_id in rows]
             with self._database.transaction():
-                self._database.remove(found.key, ids)
+                self._database.remove(stored.key, ids)
             for row_id in ids:
                 rows.remove(row_id)
-                if found.inverted is not None:
-                    found.inverted.remove(row_id)
+                if stored.inverted is not None:
+                    stored.inverted.remove(row_id)
             return len(ids)
 
     def reset(self, *, namespace: str | None = "") -> None:
@@ -301,33 +309,33 @@ class VectorIndex:
     def namespaces(self) -> dict[str, int]:
         """The namespaces and how many rows each has. The default one, "", is always there."""
         with self._lock:
-            return {name: len(found.rows) for name, found in self._namespaces.items()}
+            return {name: len(stored.rows) for name, stored in self._namespaces.items()}
 
     def delete_namespace(self, name: str) -> None:
         """Delete a namespace with its rows; 404 for the default one."""
         with self._lock:
-            found = self._existing(name)
+            stored = self._existing(name)
             with self._database.transaction():
-                self._database.drop_namespace(found.key)
+                self._database.drop_namespace(stored.key)
             del self._namespaces[name]
 
     def rename_namespace(self, name: str, new_name: str, *, delete_existing: bool = False) -> None:
         """Give a namespace another name; with `delete_existing`, whatever has that name is deleted."""
         with self._lock:
-            found, taken = self._existing(name), self._namespaces.get(new_name)
-            if taken is not None and (taken is found or not delete_existing):
+            stored, taken = self._existing(name), self._namespaces.get(new_name)
+            if taken is not None and (taken is stored or not delete_existing):
                 raise ApiError(400, f"Namespace {new_name} for the index {self.spec.name} already exists")
             with self._database.transaction():
                 if taken is not None:
                     self._database.drop_namespace(taken.key)
-                self._database.rename_namespace(found.key, new_name)
+                self._database.rename_namespace(stored.key, new_name)
             self._namespaces[new_name] = self._namespaces.pop(name)
 
     def random(self, *, namespace: str = "") -> IndexRow | None:
         """Any row of a namespace, None when it is empty."""
         with self._lock:
-            found = self._namespace(namespace)
-            return self._row(found, self._random.choice(found.rows.ids)) if len(found.rows) else None
+            stored = self._namespace(namespace)
+            return self._row(stored, self._random.choice(stored.rows.ids)) if len(stored.rows) else None
 
     def size(self) -> int:
         """Bytes of the index's file."""
@@ -366,29 +374,29 @@ class VectorIndex:
 
     def _put(self, namespace: str, rows: Sequence[IndexRow]) -> None:
         with self._lock:
-            found = self._namespaces.get(namespace)
+            stored = self._namespaces.get(namespace)
             with self._database.transaction():
-                key = found.key if found else self._database.add_namespace(namespace)
+                key = stored.key if stored else self._database.add_namespace(namespace)
                 sequences = self._database.put(key, rows)
-            if found is None:
-                found = self._namespaces[namespace] = self._empty_namespace(key)
+            if stored is None:
+                stored = self._namespaces[namespace] = self._empty_namespace(key)
             vectors = np.stack([row.vector for row in rows])
-            found.rows.put([row.id for row in rows], sequences, vectors, [row.metadata for row in rows])
+            stored.rows.put([row.id for row in rows], sequences, vectors, [row.metadata for row in rows])
             for row, sequence in zip(rows, sequences, strict=True):
-                if found.inverted is not None and row.sparse is not None:
-                    found.inverted.put(sequence, row.id, row.sparse)
+                if stored.inverted is not None and row.sparse is not None:
+                    stored.inverted.put(sequence, row.id, row.sparse)
 
-    def _ranked(self, found: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
-        inverted = partial(self._inverted, found)
-        return ranked(query, self.spec, found.rows, inverted, search=found.search, budget=budget)
+    def _ranked(self, stored: _Namespace, query: IndexQuery, budget: FilterBudget | None) -> Ranking:
+        inverted = partial(self._inverted, stored)
+        return ranked(query, self.spec, stored.rows, inverted, search=stored.search, budget=budget)
 
-    def _inverted(self, found: _Namespace) -> InvertedRows:
-        if found.inverted is None:
-            found.inverted = InvertedRows(self._database.sparse_rows(found.key))
-        return found.inverted
+    def _inverted(self, stored: _Namespace) -> InvertedRows:
+        if stored.inverted is None:
+            stored.inverted = InvertedRows(self._database.sparse_rows(stored.key))
+        return stored.inverted
 
-    def _row(self, found: _Namespace, row_id: str) -> IndexRow:
-        row = self._database.find(found.key, row_id)
+    def _row(self, stored: _Namespace, row_id: str) -> IndexRow:
+        row = self._database.find(stored.key, row_id)
         if row is None:
             raise LocalServiceError(
                 f"reading {row_id[:80]!r} from the index {self.spec.name}",
