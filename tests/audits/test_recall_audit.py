@@ -126,6 +126,7 @@ def test_it_is_shown_and_drawn(services):
     audit = tk.audit_recall(service, vectors, sample=30, filter=["", "n < 200 AND n != 7"])
     assert "n &lt; 200" in audit._repr_html_()
     ax = audit.plot()
-    assert ax.get_xlabel() == "recall@10 of a query"
+    assert "neighbours returned" in ax.get_xlabel()
+    assert "Recall@10 of stored vectors" in ax.get_title(loc="left")
     assert len(ax.get_yticklabels()) == 2
     assert json.loads(audit.frame.to_json(orient="records"))

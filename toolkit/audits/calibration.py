@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.retrieval import Threshold, threshold_for_precision
 from toolkit.analysis.selection import typed_frame
 from toolkit.arguments import choice, positive, whole, wrong
@@ -21,9 +22,8 @@ from toolkit.audits.vector_source import Matrix, VectorSource, VectorTables
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
 from toolkit.loading.vectors import load_vectors
-from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
-from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 from toolkit.tables.frames import checked_frame
 
@@ -91,12 +91,11 @@ class Calibration:
         return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        table = self.frame.to_html(index=False, float_format="{:.3g}".format)
-        return f"<p><b>{escape_html(self.verdict)}</b></p>{table}"
+        return frame_table(self.verdict, self.frame.replace({"namespace": {"": "(default)"}}))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw what random pairs, duplicates and labelled pairs score."""
-        return plot_score_distribution(self.pairs, by="pair", kind="ridge", ax=ax, theme=theme)
+        return draw_similarities(self.pairs, "Scores of pairs", "score", ax=ax, theme=theme)
 
 
 def calibrate_threshold(

@@ -12,15 +12,16 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
 from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
 from toolkit.audits.vector_rows import IndexRows, MetadataField, read_rows, usual_dimensions
 from toolkit.audits.vector_source import VectorSource, VectorTables
-from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
-from toolkit.redaction import Redactor, escape_html, visible
+from toolkit.redaction import Redactor, visible
 
 _SAMPLE: Final = 100_000
 _LISTED: Final = 20
@@ -193,19 +194,16 @@ class VectorAudit:
         return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False, justify='left')}")
 
     def _repr_html_(self) -> str:
-        def table(frame: pd.DataFrame) -> str:
-            return str(frame.to_html(index=False, na_rep="", float_format="{:.3f}".format))
-
-        shown = self.frame.assign(
-            ids=[", ".join(visible(key) for key in ids[:3]) for ids in self.frame["ids"]]
-        )
-        return f"<p><b>{escape_html(self.verdict)}</b></p>" + table(shown) + table(self.facts)
+        named = {"namespace": {"": "(default)"}}
+        findings = self.frame.assign(ids=[", ".join(ids[:3]) for ids in self.frame["ids"]]).replace(named)
+        if findings.empty:
+            return frame_table(self.verdict, self.facts.replace(named))
+        return frame_table(self.verdict, findings) + frame_table("The namespaces:", self.facts.replace(named))
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how similar random pairs are, and each vector and its nearest neighbour, by namespace."""
-        axes = plot_score_distribution(self.similarities, by="pair", kind="ridge", ax=ax, theme=theme)
-        axes.set_xlabel("cosine")
-        return axes
+        title = "Cosines of random pairs and of nearest neighbours"
+        return draw_similarities(self.similarities, title, "cosine", ax=ax, theme=theme)
 
 
 def audit_vectors(vectors: VectorSource, *, sample: int | None = None) -> VectorAudit:
@@ -415,7 +413,7 @@ def _frame(findings: list[tuple[str, str, int, list[str], str]]) -> pd.DataFrame
 def _similarities(neighbours: dict[str, Neighbourhoods]) -> pd.DataFrame:
     names, scores = [], []
     for name, found in neighbours.items():
-        place = f" in {name}" if len(neighbours) > 1 else ""
+        place = f" in {name or '(default)'}" if len(neighbours) > 1 else ""
         for pair, values in (
             ("random pairs", found.pairs[:2000]),
             ("nearest neighbours", found.nearest[:2000]),

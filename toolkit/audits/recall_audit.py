@@ -11,6 +11,7 @@ import numpy.typing as npt
 import pandas as pd
 from matplotlib.axes import Axes
 
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.retrieval import Recall, mean_recall, recall
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
@@ -22,9 +23,8 @@ from toolkit.errors import InputError
 from toolkit.filters.metadata import MetadataFilter
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import load_vectors
-from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.recall_intervals import draw_recall
 from toolkit.plots.style import ThemeName
-from toolkit.redaction import escape_html
 from toolkit.settings.service import Service
 
 _DOING: Final = "auditing recall"
@@ -95,24 +95,23 @@ class RecallAudit:
         return self.frame.head(whole("n", n))
 
     def __repr__(self) -> str:
-        shown = self.by.replace({"namespace": {"": "(default)"}})
-        return self.verdict + ("" if shown.empty else f"\n{shown.to_string(index=False)}")
+        return self.verdict + ("" if self.by.empty else f"\n{self._named().to_string(index=False)}")
 
     def _repr_html_(self) -> str:
-        tables = [
-            frame.to_html(index=False, float_format="{:.3f}".format) for frame in (self.by, self.worst())
-        ]
-        return f"<p><b>{escape_html(self.verdict)}</b></p>{tables[0]}<p>The worst queries:</p>{tables[1]}"
+        html = frame_table(self.verdict, self._named())
+        worst = self.frame[self.frame["share"] < 1].head(5)
+        listed = worst.assign(missed=[", ".join(keys) for keys in worst["missed"]])
+        return html if worst.empty else html + frame_table("The worst queries:", listed)
+
+    def _named(self) -> pd.DataFrame:
+        return self.by.replace({"namespace": {"": "(default)"}})
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
-        """Draw how many queries have which recall, by namespace and filter."""
-        place = self.frame["namespace"].replace("", "(default)")
-        place = place.where(self.frame["filter"] == "", place + ", " + self.frame["filter"])
-        hits = pd.DataFrame({"in": place, "score": self.frame["share"]})
-        axes = plot_score_distribution(hits, by="in", kind="ridge", bins=self.k, ax=ax, theme=theme)
-        axes.set_xlabel(f"recall@{self.k} of a query")
-        axes.set_title(f"Recall of {'stored vectors' if self.stored else 'queries'}", loc="left")
-        return axes
+        """Draw the mean recall with its interval, by namespace and filter."""
+        by = self._named()
+        name = by["namespace"].where(by["filter"] == "", by["namespace"] + ", " + by["filter"])
+        title = f"Recall@{self.k} of {'stored vectors' if self.stored else 'queries'}"
+        return draw_recall(by.assign(name=name), title, ax=ax, theme=theme)
 
 
 def audit_recall(
@@ -319,7 +318,7 @@ def _compared(
                 "filter": search.filter,
                 "query": label,
                 "share": share,
-                "score_gap": max(0.0, gap) if share < 1 else gap * 0,
+                "score_gap": gap if np.isnan(gap) else max(0.0, gap) if share < 1 else 0.0,
                 "missed": tuple(missed[:_MISSED]),
                 "selectivity": search.matched / search.rows if search.rows else 0.0,
             }

@@ -11,20 +11,21 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from toolkit.analysis.drift import Drift, drift
-from toolkit.analysis.explaining import Explanation, explain_change
+from toolkit.analysis.explaining import Explanation, describe, explain_change
+from toolkit.analysis.results import frame_table
 from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole, wrong
 from toolkit.audits.vector_rows import IndexRows, read_rows
 from toolkit.audits.vector_source import VectorSource, VectorTables
-from toolkit.plots.hit_scores import plot_score_distribution
+from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
-from toolkit.redaction import escape_html
 
 _DOING: Final = "comparing vectors"
 _SAMPLE: Final = 100_000
 _CHANGES: Final = ("appeared", "vanished", "text and vector", "vector only", "text only")
 _CHUNK: Final = "#"  # by convention between the id of a document and the number of its chunk
+_CHANCE, _UNLIKELY = 0.5, 0.05  # of an area under the curve; of a p-value
 _LEAST: Final = 20  # vectors of a namespace that are compared as a distribution
 _FIELDS: Final = 12  # metadata fields that are looked at
 _VALUES: Final = 50  # different values of such a field, at most
@@ -75,33 +76,39 @@ class VectorChanges:
             return f"Nothing changed in {counted(self.rows, 'vector')}."
         number = self.frame["change"].value_counts()
         listed = ", ".join(f"{number[name]:,} {name}" for name in _CHANGES if name in number.index)
-        moved = self.drift[self.drift["low"] > 0.5]  # noqa: PLR2004 - not told apart
+        moved = self.drift[(self.drift["low"] > _CHANCE) & (self.drift["p_value"] < _UNLIKELY)]
         places = ", ".join(name or "the default namespace" for name in moved["namespace"][:3])
         drifted = f"; new vectors differ from old ones in {places}" if len(moved) else ""
         stale = (
             "; texts with their old vector are not found by their new words" if "text only" in number else ""
         )
-        return f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}{stale}{drifted}."
+        shared = ""
+        if self.explanation is not None and self.explanation.stands_out:
+            first = self.explanation.frame.iloc[0]
+            shared = f"; {first['lift']:.1f} times as often as others where {describe(first['condition'])}"
+        changed = f"{len(self.frame):,} of {counted(self.rows, 'vector')} changed: {listed}"
+        return f"{changed}{stale}{drifted}{shared}."
 
     def __repr__(self) -> str:
-        explained = f"\n{self.explanation!r}" if self.explanation is not None else ""
-        tables = [part.to_string(index=False) for part in (self.counts, self.drift) if len(part)]
-        return "\n".join([self.verdict, *tables]) + explained
+        tables = [part.to_string(index=False) for part in self._tables() if len(part)]
+        return "\n".join([self.verdict, *tables])
 
     def _repr_html_(self) -> str:
-        tables = [
-            part.to_html(index=False, float_format="{:.3g}".format) for part in (self.counts, self.drift)
-        ]
-        explained = f"<p>{escape_html(repr(self.explanation))}</p>" if self.explanation is not None else ""
-        return f"<p><b>{escape_html(self.verdict)}</b></p>{''.join(tables)}{explained}"
+        captions = [self.verdict, "New vectors beside old ones:"]
+        tables = zip(captions, self._tables(), strict=True)
+        return "".join(
+            frame_table(caption, part) for caption, part in tables if len(part) or caption is captions[0]
+        )
+
+    def _tables(self) -> list[pd.DataFrame]:
+        return [part.replace({"namespace": {"": "(default)"}}) for part in (self.counts, self.drift)]
 
     def plot(self, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
         """Draw how far vectors moved, by namespace."""
         moved = self.frame.dropna(subset="distance")
-        moved = moved.assign(score=moved["distance"], namespace=moved["namespace"].replace("", "(default)"))
-        axes = plot_score_distribution(moved, by="namespace", kind="ridge", ax=ax, theme=theme)
-        axes.set_xlabel("cosine distance between old and new vector")
-        return axes
+        moved = moved.assign(score=moved["distance"], pair=moved["namespace"].replace("", "(default)"))
+        label = "cosine distance between old and new vector"
+        return draw_similarities(moved, "How far vectors moved", label, ax=ax, theme=theme)
 
 
 def compare_vectors(before: VectorSource, after: VectorSource, *, seed: int = 0) -> VectorChanges:
@@ -246,7 +253,7 @@ def _explained(frame: pd.DataFrame, before: VectorSource, after: VectorSource) -
             for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
                 inside = (namespace, key) in wanted
                 if source is after or inside:
-                    rows.append({"namespace": namespace} | _fields(text))
+                    rows.append({"namespace": namespace or "(default)"} | _fields(text))
                     is_changed.append(inside)
     table = pd.DataFrame(rows).astype("str")
     few = [name for name in table.columns if 1 < table[name].nunique() <= _VALUES][:_FIELDS]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final, Literal, get_args
 
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.markers import MarkerStyle
 from matplotlib.ticker import FuncFormatter
@@ -111,11 +112,28 @@ def plot_score_distribution(
         if kind == "ecdf":
             _shares(found, axes, colours)
         elif kind == "ridge":
-            _rows(found, axes, colours, by or "")
+            _rows(found, axes, colours, f"Scores of hits, by {by}", "hits")
         elif len(found.groups) == 1:
             _histogram(found, axes, colours)
         else:
             _outlines(found, axes, colours)
+        return axes
+
+
+def draw_similarities(
+    pairs: pd.DataFrame, title: str, label: str, *, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """Draw the scores of pairs, a row for each value of the column `pair`, under a title of one's own."""
+    colours = theme_named(theme)
+    found = score_bins(pairs, by="pair", bins=30, top=len(colours.series) - 1)
+    with drawing(ax, colours) as axes:
+        heading(axes, title, colours)
+        if not found.total:
+            return say(axes, "No pairs", colours)
+        number_axis(axes, axes.xaxis)
+        label_axis(axes.xaxis, label, colours)
+        axes.set_xlim(found.edges[0], found.edges[-1])
+        _rows(found, axes, colours, title, "pairs")
         return axes
 
 
@@ -182,15 +200,15 @@ def _named(found: ScoreBins) -> list[str]:
     ]
 
 
-def _rows(found: ScoreBins, ax: Axes, theme: Theme, by: str) -> None:
+def _rows(found: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> None:
     tops = found.counts.max(axis=1).clip(1).tolist()
     positions = [-number for number in range(len(tops))]
     for number, top in enumerate(tops):
         _bars(found, number, ax, theme, height=0.85 / top, bottom=-number)
     totals = [f"({short_number(total)})" for total in found.counts.sum(axis=1).tolist()]
     prefix = name_rows(ax, positions, found.groups, notes=totals)
-    name_tops(ax, "hits", theme, positions, tops)
-    heading(ax, f"Scores of hits, by {by}", theme, prefix=prefix)
+    name_tops(ax, what, theme, positions, tops)
+    heading(ax, title, theme, prefix=prefix)
 
 
 def plot_score_by_rank(
