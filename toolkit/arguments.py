@@ -98,8 +98,8 @@ def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool =
     if not isinstance(value, str) or value not in names:
         *others, last = [*map(repr, names), *(["None"] if optional else [])]
         expected = f"{', '.join(others)} or {last}" if others else last
-        close = get_close_matches(str(value)[:_LONGEST].lower(), [one.lower() for one in names], n=1)
-        meant = next((one for one in names if one.lower() in close), None)
+        close = get_close_matches(str(value)[:_LONGEST].lower(), [item.lower() for item in names], n=1)
+        meant = next((item for item in names if item.lower() in close), None)
         raise wrong(name, value, expected, meant and f"Did you mean {meant!r}?")
     return str(value)
 
@@ -140,10 +140,10 @@ def texts(name: str, value: object, *, column: str | None = None, empty: bool = 
         value = value[column]  # type: ignore[index]
     if isinstance(value, bytes | bytearray | Mapping) or not isinstance(value, Iterable):
         raise wrong(name, value, expected)
-    found = []
+    result = []
     for index, item in enumerate(value):
-        found.append(text(f"{name} at position {index:,}", item, empty=empty))
-    return sorted(found) if isinstance(value, set | frozenset) else found
+        result.append(text(f"{name} at position {index:,}", item, empty=empty))
+    return sorted(result) if isinstance(value, set | frozenset) else result
 
 
 def unmasked(name: str, value: str) -> str:

@@ -53,9 +53,11 @@ def python_variables(*, jupyter: bool = False) -> dict[str, str]:
 
     Relative entries of ``PYTHONPATH``, and empty ones, mean the current folder and are left out.
     """
-    folders = [one for one in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(one).is_absolute()]
-    found = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
-    return found | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
+    folders = [
+        item for item in os.environ.get("PYTHONPATH", "").split(os.pathsep) if Path(item).is_absolute()
+    ]
+    variables = _kept(f"{_PROGRAM}|{_PYTHON}|{_JUPYTER}" if jupyter else f"{_PROGRAM}|{_PYTHON}")
+    return variables | ({"PYTHONPATH": os.pathsep.join(folders)} if folders else {})
 
 
 def _kept(names: str) -> dict[str, str]:
@@ -114,10 +116,10 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
     line = process.stdout.readline() if process.stdout else b""
     too_slow.cancel()
     try:
-        found = json.loads(line)
+        result = json.loads(line)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        result = None
+    if not isinstance(result, dict):
         status = end(process)
         output = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
         raise LocalServiceError(
@@ -126,7 +128,7 @@ def first_line(process: subprocess.Popen[bytes], *, what: str, log: Path) -> dic
             expected="a line with its address on standard output",
             next_step="Run `toolkit serve --sample` in a terminal to see whether it starts there.",
         )
-    return found
+    return result
 
 
 def end(

@@ -372,15 +372,15 @@ def _query(given: argparse.Namespace) -> int:
         )
     mask = service.redactor.text
     columns = (hits[name].tolist() for name in ("rank", "id", "score", "data", "metadata"))
-    for rank, found, score, text, metadata in zip(*columns, strict=True):
+    for rank, vector_id, score, text, metadata in zip(*columns, strict=True):
         data = mask(text) if isinstance(text, str) else None
         if given.json:
             parsed = json_value(metadata) if isinstance(metadata, str) else None
             masked = service.redactor.value(parsed)
-            hit = {"rank": rank, "id": found, "score": score, "data": data, "metadata": masked}
+            hit = {"rank": rank, "id": vector_id, "score": score, "data": data, "metadata": masked}
             _say(json.dumps(hit))
         else:
-            _say(f"{rank:>3}  {score:.4f}  {visible(found)}  {visible(' '.join((data or '').split()))}")
+            _say(f"{rank:>3}  {score:.4f}  {visible(vector_id)}  {visible(' '.join((data or '').split()))}")
     return DONE
 
 

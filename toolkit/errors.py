@@ -78,10 +78,10 @@ class ToolkitError(Exception):
         self.got = got
         self.expected = expected
         self.next_step = next_step
-        found = "; ".join(
+        details = "; ".join(
             part for part in (f"got {got}" * bool(got), f"expected {expected}" * bool(expected)) if part
         )
-        text = f"{doing}: {found}" if found else doing
+        text = f"{doing}: {details}" if details else doing
         if next_step:
             text = f"{text.rstrip('.')}. {next_step}"
         super().__init__(masked(text))

@@ -130,17 +130,17 @@ class Receipt:
             raise InputError("reading a receipt", got=got, expected="a whole receipt")
         plain |= {name: [] for name in _LISTS if not plain.get(name)}
         try:
-            found = msgspec.convert(plain, cls)
+            result = msgspec.convert(plain, cls)
         except (msgspec.ValidationError, RecursionError) as error:
             raise _unfit(str(error)) from None
         for name in ("started_at", "ended_at"):
-            checked_instant(name, getattr(found, name))
-        if _depth(found.scope) > _DEEPEST:
+            checked_instant(name, getattr(result, name))
+        if _depth(result.scope) > _DEEPEST:
             raise _unfit(f"a scope nested more than {_DEEPEST} deep")
-        for name, value in vars(found).items():
+        for name, value in vars(result).items():
             if isinstance(value, int) and not 0 <= value < 1 << 63:
                 raise _unfit(f"{name} outside of 0 to 2⁶³ - 1")
-        return found
+        return result
 
     @property
     def verdict(self) -> str:
@@ -154,11 +154,11 @@ class Receipt:
     @property
     def part(self) -> str:
         """Such as "10 of the 5,166 rows": what a frame that was derived has of what was loaded."""
-        found = self.rows if self.frame_rows is None else self.frame_rows
+        result = self.rows if self.frame_rows is None else self.frame_rows
         return (
-            f"{found:,} of the {self.rows:,} rows"
-            if found <= self.rows
-            else f"{found:,} rows, not the {self.rows:,}"
+            f"{result:,} of the {self.rows:,} rows"
+            if result <= self.rows
+            else f"{result:,} rows, not the {self.rows:,}"
         )
 
     def __str__(self) -> str:
@@ -254,14 +254,14 @@ def receipt(frame: HasAttrs) -> Receipt:
     'complete: 3 failures; this frame has 1 of the 3 rows loaded'
     """
     attributes = getattr(frame, "attrs", None)
-    found = attributes.get("receipt") if isinstance(attributes, Mapping) else None
-    if not isinstance(found, Mapping):
+    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
+    if not isinstance(values, Mapping):
         raise InputError(
             "reading the receipt of a frame",
             got="a frame without one",
             expected="a frame made by a loader",
             next_step="Frames made of several loads have none; ask the loaded frames themselves.",
         )
-    loaded = Receipt.from_dict(found)
+    loaded = Receipt.from_dict(values)
     rows = len(frame) if isinstance(frame, Sized) else loaded.rows
     return replace(loaded, frame_rows=None if rows == loaded.rows else rows)

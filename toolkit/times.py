@@ -75,19 +75,19 @@ def parse_time(
     >>> parse_time("2026-01-31", end=True).isoformat()
     '2026-01-31T23:59:59.999000+00:00'
     """
-    found = _plain(value)
+    result = _plain(value)
     timestamp: datetime | date | None
-    if isinstance(found, str):
-        found, timestamp = _read_time(found.strip())
+    if isinstance(result, str):
+        result, timestamp = _read_time(result.strip())
     else:
-        timestamp = found if isinstance(found, date) else None
-    if isinstance(found, timedelta) and not exact and found >= timedelta(0):
+        timestamp = result if isinstance(result, date) else None
+    if isinstance(result, timedelta) and not exact and result >= timedelta(0):
         try:
-            timestamp = _utc(datetime.now(UTC) if now is None else now) - found
+            timestamp = _utc(datetime.now(UTC) if now is None else now) - result
         except OverflowError:
             raise _not_a_time(name, value, "a time since 1970") from None
-    elif isinstance(found, int):
-        timestamp = _from_milliseconds(name, found)
+    elif isinstance(result, int):
+        timestamp = _from_milliseconds(name, result)
     if timestamp is None:
         raise _not_a_time(name, value, "one exact time, not an age" if exact else _TIME_EXPECTED)
     if not isinstance(timestamp, datetime):
@@ -150,10 +150,10 @@ def duration_ms(text: str) -> int | None:
     text = text.strip()
     if _WIRE_SECONDS.fullmatch(text):
         return round(float(text) * 1000)
-    found = _WIRE_DURATION.fullmatch(text)
-    if not found or not text:
+    match = _WIRE_DURATION.fullmatch(text)
+    if not match or not text:
         return None
-    parts = zip(found.groups(), _WIRE_UNITS.values(), strict=True)
+    parts = zip(match.groups(), _WIRE_UNITS.values(), strict=True)
     return round(sum(float(part) * unit for part, unit in parts if part))
 
 
@@ -197,10 +197,10 @@ def _plain(value: Any) -> Any:
     numpy = sys.modules.get("numpy")  # not imported for this: without it, no value is one of its own
     if numpy is not None and isinstance(value, numpy.datetime64 | numpy.timedelta64):
         kind = "datetime64" if isinstance(value, numpy.datetime64) else "timedelta64"
-        found = value.item()
+        result = value.item()
         # nanoseconds are returned as an integer, as Python's types do not hold them
-        found = value.astype(f"{kind}[us]").item() if isinstance(found, int) else found
-        return None if isinstance(found, int) else found
+        result = value.astype(f"{kind}[us]").item() if isinstance(result, int) else result
+        return None if isinstance(result, int) else result
     if isinstance(value, date | timedelta):
         return value if value == value else None  # noqa: PLR0124 - NaT is not equal to itself
     try:
@@ -245,7 +245,7 @@ def _unit(text: str) -> timedelta | None:
 
 def _lower(text: str) -> str:
     """In lower case, but for ``M``: months, wherever it is not minutes."""
-    return re.sub(r"[A-Z]+", lambda found: found[0] if found[0] == "M" else found[0].lower(), text)
+    return re.sub(r"[A-Z]+", lambda letters: letters[0] if letters[0] == "M" else letters[0].lower(), text)
 
 
 def _from_milliseconds(name: str, number: int) -> datetime:

@@ -217,8 +217,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "a resumed range begins at its second page",
         "loading/ranges.py",
-        "        return cls(one, index, number, cursor, rows, repeated)\n",
-        "        return cls(one, index, number, None, rows, repeated)\n",
+        "        return cls(read, index, number, cursor, rows, repeated)\n",
+        "        return cls(read, index, number, None, rows, repeated)\n",
         _RANGES,
     ),
     Mutant(
@@ -476,8 +476,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "digests are stored for the wrong rows",
         "loading/identities.py",
-        "digests=list(compress(one.digests, new)),",
-        "digests=one.digests[: sum(new)],",
+        "digests=list(compress(known.digests, new)),",
+        "digests=known.digests[: sum(new)],",
         _RECOGNITION,
     ),
     Mutant(

@@ -285,7 +285,9 @@ def _each(service: Service, ids: list[str], run: Callable[[Transport, str], str]
             try:
                 done[dlq_id] = run(transport, dlq_id)
             except (ToolkitError, KeyboardInterrupt) as error:
-                done_ids = ", ".join(f"{one} → {new}" if new else one for one, new in done.items()) or "none"
+                done_ids = (
+                    ", ".join(f"{item} → {new}" if new else item for item, new in done.items()) or "none"
+                )
                 # an error status means that it was not done
                 known = isinstance(error, ResponseError)
                 error.add_note(

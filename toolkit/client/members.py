@@ -72,10 +72,10 @@ def is_deep(text: str) -> bool:
     if text.count("[") + text.count("{") <= MOST_DEPTH:
         return False
     depth = 0
-    for found in _MARK.finditer(text):
-        mark = text[found.start()]
+    for match in _MARK.finditer(text):
+        mark = text[match.start()]
         if mark != '"':
-            size = found.end() - found.start()
+            size = match.end() - match.start()
             depth += size if mark in "[{" else -size
             if depth > MOST_DEPTH:
                 return True
@@ -89,16 +89,16 @@ def pairs(text: str, at: int = 0) -> tuple[list[tuple[str, str]], int]:
     ([('a', '1.10'), ('b', '{"c": NaN}'), ('a', '2')], 37)
     """
     at = _opened(text, skipped(text, at), "{")
-    found = []
+    result = []
     while text[at : at + 1] != "}":
         name, at = _READER.raw_decode(text, at)
         start = skipped(text, at)
         at = end_of(text, start)
         if not isinstance(name, str):
             raise ValueError(f"no name before {start}")  # noqa: TRY004 - of JSON, not of a Python value
-        found.append((name, text[start:at]))
+        result.append((name, text[start:at]))
         at = skipped(text, at)
-    return found, at + 1
+    return result, at + 1
 
 
 def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
@@ -113,15 +113,15 @@ def members(text: str, at: int = 0) -> tuple[dict[str, str], int]:
 def elements(text: str) -> list[str]:
     """The JSON text of each element of an array; raises `ValueError` when the text is no array."""
     at = _opened(text, skipped(text, 0), "[")
-    found = []
+    result = []
     while text[at : at + 1] != "]":
         start = at
         at = end_of(text, start)
-        found.append(text[start:at])
+        result.append(text[start:at])
         at = skipped(text, at)
     if text[at + 1 :].strip():
         raise ValueError(f"more after the array, at {at}")
-    return found
+    return result
 
 
 def end_of(text: str, at: int) -> int:
@@ -134,13 +134,13 @@ def end_of(text: str, at: int) -> int:
     except RecursionError:
         pass
     depth = 0
-    for found in _MARK.finditer(text, at):
-        mark, size = text[found.start()], found.end() - found.start()
+    for match in _MARK.finditer(text, at):
+        mark, size = text[match.start()], match.end() - match.start()
         if mark in "[{":
             depth += size
         elif mark in "]}":
             if size >= depth:
-                return found.start() + depth
+                return match.start() + depth
             depth -= size
         elif size == 1:
             break

@@ -259,10 +259,10 @@ def publish(
 
 
 def _published(request: Request, response: Response) -> Published:
-    found = small(request, response)
+    result = small(request, response)
     return Published(
-        message_id=a_text(request, "messageId", found, required=True),
-        deduplicated=found.get("deduplicated") is True,
+        message_id=a_text(request, "messageId", result, required=True),
+        deduplicated=result.get("deduplicated") is True,
     )
 
 

@@ -130,11 +130,11 @@ def range_page(request: Request, response: Response) -> Page:
 
 def _range(request: Request, response: Response, body: bytes) -> Page:
     try:
-        found = _RANGE.decode(body).result
+        result = _RANGE.decode(body).result
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         pass
     else:
-        cursor, rows = found.nextCursor, bytes(found.vectors)
+        cursor, rows = result.nextCursor, bytes(result.vectors)
         # as in `envelope`: the rest is too short to hold a name a second time
         if cursor is not None and len(body) - len(rows) - len(cursor.encode()) < _RANGE_ALONE + SHORTEST:
             return _page(request, response, {"vectors": rows}, "vectors", cursor)
@@ -167,19 +167,19 @@ def result_arrays(request: Request, response: Response, count: int | None = None
     """The JSON arrays under ``result``, undecoded: `count` of them in an array, or a single one."""
     raw = result_bytes(request, response)
     try:
-        found = [raw] if count is None else list(map(bytes, _ARRAY.decode(raw)))
+        result = [raw] if count is None else list(map(bytes, _ARRAY.decode(raw)))
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         try:
-            found = [
+            result = [
                 text.encode("utf-8", "surrogateescape")
                 for text in elements(raw.decode("utf-8", "surrogateescape"))
             ]
         except ValueError:
             not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected="an array of arrays")
-    if len(found) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in found):
+    if len(result) != (count or 1) or not all(each.lstrip().startswith(b"[") for each in result):
         expected = "an array" if count is None else f"an array of {count} arrays"
         not_as_specified(request, got=f"{raw[:40]!r} under 'result'", expected=expected)
-    return found
+    return result
 
 
 def _checked(
@@ -199,14 +199,14 @@ def _checked(
 def _page(
     request: Request, response: Response, whole: Mapping[str, bytes], rows: str, cursor: str | None
 ) -> Page:
-    found = whole.get(rows)
-    if found is None or not found.startswith(b"["):
-        got = f"an object of {names(whole)}" if found is None else f"{rows!r} of {found[:40]!r}"
+    array = whole.get(rows)
+    if array is None or not array.startswith(b"["):
+        got = f"an object of {names(whole)}" if array is None else f"{rows!r} of {array[:40]!r}"
         not_as_specified(request, got=got, expected=f"an array under {rows!r}")
     if cursor and len(cursor) > MOST_CURSOR:
         expected = f"at most {MOST_CURSOR:,}"
         not_as_specified(request, got=f"a cursor of {len(cursor):,} characters", expected=expected)
-    return Page(rows=found, cursor=cursor or None, size=len(response.body), tries=response.tries)
+    return Page(rows=array, cursor=cursor or None, size=len(response.body), tries=response.tries)
 
 
 def _is_utf8(text: str) -> bool:
@@ -230,15 +230,15 @@ def cut_vectors(body: bytes) -> tuple[bytes, tuple[memoryview, ...]]:
     >>> uncut(rest, vectors)
     b'[{"id": "a", "vector": [1, 2]}, {"id": "b"}]'
     """
-    found = _NAME.search(body)
-    if found is None:
+    match = _NAME.search(body)
+    if match is None:
         return body, ()
     # a service spells all its rows alike; another spelling is not cut out, and costs only time
-    name = found.group()
+    name = match.group()
     size, find = len(name) - 1, body.find
     rest, vectors, done = [], [], 0
     view = memoryview(body)
-    start = found.start()
+    start = match.start()
     while start >= 0:
         begin = start + size
         end = find(b"]", begin) + 1
@@ -270,9 +270,9 @@ def head_cursor(body: bytes | bytearray) -> str | None:
     >>> head_cursor(b'{"result": {"nextCursor": "7", "vectors": [{"id"')
     '7'
     """
-    found = _HEAD.match(bytes(body[:_LONGEST_HEAD]))
+    match = _HEAD.match(bytes(body[:_LONGEST_HEAD]))
     try:
-        cursor = None if found is None else msgspec.json.decode(found.group(1), type=str)
+        cursor = None if match is None else msgspec.json.decode(match.group(1), type=str)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return None
     return cursor if cursor and len(cursor) <= MOST_CURSOR else None

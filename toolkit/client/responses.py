@@ -74,12 +74,12 @@ def not_as_specified(request: Request, *, got: str, expected: str, next_step: st
 def envelope(request: Request, raw: bytes) -> dict[str, bytes]:
     """The members of a JSON object, undecoded; raises when it is none, or has a name twice."""
     try:
-        found = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
+        result = {name: bytes(value) for name, value in _OBJECT.decode(raw).items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _exact_envelope(request, raw)
-    known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in found.items())
+    known = 1 + sum(len(name.encode()) + 4 + len(value) for name, value in result.items())
     # the rest is punctuation, and mostly too short to hide a member that was replaced by another of its name
-    return found if len(raw) - known < SHORTEST else _exact_envelope(request, raw)
+    return result if len(raw) - known < SHORTEST else _exact_envelope(request, raw)
 
 
 def _exact_envelope(request: Request, raw: bytes) -> dict[str, bytes]:
@@ -113,9 +113,9 @@ def _check_unique(request: Request, names: list[str]) -> None:
 def small(request: Request, response: Response) -> dict[str, Any]:
     """A small response, read as a whole: an object without a repeated name at any depth."""
 
-    def made(found: list[tuple[str, Any]]) -> dict[str, Any]:
-        _check_unique(request, [name for name, _ in found])
-        return dict(found)
+    def made(members: list[tuple[str, Any]]) -> dict[str, Any]:
+        _check_unique(request, [name for name, _ in members])
+        return dict(members)
 
     try:
         text = response.body.decode("utf-8", "surrogateescape")
@@ -141,15 +141,15 @@ def a_count(
 ) -> int:
     """The first of these numbers that is not absent, null or 0; a whole number may be written 256.0."""
     there = [source[name] for source in sources if source.get(name) is not None]
-    found = next(
+    result = next(
         (value for value in there if value is False or value != 0), None if required and not there else 0
     )
-    if isinstance(found, float) and found.is_integer():
-        found = int(found)
-    if isinstance(found, bool) or not isinstance(found, int) or not 0 <= found <= most:
+    if isinstance(result, float) and result.is_integer():
+        result = int(result)
+    if isinstance(result, bool) or not isinstance(result, int) or not 0 <= result <= most:
         expected = f"a whole number from 0 to {most:,}"
-        not_as_specified(request, got=f"{name!r} of {shown(found)}", expected=expected)
-    return found
+        not_as_specified(request, got=f"{name!r} of {shown(result)}", expected=expected)
+    return result
 
 
 def a_text(
@@ -160,11 +160,11 @@ def a_text(
     next_step: str | None = None,
 ) -> str:
     """The first of these texts that is not absent, null or empty; a token of ours in it is masked."""
-    found = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
-    if not isinstance(found, str) or (required and not found):
-        got = f"{name!r} of {shown(found)}" if found else f"no {name!r}"
+    result = next((source[name] for source in sources if source.get(name) not in (None, "")), "")
+    if not isinstance(result, str) or (required and not result):
+        got = f"{name!r} of {shown(result)}" if result else f"no {name!r}"
         not_as_specified(request, got=got, expected="text", next_step=next_step)
-    return masked(found)
+    return masked(result)
 
 
 def names(whole: Mapping[str, Any]) -> str:

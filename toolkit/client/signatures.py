@@ -210,8 +210,8 @@ def verify_claims(
 def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = None) -> tuple[Secret, ...]:
     """The keys as secrets, checked: at least one, none of them short."""
     if isinstance(keys, Service):
-        found = keys.need("queue").keys_of(region)
-        if not found:
+        checked = keys.need("queue").keys_of(region)
+        if not checked:
             raise SettingsError(
                 _DOING,
                 got="a service without signing keys",
@@ -223,14 +223,14 @@ def signing_keys(keys: Sequence[Secret | str] | Service, region: str | None = No
     elif isinstance(keys, bytes | Mapping) or not isinstance(keys, Iterable):
         raise wrong("keys", keys, "a sequence of keys, or a Service")
     else:
-        found = tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
-    if not found or any(len(key.reveal()) < MIN_SIGNING_KEY for key in found):
+        checked = tuple(key if isinstance(key, Secret) else Secret(_key(key)) for key in keys)
+    if not checked or any(len(key.reveal()) < MIN_SIGNING_KEY for key in checked):
         raise InputError(
             _DOING,
-            got="a key that is empty or short" if found else "no keys",
+            got="a key that is empty or short" if checked else "no keys",
             expected=f"keys of {MIN_SIGNING_KEY} characters or more",
         )
-    return found
+    return checked
 
 
 def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
@@ -238,14 +238,14 @@ def signature_in(headers: Iterable[tuple[str, str]]) -> str | None:
 
     Several different headers count as none.
     """
-    found = {value for name, value in headers if normalise_header(name) in SIGNATURE_HEADERS}
-    return found.pop() if len(found) == 1 else None
+    values = {text for name, text in headers if normalise_header(name) in SIGNATURE_HEADERS}
+    return values.pop() if len(values) == 1 else None
 
 
 def region_in(headers: Iterable[tuple[str, str]]) -> str | None:
     """The region whose keys signed a delivery, by its header; None without one, or with two."""
-    found = {value for name, value in headers if normalise_header(name) in REGION_HEADERS}
-    return found.pop() if len(found) == 1 else None
+    values = {text for name, text in headers if normalise_header(name) in REGION_HEADERS}
+    return values.pop() if len(values) == 1 else None
 
 
 def _invalid(got: str, expected: str, next_step: str | None = None) -> SignatureError:

@@ -157,11 +157,11 @@ class Transport:
         monotonic: Callable[[], float] = time.monotonic,
     ) -> Transport:
         """A transport to one endpoint of the service."""
-        found = endpoint_of(service, endpoint)
+        target = endpoint_of(service, endpoint)
         return cls(
-            found.url,
+            target.url,
             redactor=service.redactor,
-            endpoint=found,
+            endpoint=target,
             policy=policy,
             pace=pace,
             connections=connections,
@@ -365,13 +365,13 @@ class Transport:
         url = self.base_url
         try:
             with requests.Session() as session:
-                found = session.merge_environment_settings(url, {}, None, None, None)
+                environment = session.merge_environment_settings(url, {}, None, None, None)
             # a proxy of the environment is for other machines, not for this one
-            proxies = {} if is_loopback(urlsplit(url).hostname or "") else found["proxies"]
+            proxies = {} if is_loopback(urlsplit(url).hostname or "") else environment["proxies"]
             adapter = HTTPAdapter(pool_connections=1, pool_maxsize=connections)
             first = requests.Request("GET", url).prepare()
-            pool = adapter.get_connection_with_tls_context(first, found["verify"], proxies=proxies)
-            adapter.cert_verify(pool, first.url, found["verify"], None)  # type: ignore[no-untyped-call]
+            pool = adapter.get_connection_with_tls_context(first, environment["verify"], proxies=proxies)
+            adapter.cert_verify(pool, first.url, environment["verify"], None)  # type: ignore[no-untyped-call]
         except (requests.RequestException, HTTPError, OSError) as error:
             reason = self._reason(error)
         else:

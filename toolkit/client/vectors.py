@@ -94,14 +94,14 @@ def index_info(service: Service) -> IndexInfo:
     256
     """
     with Transport.to(service, "vector") as transport:
-        found = read_info(transport)
+        info = read_info(transport)
     mask = service.redactor.own
     return replace(
-        found,
-        kind=mask(found.kind),
-        similarity=mask(found.similarity),
-        model=mask(found.model),
-        namespaces={mask(name): count for name, count in found.namespaces.items()},
+        info,
+        kind=mask(info.kind),
+        similarity=mask(info.similarity),
+        model=mask(info.model),
+        namespaces={mask(name): count for name, count in info.namespaces.items()},
     )
 
 
@@ -159,7 +159,9 @@ def list_namespaces(service: Service) -> list[str]:
 
 def _names(request: Request, response: Response) -> list[str]:
     value = small(request, response).get("result")
-    invalid = [value] if not isinstance(value, list) else [one for one in value if not isinstance(one, str)]
+    invalid = (
+        [value] if not isinstance(value, list) else [item for item in value if not isinstance(item, str)]
+    )
     if invalid:
         got = f"{kind_of(invalid[0])} {'under' if invalid[0] is value else 'among the names under'} 'result'"
         not_as_specified(request, got=got, expected="an array of names under 'result'")
@@ -381,8 +383,8 @@ def _wire_row(name: str, row: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     if sparse is None and {"sparse_indices", "sparse_values"} & given.keys():
         sparse = (given.get("sparse_indices", ()), given.get("sparse_values", ()))
     if sparse is not None:
-        found = sparse_vector(f"the sparse vector of {name}", sparse)
-        wire["sparseVector"] = {"indices": found.indices, "values": found.values}
+        result = sparse_vector(f"the sparse vector of {name}", sparse)
+        wire["sparseVector"] = {"indices": result.indices, "values": result.values}
     if "metadata" in given:
         wire["metadata"] = _metadata(f"the metadata of {name}", given["metadata"])
     if "data" in given:

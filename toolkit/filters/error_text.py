@@ -72,13 +72,13 @@ def error_text(body: str | None) -> ErrorText:
     if not text:
         return ErrorText("empty", "empty body")
     if text[0] in '{["':
-        found = _from_json(text)
-        if found:
-            return ErrorText("json", _line(_from_trace(found) or _first_line(found)))
+        result = _from_json(text)
+        if result:
+            return ErrorText("json", _line(_from_trace(result) or _first_line(result)))
     if text[0] == "<":
-        found = _from_html(text)
-        if found:
-            return ErrorText("html", _line(found))
+        result = _from_html(text)
+        if result:
+            return ErrorText("html", _line(result))
     trace = _from_trace(text)
     return ErrorText("trace", _line(trace)) if trace else ErrorText("text", _line(_first_line(text)))
 
@@ -129,7 +129,7 @@ def _message(value: Any, depth: int) -> str | None:
     if isinstance(value, str):
         return value.strip() or None
     if depth and isinstance(value, list):
-        return next((found for found in (_message(item, depth - 1) for item in value[:5]) if found), None)
+        return next((result for result in (_message(item, depth - 1) for item in value[:5]) if result), None)
     if not depth or not isinstance(value, dict):
         return None
     folded = {name.lower(): item for name, item in value.items()}
@@ -137,14 +137,14 @@ def _message(value: Any, depth: int) -> str | None:
     if isinstance(error, str) and isinstance(message, str) and error.strip() and message.strip():
         return message if error in message else f"{error}: {message}"
     for name in _NAMES:
-        found = _message(folded.get(name), depth - 1)
-        if found:
-            return found
+        result = _message(folded.get(name), depth - 1)
+        if result:
+            return result
     return next(
         (
-            found
+            result
             for item in folded.values()
-            if isinstance(item, dict) and (found := _message(item, depth - 1))
+            if isinstance(item, dict) and (result := _message(item, depth - 1))
         ),
         None,
     )
@@ -158,9 +158,9 @@ def _from_html(text: str) -> str | None:
         opened = lowered.find(">", start) if start >= 0 else -1
         closed = lowered.find(f"</{tag}", opened) if opened >= 0 else -1
         if closed >= 0 and len(lowered) == len(text):
-            found = html.unescape(_TAG.sub(" ", text[opened + 1 : closed])).strip()
-            if found:
-                return found
+            result = html.unescape(_TAG.sub(" ", text[opened + 1 : closed])).strip()
+            if result:
+                return result
     plain = html.unescape(_TAG.sub(" ", text)).strip()
     return _first_line(plain) if plain else None
 

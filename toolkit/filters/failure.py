@@ -268,18 +268,18 @@ class FailureFilter:
 
     def _checked_row(self, row: Any) -> Mapping[str, Any]:
         """The row as a mapping; a row of a frame has the columns that are compared."""
-        found = row._asdict() if hasattr(row, "_asdict") else row
-        found = found if isinstance(found, Mapping) else getattr(found, "to_dict", lambda: None)()
-        if not isinstance(found, Mapping):
+        values = row._asdict() if hasattr(row, "_asdict") else row
+        values = values if isinstance(values, Mapping) else getattr(values, "to_dict", lambda: None)()
+        if not isinstance(values, Mapping):
             raise InputError(
                 "matching a failure",
                 got=type(row).__name__,
                 expected="a row of a frame of failures, or an entry of the service",
                 next_step="For a whole frame, match each of frame.to_dict('records').",
             )
-        if _is_frame_row(found):
+        if _is_frame_row(values):
             chosen = [field for field in FIELDS.values() if field.members and getattr(self, field.name)]
-            missing = [field.name for field in chosen if not found.keys() & {*field.columns}]
+            missing = [field.name for field in chosen if not values.keys() & {*field.columns}]
             if missing:
                 raise InputError(
                     "matching a failure",
@@ -287,7 +287,7 @@ class FailureFilter:
                     expected="the columns that the filter compares",
                     next_step="Use rows of a frame made by load_failures.",
                 )
-        return found
+        return values
 
     def scope(self) -> dict[str, Any]:
         """The chosen values, JSON-able: for receipts, which compare scopes."""
@@ -303,10 +303,10 @@ class FailureFilter:
         return self._call(_short)
 
     def _chosen(self) -> dict[str, str | tuple[str, ...] | tuple[int, ...]]:
-        found = ((item.name, getattr(self, item.name)) for item in fields(self))
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
         return {
             name: _iso(value) if isinstance(value, datetime) else value
-            for name, value in found
+            for name, value in values
             if value not in (None, ())
         }
 

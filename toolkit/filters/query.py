@@ -171,8 +171,8 @@ class VectorQuery:
         return f"VectorQuery({', '.join(f'{name}={value}' for name, value in chosen.items())})"
 
     def _chosen(self) -> dict[str, object]:
-        found = ((item.name, getattr(self, item.name)) for item in fields(self))
-        return {name: value for name, value in found if value != _DEFAULTS[name].default}
+        values = ((item.name, getattr(self, item.name)) for item in fields(self))
+        return {name: value for name, value in values if value != _DEFAULTS[name].default}
 
 
 _DEFAULTS: Final = signature(VectorQuery).parameters
@@ -189,23 +189,23 @@ def numbers(name: str, values: object) -> list[float]:
         raise wrong(name, values, expected)
     given = values if isinstance(values, np.ndarray) else list(values)
     try:
-        found = np.asarray(given)
+        array = np.asarray(given)
     except (ValueError, TypeError, OverflowError):
-        found = np.empty(len(given), dtype=object)
-        found[:] = given
-    if found.ndim != 1 or not found.size:
-        shape = f"shape {found.shape}" if found.size else "nothing"
+        array = np.empty(len(given), dtype=object)
+        array[:] = given
+    if array.ndim != 1 or not array.size:
+        shape = f"shape {array.shape}" if array.size else "nothing"
         raise InputError(f"reading {name}", got=shape, expected=f"{expected} with one axis, at least one")
-    if found.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
+    if array.dtype.kind not in "fiu" or (given is not values and bool in set(map(type, given))):
         # booleans, texts, fractions: one by one, as only some of them are numbers
         return [_number(name, index, value) for index, value in enumerate(given)]
-    finite = np.isfinite(found)
+    finite = np.isfinite(array)
     if not finite.all():
         index = int(finite.argmin())
         raise InputError(
-            f"reading {name}", got=f"{found[index]} at position {index}", expected="finite numbers"
+            f"reading {name}", got=f"{array[index]} at position {index}", expected="finite numbers"
         )
-    return [float(value) for value in found.tolist()]
+    return [float(value) for value in array.tolist()]
 
 
 def _number(name: str, index: int, value: object) -> float:

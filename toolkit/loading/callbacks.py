@@ -86,8 +86,8 @@ def load_callbacks(
     started = _now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()
-    found = _bodies(source)
-    bodies = list(found) if limit is None else list(islice(found, limit + 1))
+    result = _bodies(source)
+    bodies = list(result) if limit is None else list(islice(result, limit + 1))
     more = limit is not None and len(bodies) > limit
     bodies = bodies[:limit]
     table = decode_callbacks(bodies, redactor=None if reveal else known)

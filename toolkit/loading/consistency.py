@@ -32,15 +32,15 @@ class _WindowReading:
     _rows: dict[bytes, str] = field(default_factory=dict)
     _pages: list[tuple[Sequence[bytes], Sequence[str]]] = field(default_factory=list)
 
-    def add(self, found: Sequence[bytes], ids: Sequence[str]) -> None:
+    def add(self, identities: Sequence[bytes], ids: Sequence[str]) -> None:
         """Remember a page's rows."""
-        self._pages.append((found, ids))
+        self._pages.append((identities, ids))
 
     @property
     def rows(self) -> dict[bytes, str]:
         """Its rows so far: identities and ids. Made on demand, as it is seldom needed."""
-        for found, ids in self._pages:
-            self._rows.update(zip(found, ids, strict=True))
+        for identities, ids in self._pages:
+            self._rows.update(zip(identities, ids, strict=True))
         self._pages.clear()
         return self._rows
 
@@ -117,7 +117,11 @@ class Partition:
         return self._awaited
 
     def take(
-        self, result: FetchResult, found: Sequence[bytes], ids: Sequence[str], fresh: Sequence[bool] | None
+        self,
+        result: FetchResult,
+        identities: Sequence[bytes],
+        ids: Sequence[str],
+        fresh: Sequence[bool] | None,
     ) -> bool:
         """Take a page's rows, of these identities and ids; whether all is consistent with a partition.
 
@@ -125,15 +129,15 @@ class Partition:
         """
         window = result.window
         if window.probe:
-            return not found
+            return not identities
         reading = self._readings.setdefault(window, _WindowReading())
         consistent = True
         if fresh is None:
-            reading.new += len(found)
+            reading.new += len(identities)
         else:
-            consistent = self._take_known(window, reading, found, fresh)
+            consistent = self._take_known(window, reading, identities, fresh)
         if window.again or not self._alone:
-            reading.add(found, ids)
+            reading.add(identities, ids)
         self._note(window, result.cursor, result.number)
         if result.outcome == "split":
             self._awaited.update(reading.rows)
@@ -141,13 +145,13 @@ class Partition:
         return consistent
 
     def _take_known(
-        self, window: Window, reading: _WindowReading, found: Sequence[bytes], fresh: Sequence[bool]
+        self, window: Window, reading: _WindowReading, identities: Sequence[bytes], fresh: Sequence[bool]
     ) -> bool:
         """Count repeated rows of a page that has some; whether none of its rows is from another window."""
         consistent = True
         rows = reading.rows
         here = set[bytes]()
-        for identity, new in zip(found, fresh, strict=True):
+        for identity, new in zip(identities, fresh, strict=True):
             if new:
                 reading.new += 1
             elif identity in here or identity in rows:

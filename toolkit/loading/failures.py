@@ -174,11 +174,11 @@ def iter_failures(
 
     # not a generator itself, so that a wrong argument raises at the call
     def batches() -> Iterator[pd.DataFrame]:
-        found = False
+        is_empty = True
         for table in load:
-            found = True
+            is_empty = False
             yield to_frame(table, reveal=reveal)
-        if not found:
+        if is_empty:
             warn_of_nothing(service, wanted, kind, stacklevel=3)
 
     return batches()
@@ -259,8 +259,8 @@ def mistaken_values(service: Service, wanted: FailureFilter, kind: Kind) -> list
         newest = to_frame(FailureDecoder(service.redactor).decode(page.rows))
     except ToolkitError:
         return []  # the load itself has succeeded
-    found = unknown_values(newest, wanted, service.redactor)
-    return [f"No failure matches: the newest {len(newest):,} have {one}" for one in found]
+    unknown = unknown_values(newest, wanted, service.redactor)
+    return [f"No failure matches: the newest {len(newest):,} have {item}" for item in unknown]
 
 
 def checked_filter(value: object) -> FailureFilter:
@@ -359,8 +359,8 @@ def _comparing(wanted: FailureFilter, redactor: Redactor) -> Callable[[dict[str,
         for field in fields:
             mask = redactor.url if field.name == "workflow_url" else redactor.text
             for member in field.members:
-                found = entry.get(member)
-                several = found if isinstance(found, list) else [found]
+                value = entry.get(member)
+                several = value if isinstance(value, list) else [value]
                 texts = [text for text in several if isinstance(text, str)]
                 shown[member] = [*texts, *map(mask, texts)]
         return wanted.matches(shown)

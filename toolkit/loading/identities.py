@@ -60,12 +60,12 @@ def identities(table: pa.Table, key: Sequence[str]) -> list[bytes]:
 def identities_of(texts: Iterable[str]) -> list[bytes]:
     """The identities of rows with these keys."""
     copied = hashlib.blake2b(digest_size=IDENTITY_BYTES).copy  # quicker than a new one for each text
-    found = []
+    result = []
     for text in texts:
         digest = copied()
         digest.update(text.encode())
-        found.append(digest.digest())
-    return found
+        result.append(digest.digest())
+    return result
 
 
 class Identities:
@@ -88,34 +88,34 @@ class Identities:
     def __contains__(self, identity: bytes) -> bool:
         return self.known([identity])[0]
 
-    def known(self, found: Sequence[bytes]) -> list[bool]:
+    def known(self, batch: Sequence[bytes]) -> list[bool]:
         """Which of these are known."""
-        if not found:
+        if not batch:
             return []
-        known = np.fromiter((identity in self._recent for identity in found), bool, len(found))
-        wanted = np.frombuffer(b"".join(found), dtype=_DTYPE)
+        known = np.fromiter((identity in self._recent for identity in batch), bool, len(batch))
+        wanted = np.frombuffer(b"".join(batch), dtype=_DTYPE)
         for run in self._runs:
             positions = np.searchsorted(run, wanted)
             positions[positions == len(run)] = 0
             known |= run[positions] == wanted
-        return [bool(one) for one in known]
+        return [bool(item) for item in known]
 
-    def are_new(self, found: Sequence[bytes]) -> bool:
+    def are_new(self, batch: Sequence[bytes]) -> bool:
         """Whether none of these is known, and none occurs twice among them."""
         return (
-            self._recent.isdisjoint(found)
-            and len(set(found)) == len(found)
-            and (not self._runs or True not in self.known(found))
+            self._recent.isdisjoint(batch)
+            and len(set(batch)) == len(batch)
+            and (not self._runs or True not in self.known(batch))
         )
 
-    def add(self, found: Sequence[bytes]) -> list[bool] | None:
+    def add(self, batch: Sequence[bytes]) -> list[bool] | None:
         """Know these from now on; which of them are new, or None where all are."""
-        if self.are_new(found):
-            self._remember(found)
+        if self.are_new(batch):
+            self._remember(batch)
             return None
         fresh = []
         here = dict[bytes, None]()
-        for identity, old in zip(found, self.known(found), strict=True):
+        for identity, old in zip(batch, self.known(batch), strict=True):
             fresh.append(not old and identity not in here)
             if fresh[-1]:
                 here[identity] = None
@@ -212,27 +212,27 @@ class EntryRecognizer:
         version of an entry is always decoded.
         """
         entries = [self.read(page) for page in pages]
-        entries = [one if one and are_new(one.identities) else None for one in entries]
-        readable = [one for one in entries if one]
+        entries = [known if known and are_new(known.identities) else None for known in entries]
+        readable = [known for known in entries if known]
         stored = is_stored(
-            b"".join(chain.from_iterable(one.identities for one in readable)),
-            b"".join(chain.from_iterable(one.digests for one in readable)),
+            b"".join(chain.from_iterable(known.identities for known in readable)),
+            b"".join(chain.from_iterable(known.digests for known in readable)),
         ).tolist()
         start = 0
-        for page, one in zip(pages, entries, strict=True):
-            if one is None:
+        for page, known in zip(pages, entries, strict=True):
+            if known is None:
                 yield None
                 continue
-            old = stored[start : start + len(one.ids)]
-            start += len(one.ids)
+            old = stored[start : start + len(known.ids)]
+            start += len(known.ids)
             new = [not flag for flag in old]
             yield PartlyStored(
-                ids=one.ids,
-                identities=one.identities,
-                stored=list(compress(one.identities, old)),
-                fresh=list(compress(one.identities, new)),
-                rows=b"[" + b",".join(compress(one.raws, new)) + b"]" if any(old) else page,
-                digests=list(compress(one.digests, new)),
+                ids=known.ids,
+                identities=known.identities,
+                stored=list(compress(known.identities, old)),
+                fresh=list(compress(known.identities, new)),
+                rows=b"[" + b",".join(compress(known.raws, new)) + b"]" if any(old) else page,
+                digests=list(compress(known.digests, new)),
             )
 
     def _digest(self, raw: msgspec.Raw) -> bytes:

@@ -137,12 +137,12 @@ class Work:
         for name, value in self.counts().items():
             setattr(self, name, value + checkpoint.receipt.get(name, type(value)()))
 
-    def batch(self, table: pa.Table, found: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
+    def batch(self, table: pa.Table, row_ids: _Identities, fresh: list[bool] | None, **known: Any) -> Batch:
         """The batch of a table whose rows have these identities; `fresh` is what adding them to `rows` gave.
 
         `known` holds the other attributes of `Batch`.
         """
-        batch = Batch(table=table, identities=found, **known)
+        batch = Batch(table=table, identities=row_ids, **known)
         if fresh is None:
             return batch
         mask = pa.array(fresh, pa.bool_())
@@ -153,7 +153,7 @@ class Work:
             batch,
             table=table.filter(mask),
             later=later,
-            identities=list(compress(found, fresh)),
+            identities=list(compress(row_ids, fresh)),
             digests=list(compress(batch.digests, fresh)),
         )
 
@@ -323,8 +323,8 @@ class Load:
         return 0 if self._resumed_from is None else int(self._resumed_from.get("resumed", 0)) + 1
 
     def _unique(self, table: pa.Table) -> Batch:
-        found = identities(table, self.plan.key)
-        return self.work.batch(table, found, self.work.rows.add(found))
+        row_ids = identities(table, self.plan.key)
+        return self.work.batch(table, row_ids, self.work.rows.add(row_ids))
 
     def _latest(self, whole: pa.Table, later: list[Batch]) -> tuple[pa.Table, int, int]:
         """The rows with later versions in place; how many changed, and how many of these unexpectedly."""

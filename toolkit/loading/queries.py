@@ -138,10 +138,10 @@ def query(
             next_step="To search by text, use query_text.",
         )
     if queries is not None:
-        return _hits(service, [replace(one, **options) for one in _ready(queries)])
+        return _hits(service, [replace(item, **options) for item in _ready(queries)])
     if id is not None:
-        return _hits(service, [VectorQuery(id=one, **options) for one in _some("id", id, column="id")])
-    return _hits(service, [VectorQuery(vector=one, sparse=sparse, **options) for one in _several(vector)])
+        return _hits(service, [VectorQuery(id=item, **options) for item in _some("id", id, column="id")])
+    return _hits(service, [VectorQuery(vector=item, sparse=sparse, **options) for item in _several(vector)])
 
 
 def query_text(
@@ -203,7 +203,7 @@ def query_text(
         "fusion_algorithm": fusion_algorithm,
         "query_mode": query_mode,
     }
-    return _hits(service, [VectorQuery(data=one, **options) for one in _some("text", text)])
+    return _hits(service, [VectorQuery(data=item, **options) for item in _some("text", text)])
 
 
 def _given(**options: Any) -> dict[str, Any]:
@@ -225,24 +225,24 @@ def run_queries(service: Service, queries: list[VectorQuery]) -> tuple[pd.DataFr
         mistakes = _mistakes(transport, queries) if empty else []
     table = decode_hits(
         responses,
-        vectors=any(one.include_vectors for one in queries),
-        metadata=any(one.include_metadata for one in queries),
-        data=any(one.include_data for one in queries),
+        vectors=any(item.include_vectors for item in queries),
+        metadata=any(item.include_metadata for item in queries),
+        data=any(item.include_data for item in queries),
     )
-    if any(one.exclude_self for one in queries):
+    if any(item.exclude_self for item in queries):
         table = _without_selves(table, queries)
     frame = to_frame(ColumnMasker(service.redactor).table(table))
-    frame.attrs["queries"] = masked_value([one.scope() for one in queries])
+    frame.attrs["queries"] = masked_value([item.scope() for item in queries])
     return frame, mistakes
 
 
 def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
     """Say which namespaces the index does not have, else which fields; two requests, only without hits."""
-    namespaces = dict.fromkeys(one.namespace for one in queries if one.namespace)
+    namespaces = dict.fromkeys(item.namespace for item in queries if item.namespace)
     try:
         info = read_info(transport) if namespaces else None
         messages = [message for name in namespaces if info for message in unknown_namespace(name, info)]
-        filtered = next((one for one in queries if one.filter), None)
+        filtered = next((item for item in queries if item.filter), None)
         if messages or filtered is None:
             return messages
         page = list_page(
@@ -258,15 +258,15 @@ def _mistakes(transport: Transport, queries: list[VectorQuery]) -> list[str]:
         unknown = unknown_fields(metadata, parse(filtered.filter))
     except ToolkitError:
         return []  # the queries themselves have ended well
-    return [f"No vector matches: of the first {len(metadata):,}, {one}" for one in unknown]
+    return [f"No vector matches: of the first {len(metadata):,}, {item}" for item in unknown]
 
 
 def _with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[VectorQuery]:
     """The queries, those by id with the vectors of these ids instead."""
     wanted: dict[str, dict[str, None]] = {}
-    for one in queries:
-        if one.id is not None:
-            wanted.setdefault(one.namespace, {})[one.id] = None
+    for item in queries:
+        if item.id is not None:
+            wanted.setdefault(item.namespace, {})[item.id] = None
     stored: dict[tuple[str, str], dict[str, Any]] = {}
     for namespace, ids in wanted.items():
         for some in batched(list(ids), FETCH_BATCH):
@@ -276,33 +276,34 @@ def _with_vectors(transport: Transport, queries: list[VectorQuery]) -> list[Vect
             for row in decode_vectors(raw, namespace=namespace, dimension=None).to_pylist():
                 stored[namespace, row["id"]] = row
     return [
-        one if one.id is None else _by_vector(one, stored.get((one.namespace, one.id))) for one in queries
+        item if item.id is None else _by_vector(item, stored.get((item.namespace, item.id)))
+        for item in queries
     ]
 
 
-def _by_vector(one: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
-    where = f"namespace {one.namespace!r}" if one.namespace else "the default namespace"
+def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
+    where = f"namespace {wanted.namespace!r}" if wanted.namespace else "the default namespace"
     doing = f"querying by id in {where}"
     if row is None:
         raise InputError(
             doing,
-            got=f"the id {one.id!r}, which is not there",
+            got=f"the id {wanted.id!r}, which is not there",
             expected="the id of a vector in the index",
             next_step="load_vectors lists the ids; list_namespaces the other namespaces.",
         )
     if row["vector_problem"] is not None:
-        raise InputError(doing, got=f"{one.id!r}: {row['vector_problem']}", expected="a usable vector")
+        raise InputError(doing, got=f"{wanted.id!r}: {row['vector_problem']}", expected="a usable vector")
     sparse = None
     if row["sparse_indices"]:
         sparse = SparseVector(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
     return replace(
-        one,
+        wanted,
         id=None,
         exclude_self=False,
         vector=row["vector"],
         sparse=sparse,
         # one more, as the vector itself is removed
-        top_k=one.top_k + one.exclude_self,
+        top_k=wanted.top_k + wanted.exclude_self,
     )
 
 
@@ -310,9 +311,9 @@ def _without_selves(table: pa.Table, queries: list[VectorQuery]) -> pa.Table:
     """The hits without those that a query by id has of itself, ranks counted anew, at most `top_k` each."""
     counts = Counter[int]()
     ranks, keep = [], []
-    for number, found in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
-        one = queries[number]
-        keep.append(not (one.exclude_self and found == one.id) and counts[number] < one.top_k)
+    for number, vector_id in zip(table["query"].to_pylist(), table["id"].to_pylist(), strict=True):
+        wanted = queries[number]
+        keep.append(not (wanted.exclude_self and vector_id == wanted.id) and counts[number] < wanted.top_k)
         counts[number] += keep[-1]
         ranks.append(counts[number])
     column = table.schema.get_field_index("rank")
@@ -321,10 +322,10 @@ def _without_selves(table: pa.Table, queries: list[VectorQuery]) -> pa.Table:
 
 
 def _some(name: str, value: object, column: str | None = None) -> list[str]:
-    found = texts(name, value, column=column)
-    if not found:
+    result = texts(name, value, column=column)
+    if not result:
         raise wrong(name, value, "at least one text")
-    return found
+    return result
 
 
 def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
@@ -334,13 +335,13 @@ def _ready(queries: VectorQuery | Iterable[VectorQuery]) -> list[VectorQuery]:
         return [queries]
     if isinstance(queries, str | bytes | Mapping | pd.DataFrame) or not isinstance(queries, Iterable):
         raise wrong("queries", queries, expected, hint)
-    found = list(queries)
-    if not found:
-        raise wrong("queries", found, expected)
-    for index, one in enumerate(found):
-        if not isinstance(one, VectorQuery):
-            raise wrong(f"queries at position {index}", one, expected, hint)
-    return found
+    result = list(queries)
+    if not result:
+        raise wrong("queries", result, expected)
+    for index, item in enumerate(result):
+        if not isinstance(item, VectorQuery):
+            raise wrong(f"queries at position {index}", item, expected, hint)
+    return result
 
 
 def _several(vector: npt.ArrayLike | None) -> list[Any]:

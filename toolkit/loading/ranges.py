@@ -102,16 +102,16 @@ class _RangeReading:
     more: int = 0  # rows that no earlier reading had
     _seen: set[bytes] = field(default_factory=set)
 
-    def add(self, found: Sequence[bytes], fresh: Sequence[bool] | None, page: Page) -> None:
+    def add(self, row_ids: Sequence[bytes], fresh: Sequence[bool] | None, page: Page) -> None:
         """A page was read, with rows of these identities; `fresh` says which are new, None that all are."""
-        new = len(found) if fresh is None else fresh.count(True)
+        new = len(row_ids) if fresh is None else fresh.count(True)
         if self.number > 1:
             self.more += new
             before = len(self._seen)
-            self._seen.update(found)
+            self._seen.update(row_ids)
             new = len(self._seen) - before
         self.rows += new
-        self.repeated += len(found) - new
+        self.repeated += len(row_ids) - new
         self.cursor = page.cursor
 
     def again(self) -> _RangeReading:
@@ -124,14 +124,14 @@ class _RangeReading:
         return [self.range.namespace, self.range.prefix, self.number, self.cursor, self.rows, self.repeated]
 
     @classmethod
-    def resumed(cls, one: VectorRange, index: int, position: Sequence[Any]) -> _RangeReading:
+    def resumed(cls, read: VectorRange, index: int, position: Sequence[Any]) -> _RangeReading:
         """The reading at a position. One that compares with an earlier one begins anew."""
         if not position:
-            return cls(one, index)
+            return cls(read, index)
         number, cursor, rows, repeated = position[2:]
         if number > 1 and cursor is not None:
-            return cls(one, index, number)
-        return cls(one, index, number, cursor, rows, repeated)
+            return cls(read, index, number)
+        return cls(read, index, number, cursor, rows, repeated)
 
 
 class RangeReader:
@@ -169,8 +169,8 @@ class RangeReader:
         """All rows of these ranges, a page at a time, resumed where the work's position says."""
         self._positions = {VectorRange(*entry[:2]): entry for entry in self._work.position.get("ranges", ())}
         readings = [
-            _RangeReading.resumed(one, index, self._positions.get(one, ()))
-            for index, one in enumerate(ranges)
+            _RangeReading.resumed(item, index, self._positions.get(item, ()))
+            for index, item in enumerate(ranges)
         ]
         unread = [reading for reading in readings if reading.cursor is not None]
         # the more ranges are read at once, the smaller their pages: all buffers need the memory of one
@@ -228,11 +228,11 @@ class RangeReader:
             want_vectors=self._parts.vectors,
         )
         size.learn(rows=table.num_rows, size=page.size)
-        found = identities(table, KEY)
-        fresh = self._work.rows.add(found)
-        reading.add(found, fresh, page)
+        row_ids = identities(table, KEY)
+        fresh = self._work.rows.add(row_ids)
+        reading.add(row_ids, fresh, page)
         table = self._masker.table(table)
-        return self._work.batch(table, found, fresh, order=(reading.index,), reread=reading.number > 1)
+        return self._work.batch(table, row_ids, fresh, order=(reading.index,), reread=reading.number > 1)
 
     def _following(self, reading: _RangeReading) -> _RangeReading | None:
         """The next reading of the range; None when this one is the last."""
@@ -265,7 +265,7 @@ class RangeReader:
         now = read_info(self._sender)
         return 0 if now.pending_count else max(0, min(before, now.namespaces.get(name, 0)) - reading.rows)
 
-    def _request(self, one: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
+    def _request(self, wanted: VectorRange, size: PageSize) -> Callable[[str, Watch], Page]:
         """How to request a page of a range, with as many rows as make a page of the size aimed at."""
 
         def request(cursor: str, watch: Watch) -> Page:
@@ -279,10 +279,10 @@ class RangeReader:
                 try:
                     page = list_page(
                         self._sender,
-                        namespace=one.namespace,
+                        namespace=wanted.namespace,
                         cursor=cursor,
                         limit=rows,
-                        prefix=one.prefix,
+                        prefix=wanted.prefix,
                         include_vectors=self._parts.vectors,
                         include_metadata=self._parts.metadata,
                         include_data=self._parts.data,

@@ -235,7 +235,7 @@ def fetch_vectors(
     requested = (
         None
         if ids is None
-        else [arguments.unmasked("ids", one) for one in arguments.texts("ids", ids, column="id")]
+        else [arguments.unmasked("ids", item) for item in arguments.texts("ids", ids, column="id")]
     )
     if prefix is not None:
         arguments.unmasked("prefix", arguments.text("prefix", prefix, empty=False))
@@ -326,15 +326,15 @@ def unknown_namespace(namespace: str, info: IndexInfo) -> list[str]:
 
 def _in_order(table: pa.Table, requested: list[str], namespace: str) -> tuple[pa.Table, int]:
     """A row for each requested id, in that order; how many of them are not there."""
-    found = {identity: position for position, identity in enumerate(table["id"].to_pylist())}
-    missing = list(dict.fromkeys(identity for identity in requested if identity not in found))
+    positions = {identity: position for position, identity in enumerate(table["id"].to_pylist())}
+    missing = list(dict.fromkeys(identity for identity in requested if identity not in positions))
     absent = pa.Table.from_pylist(
-        [{"namespace": namespace, "id": one, "vector_problem": ABSENT} for one in missing],
+        [{"namespace": namespace, "id": item, "vector_problem": ABSENT} for item in missing],
         schema=table.schema,
     )
-    found |= {identity: table.num_rows + position for position, identity in enumerate(missing)}
+    positions |= {identity: table.num_rows + position for position, identity in enumerate(missing)}
     both = pa.concat_tables([table, absent])
-    return both.take(pa.array([found[identity] for identity in requested], pa.int64())), len(missing)
+    return both.take(pa.array([positions[identity] for identity in requested], pa.int64())), len(missing)
 
 
 def open_vectors(
@@ -430,15 +430,17 @@ def _disjoint(prefix: Prefixes) -> list[str | None]:
     """The prefixes without those that another one covers, so that no row is in two ranges."""
     if prefix is None:
         return [None]
-    found = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
+    prefixes = _unique_texts("prefix", prefix, "a prefix, several, or None for all ids")
     return [
-        one or None for one in found if not any(one != other and one.startswith(other) for other in found)
+        start or None
+        for start in prefixes
+        if not any(start != other and start.startswith(other) for other in prefixes)
     ]
 
 
 def _unique_texts(name: str, value: str | Sequence[str], expected: str) -> list[str]:
     given = arguments.texts(name, value, empty=True)
-    found = list(dict.fromkeys(arguments.unmasked(name, one) for one in given))
-    if not found:
+    result = list(dict.fromkeys(arguments.unmasked(name, item) for item in given))
+    if not result:
         raise arguments.wrong(name, value, expected)
-    return found
+    return result

@@ -143,10 +143,10 @@ class WindowReader:
             # some were on a page in between: compare with the later version
             partly, (table,) = None, self._listing.tables([page.rows])
         ids = partly.ids if partly else table[self._listing.key].to_pylist()
-        found = partly.identities if partly else identities_of(ids)
-        fresh = rows.add(found)
+        row_ids = partly.identities if partly else identities_of(ids)
+        fresh = rows.add(row_ids)
         repeated = self._partition.repeated(window)
-        consistent = self._partition.take(result, found, ids, fresh)
+        consistent = self._partition.take(result, row_ids, ids, fresh)
         reread = self._partition.repeated(window) == repeated or window.again
         if not consistent:
             self._fall_back(_NO_DATES if window.probe else _OVERLAP)
@@ -155,11 +155,11 @@ class WindowReader:
         self._work.position = self._partition.position
         order = (float("-inf") if window.last is None else -window.last,)
         if partly is None:
-            return self._work.batch(table, found, fresh, order=order, reread=reread), consistent
+            return self._work.batch(table, row_ids, fresh, order=order, reread=reread), consistent
         if partly.stored:
-            found, fresh = partly.fresh, None
+            row_ids, fresh = partly.fresh, None
         batch = self._work.batch(
-            table, found, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
+            table, row_ids, fresh, order=order, digests=partly.digests, stored=partly.stored, reread=reread
         )
         return batch, consistent
 
@@ -173,7 +173,7 @@ class WindowReader:
         if self._work.is_stored is not None and self._listing.recognizer is not None:
             are_new, is_stored = self._work.rows.are_new, self._work.is_stored
             partly = list(self._listing.recognizer.recognise(pages, are_new=are_new, is_stored=is_stored))
-        rows = [one.rows if one else page for page, one in zip(pages, partly, strict=True)]
+        rows = [item.rows if item else page for page, item in zip(pages, partly, strict=True)]
         done = retries = 0
         while done < len(rows):
             try:

@@ -131,7 +131,7 @@ class WindowPlanner:
             window = self._waiting.popleft()
         else:
             # the longest first, so that all end at about the same time
-            window = max(self._open, key=lambda one: one.pages_left or 0)
+            window = max(self._open, key=lambda item: item.pages_left or 0)
             self._open.remove(window)
         self._busy.add(window)
         return window
@@ -181,14 +181,14 @@ class WindowPlanner:
         if window.whole and window.pages < _PATIENCE:
             return []
         # few pages a part, but in a long listing not too few
-        left = sum(one.pages_left or 0 for one in (*self._open, *self._busy) if not one.whole)
+        left = sum(item.pages_left or 0 for item in (*self._open, *self._busy) if not item.whole)
         part = max(PART, left / (_PARTS_EACH * self._connections))
         seen = timestamps(page.rows, *window.span)
         split = plan_split(*window.span, seen, now=self._now, part=part, ends=window.whole)
         window.pages_left = split.pages_left
         if not split.cuts or not self._is_worth(window, part, is_free=free > self.available):
             return []
-        read = self._useful + sum(one.pages for one in (*self._open, *self._busy))
+        read = self._useful + sum(item.pages for item in (*self._open, *self._busy))
         if self._wasted + window.pages + len(split.cuts) // 2 > _FREE + _WASTE * read:
             return []
         bounds = [window.first, *(cut + 1 for cut in split.cuts)], [*split.cuts, window.last]
@@ -217,9 +217,9 @@ def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | 
     """
     low, high = first or 0, FAR if last is None else last
     for pattern, read in _TIMESTAMPS:
-        found = [at for text in pattern.findall(rows) if (at := read(text)) is not None]
-        inside = [at for at in found if low <= at <= high]
-        if found and len(inside) >= _AGREEING * len(found):
+        times = [at for text in pattern.findall(rows) if (at := read(text)) is not None]
+        inside = [at for at in times if low <= at <= high]
+        if times and len(inside) >= _AGREEING * len(times):
             return inside
     return None
 

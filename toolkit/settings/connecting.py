@@ -243,12 +243,12 @@ def _public_queue(ours: Region | None, theirs: Region | None) -> Iterator[_Famil
 
 def _regional_keys(env: Mapping[str, str]) -> tuple[tuple[Region, tuple[Secret, ...]], ...]:
     """The signing keys of every region that has some: any region may deliver."""
-    found = []
+    result = []
     for region in REGIONS:
         family = _qstash(f"{_variable(region)}_", PUBLIC_REGION_URLS[region])
         if keys := tuple(Secret(env[name]) for name in family.keys if env.get(name)):
-            found.append((region, keys))
-    return tuple(found)
+            result.append((region, keys))
+    return tuple(result)
 
 
 def _region_hint(env: Mapping[str, str]) -> str:

@@ -138,15 +138,15 @@ class Service:
 
     def need(self, endpoint: EndpointName) -> Endpoint:
         """The endpoint, or a `SettingsError` that says what to set."""
-        found = self.queue if endpoint == "queue" else self.vector
-        if found is None:
+        chosen = self.queue if endpoint == "queue" else self.vector
+        if chosen is None:
             raise SettingsError(
                 f"using the {TITLES[endpoint]}",
                 got="a service that has only the other endpoint",
                 expected=f"a {endpoint} address and token",
                 next_step=WHAT_TO_SET[endpoint],
             )
-        return found
+        return chosen
 
     def close(self) -> None:
         """End the embedded service that `connect("local")` started."""

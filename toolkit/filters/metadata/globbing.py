@@ -69,10 +69,10 @@ class GlobPattern:
         if self._between:
             positions = _Positions(text)
             for segment in self._between:
-                found = segment.find(positions, position, end)
-                if found < 0:
+                index = segment.find(positions, position, end)
+                if index < 0:
                     return False
-                position = found + segment.length
+                position = index + segment.length
         return position <= end and last.compiled.match(text, end) is not None
 
 
@@ -82,13 +82,13 @@ class _Segment:
     def __init__(self, characters: Sequence[_Characters]) -> None:
         self._characters = characters
         self.length = len(characters)
-        self.compiled = re.compile("".join(one.expression for one in characters), re.DOTALL)
+        self.compiled = re.compile("".join(item.expression for item in characters), re.DOTALL)
 
     def find(self, positions: _Positions, start: int, end: int) -> int:
         """The first match from `start` on that ends before `end`; -1 where there is none."""
         if (end - start) * self.length <= _FEW_STEPS:
-            found = self.compiled.search(positions.text, start, max(start, end))
-            return found.start() if found else -1
+            match = self.compiled.search(positions.text, start, max(start, end))
+            return match.start() if match else -1
         possible = (1 << max(0, end - start - self.length + 1)) - 1
         for offset, characters in enumerate(self._characters):
             possible &= positions.bits(characters) >> (start + offset)
@@ -106,14 +106,14 @@ class _Positions:
 
     def bits(self, characters: _Characters) -> int:
         """An integer whose bit n says whether one of the characters is at position n."""
-        found = self._known.get(characters)
-        if found is None:
+        mask = self._known.get(characters)
+        if mask is None:
             inside = np.zeros(len(self.text), dtype=np.bool_)
             for low, high in characters.ranges:
                 inside |= (self._codes >= ord(low)) & (self._codes <= ord(high))
             packed = np.packbits(~inside if characters.negated else inside, bitorder="little")
-            found = self._known[characters] = int.from_bytes(packed.tobytes(), "little")
-        return found
+            mask = self._known[characters] = int.from_bytes(packed.tobytes(), "little")
+        return mask
 
     @cached_property
     def _codes(self) -> NDArray[np.uint32]:
@@ -123,15 +123,15 @@ class _Positions:
 def _segments(pattern: str) -> list[list[_Characters]]:
     """The segments between the stars, as the characters that each position matches."""
     segments: list[list[_Characters]] = [[]]
-    for found in _TOKEN.finditer(pattern):
-        negated, members, single = found[1], found[2], found[3]
+    for match in _TOKEN.finditer(pattern):
+        negated, members, single = match[1], match[2], match[3]
         if single is None:
             segments[-1].append(_set(negated, members))
         elif single == "*":
             segments.append([])
         elif single == "[":
             raise _refusal(
-                f"a '[' that is not closed at character {found.start()}",
+                f"a '[' that is not closed at character {match.start()}",
                 "']' after the characters of the set",
             )
         else:

@@ -138,15 +138,15 @@ class Condition(MetadataFilter):
     def __post_init__(self) -> None:
         object.__setattr__(self, "_path", parse_path(self.field))
 
-    def accepts(self, found: Any) -> bool:
+    def accepts(self, actual: Any) -> bool:
         """Whether metadata with this value in the field passes: a JSON value, or `MISSING`."""
-        return found is not MISSING and found is not None and self._holds(found)
+        return actual is not MISSING and actual is not None and self._holds(actual)
 
     def _passes(self, metadata: Any) -> bool:
         return self.accepts(resolve(metadata, self._path))
 
     @abstractmethod
-    def _holds(self, found: Any) -> bool:
+    def _holds(self, actual: Any) -> bool:
         """Whether a value that is not missing or null passes."""
 
     def _fields(self) -> Iterator[str]:
@@ -169,16 +169,16 @@ class Comparison(Condition):
     def _text(self) -> str:
         return f"{self.field} {self.op} {_literal(self.value)}"
 
-    def _holds(self, found: Any) -> bool:
+    def _holds(self, actual: Any) -> bool:
         if self.op in {"=", "!="}:
-            return _equal(found, self.value) == (self.op == "=")
-        if not _same_kind(found, self.value):
+            return _equal(actual, self.value) == (self.op == "=")
+        if not _same_kind(actual, self.value):
             return False
         if self.op == "<":
-            return bool(found < self.value)
+            return bool(actual < self.value)
         if self.op == "<=":
-            return bool(found <= self.value)
-        return bool(found > self.value if self.op == ">" else found >= self.value)
+            return bool(actual <= self.value)
+        return bool(actual > self.value if self.op == ">" else actual >= self.value)
 
 
 @dataclass(frozen=True)
@@ -199,8 +199,8 @@ class Membership(Condition):
         values = ", ".join(_literal(value) for value in self.values)
         return f"{self.field} {'NOT ' * self.negated}IN ({values})"
 
-    def _holds(self, found: Any) -> bool:
-        return any(_equal(found, value) for value in self.values) != self.negated
+    def _holds(self, actual: Any) -> bool:
+        return any(_equal(actual, value) for value in self.values) != self.negated
 
 
 @dataclass(frozen=True)
@@ -217,8 +217,8 @@ class Contains(Condition):
     def _text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}CONTAINS {_literal(self.value)}"
 
-    def _holds(self, found: Any) -> bool:
-        held = isinstance(found, list | tuple) and any(_equal(item, self.value) for item in found)
+    def _holds(self, actual: Any) -> bool:
+        held = isinstance(actual, list | tuple) and any(_equal(item, self.value) for item in actual)
         return held != self.negated
 
 
@@ -239,8 +239,8 @@ class Glob(Condition):
     def _text(self) -> str:
         return f"{self.field} {'NOT ' * self.negated}GLOB {_literal(self.pattern)}"
 
-    def _holds(self, found: Any) -> bool:
-        return (isinstance(found, str) and self._compiled.matches(found)) != self.negated
+    def _holds(self, actual: Any) -> bool:
+        return (isinstance(actual, str) and self._compiled.matches(actual)) != self.negated
 
 
 @dataclass(frozen=True)
@@ -252,12 +252,12 @@ class HasField(Condition):
     def _text(self) -> str:
         return f"HAS {'NOT ' * self.negated}FIELD {self.field}"
 
-    def accepts(self, found: Any) -> bool:
+    def accepts(self, actual: Any) -> bool:
         """Whether the field exists, with any value, or does not."""
-        return (found is MISSING) == self.negated
+        return (actual is MISSING) == self.negated
 
-    def _holds(self, found: Any) -> bool:
-        return self.accepts(found)
+    def _holds(self, actual: Any) -> bool:
+        return self.accepts(actual)
 
 
 @dataclass(frozen=True)
@@ -312,14 +312,14 @@ class Or(_Combination):
         return any(part.matches(metadata) for part in self.parts)
 
 
-def _same_kind(found: Any, value: Value) -> bool:
+def _same_kind(actual: Any, value: Value) -> bool:
     if isinstance(value, str):
-        return isinstance(found, str)
-    return isinstance(found, int | float)
+        return isinstance(actual, str)
+    return isinstance(actual, int | float)
 
 
-def _equal(found: Any, value: Value) -> bool:
-    return _same_kind(found, value) and bool(found == value)
+def _equal(actual: Any, value: Value) -> bool:
+    return _same_kind(actual, value) and bool(actual == value)
 
 
 def _literal(value: Value) -> str:
