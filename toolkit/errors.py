@@ -38,7 +38,7 @@ no entry has, ids that no longer exist.
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from toolkit.own_tokens import mask_handled, masked
 
@@ -242,21 +242,9 @@ class RateLimitError(ResponseError):
 
     retriable = True
 
-    def __init__(
-        self,
-        doing: str,
-        *,
-        status: int,
-        message: str,
-        request: str = "",
-        next_step: str | None = None,
-        wait: float | None = None,
-        limit: int | None = None,
-    ) -> None:
+    def __init__(self, doing: str, *, limit: int | None = None, **response: Any) -> None:
         self.limit = limit
-        super().__init__(
-            doing, status=status, message=message, request=request, next_step=next_step, wait=wait
-        )
+        super().__init__(doing, **response)
 
 
 class DailyLimitError(RateLimitError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sized
 from dataclasses import MISSING, asdict, dataclass, fields, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -173,6 +173,11 @@ class Receipt:
             if value not in (None, [], {}, "")
         )
         return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+
+
+def utc_now() -> str:
+    """The current time, as receipts hold it."""
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def checked_instant(name: str, text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
-from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -16,7 +15,7 @@ from toolkit.client.members import elements, read
 from toolkit.client.responses import kind_of
 from toolkit.errors import IncompleteLoadWarning, InputError
 from toolkit.loading.receiver import CallbackReceiver
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, utc_now
 from toolkit.redaction import Redactor
 from toolkit.tables.callbacks import Body, ReceivedCallback, callback_fields, decode_callbacks
 from toolkit.tables.frames import to_frame
@@ -83,7 +82,7 @@ def load_callbacks(
     arguments.flag("reveal", reveal)
     if redactor is not None:
         arguments.instance("redactor", redactor, Redactor, "a Redactor, such as service.redactor")
-    started = _now()
+    started = utc_now()
     receiver = source if isinstance(source, CallbackReceiver) else None
     known = redactor or (receiver.redactor if receiver else None) or Redactor()
     result = _bodies(source)
@@ -99,7 +98,7 @@ def load_callbacks(
         source=_source_name(source, known),
         scope={"revealed": reveal},
         started_at=started,
-        ended_at=_now(),
+        ended_at=utc_now(),
         windows=0,
         rows=table.num_rows,
         bytes=sum(_size(body) for body in bodies),
@@ -196,7 +195,3 @@ def _size(body: Body) -> int:
     if isinstance(raw, str):
         return len(raw.encode("utf-8", "surrogatepass"))
     return len(raw) if isinstance(raw, bytes) else 0
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -15,10 +15,8 @@ from typing import Any, Final
 from toolkit.errors import ResponseError
 from toolkit.loading.identities import Identities
 from toolkit.loading.load import Work
+from toolkit.loading.paging import MOST_READINGS
 from toolkit.loading.windows import FetchResult, Span, Window, joined, uncovered
-
-MOST_READINGS: Final = 3
-"""Readings of a window until it counts as one that keeps changing."""
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

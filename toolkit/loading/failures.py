@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final, cast, get_args
@@ -308,7 +308,7 @@ def open_failures(
             return False
         return True
 
-    def read(work: Work) -> Iterator[Batch]:
+    def read(work: Work) -> Generator[Batch]:
         def counted(entry: dict[str, Any]) -> bool:
             kept = keep is None or keep(entry)
             work.filtered_here += not kept

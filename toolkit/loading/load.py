@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Generator, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import compress
 from typing import Any, Final, NamedTuple
 
@@ -24,7 +23,7 @@ from toolkit.loading.identities import Identities, IsStored, identities, keys
 from toolkit.loading.options import ProgressBar
 from toolkit.loading.paging import Idleness
 from toolkit.own_tokens import masked_value
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, utc_now
 from toolkit.tables.frames import to_frame
 
 _Identities = list[bytes]
@@ -171,12 +170,12 @@ class _Progress(NamedTuple):
 class Load:
     """An iterable of `pyarrow.Table`: the rows of a collection, unique by id across the whole load.
 
-    `read` returns an iterator of `Batch` or of plain tables, which is closed when the load ends; `progress`
-    makes the progress bar when reading begins.
+    `read` is a generator of batches or of plain tables, closed when the load ends; `progress` makes the
+    progress bar when reading begins.
     """
 
     plan: Plan
-    read: Callable[[Work], Iterator[pa.Table | Batch]]
+    read: Callable[[Work], Generator[pa.Table | Batch]]
     progress: Callable[[], ProgressBar]
     work: Work = field(default_factory=Work, init=False)
     _resumed_from: dict[str, Any] | None = field(default=None, init=False)
@@ -203,7 +202,7 @@ class Load:
         """
         if self._started:
             raise InputError("reading a load", got="a load that was read before", expected="a new one")
-        self._started = _now()
+        self._started = utc_now()
         self.work.is_stored = is_stored
         if resume is not None:
             self.work.resume(resume)
@@ -212,7 +211,7 @@ class Load:
             self._progress = _Progress(0, self.work.position, self._rows, self.work.counts())
         limit, number = self.plan.limit, 0
         idleness, filtered_before = Idleness(self.plan.what), self.work.filtered_here
-        with self.progress() as progress, _closing(self.read(self.work)) as tables:
+        with self.progress() as progress, closing(self.read(self.work)) as tables:
             for item in tables:
                 batch = item if isinstance(item, Batch) else self._unique(item)
                 position = self.work.position
@@ -231,7 +230,7 @@ class Load:
                 yield batch
                 if self._reached_limit:
                     break
-        self._ended = _now()
+        self._ended = utc_now()
 
     @property
     def yielded(self) -> int:
@@ -261,7 +260,7 @@ class Load:
             source=self.plan.source,
             scope=self.plan.scope,
             started_at=self._first_started,
-            ended_at=self._ended or _now(),
+            ended_at=self._ended or utc_now(),
             rows=self._rows,
             retries=self.work.requests - self.work.pages,
             resumed=self._resumed,
@@ -316,7 +315,7 @@ class Load:
 
     @property
     def _first_started(self) -> str:
-        return (self._resumed_from or {}).get("started_at") or self._started or _now()
+        return (self._resumed_from or {}).get("started_at") or self._started or utc_now()
 
     @property
     def _resumed(self) -> int:
@@ -346,20 +345,5 @@ class Load:
         return both.take(pa.array(order, pa.int64())), len(changed), changed_unexpectedly
 
 
-@contextmanager
-def _closing(tables: Iterator[pa.Table | Batch]) -> Iterator[Iterator[pa.Table | Batch]]:
-    """Close a generator in the end; other iterators have nothing to close."""
-    try:
-        yield tables
-    finally:
-        close = getattr(tables, "close", None)
-        if close is not None:
-            close()
-
-
 def _in_order(batches: list[Batch]) -> list[pa.Table]:
     return [batch.table for batch in sorted(batches, key=lambda batch: batch.order)]
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")

@@ -28,6 +28,9 @@ IDLE_EACH: Final = 20
 What was seen is read again, three times in each pass over it at most, and at worst with one row a page: 20 is
 enough for six passes over such pages, and for hundreds over pages that hold a hundred."""
 
+MOST_READINGS: Final = 3
+"""Readings of a window or range until it counts as one that keeps changing."""
+
 _CLIENT_ERRORS: Final = range(400, 500)
 
 

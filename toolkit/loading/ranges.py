@@ -25,7 +25,7 @@ from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch, Work
 from toolkit.loading.memory import check_page
 from toolkit.loading.options import LoadOptions
-from toolkit.loading.paging import is_refusal, walk
+from toolkit.loading.paging import MOST_READINGS, is_refusal, walk
 from toolkit.redaction import Redactor
 from toolkit.tables.masking import ColumnMasker
 from toolkit.tables.vectors import decode_vectors
@@ -41,7 +41,6 @@ KEY: Final = ("namespace", "id")
 FIRST: Final = "0"
 """The cursor of a range's first page."""
 
-MOST_READINGS: Final = 3
 PAGE_BYTES: Final = 8 << 20
 """Target size of a page: large compared to the latency of a request, small compared to memory."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from typing import Final
 
 import pandas as pd
@@ -66,7 +66,7 @@ def load_runs(
     redactor = None if reveal else service.redactor
     count = PAGE_LIMIT if how.limit is None else min(how.limit, PAGE_LIMIT)
 
-    def tables(work: Work) -> Iterator[pa.Table]:
+    def tables(work: Work) -> Generator[pa.Table]:
         with Transport.to(service, "queue") as transport:
 
             def fetch(cursor: str | None) -> Page:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from typing import Final
 
 import pandas as pd
@@ -21,7 +20,7 @@ from toolkit.loading.memory import available_memory, check_memory, check_page
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressBar, ProgressOption
 from toolkit.loading.ranges import KEY, RangeReader, VectorParts, VectorRange
 from toolkit.loading.rate_limiter import open_transport
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, utc_now
 from toolkit.settings.service import Service, endpoint_of
 from toolkit.tables import schemas
 from toolkit.tables.frames import to_frame
@@ -247,7 +246,7 @@ def fetch_vectors(
             next_step="load_vectors loads all ids.",
         )
     wanted = list(dict.fromkeys(requested or ()))
-    started = datetime.now(UTC)
+    started = utc_now()
     with Transport.to(service, "vector") as transport:
         info = read_info(transport)
         dimension = info.dimension or None
@@ -295,8 +294,8 @@ def fetch_vectors(
             "ids": None if requested is None else len(wanted),
             "include": parts.names,
         },
-        started_at=started.isoformat(timespec="milliseconds"),
-        ended_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        started_at=started,
+        ended_at=utc_now(),
         pages=len(batches),
         requests=len(batches) + 1,
         rows=table.num_rows,
@@ -375,7 +374,7 @@ def open_vectors(
             "memory_limit=math.inf tries in any case.",
         )
 
-    def read(work: Work) -> Iterator[Batch]:
+    def read(work: Work) -> Generator[Batch]:
         check_fits(info.dimension * _NUMBER_BYTES if parts.vectors else 0)
         sender, limiter = open_transport(service, "vector", options, transport)
         reader = RangeReader(

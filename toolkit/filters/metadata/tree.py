@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
@@ -30,6 +31,8 @@ Operator = Literal["=", "!=", "<", "<=", ">", ">="]
 MAX_DEPTH: Final = 100
 """How deep conditions may be nested."""
 
+
+_ORDERED: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 
 MISSING: Final = object()
 """Returned by `resolve` for a field that is missing."""
@@ -172,13 +175,7 @@ class Comparison(Condition):
     def _holds(self, actual: Any) -> bool:
         if self.op in {"=", "!="}:
             return _equal(actual, self.value) == (self.op == "=")
-        if not _same_kind(actual, self.value):
-            return False
-        if self.op == "<":
-            return bool(actual < self.value)
-        if self.op == "<=":
-            return bool(actual <= self.value)
-        return bool(actual > self.value if self.op == ">" else actual >= self.value)
+        return _same_kind(actual, self.value) and bool(_ORDERED[self.op](actual, self.value))
 
 
 @dataclass(frozen=True)
