@@ -53,11 +53,11 @@ def descendants() -> dict[int, bytes]:
             parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
         except (FileNotFoundError, ProcessLookupError):
             continue
-    found = {os.getpid()}
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
+    result = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in result} - result:
+        result |= more
     read = {}
-    for pid in found - {os.getpid()}:
+    for pid in result - {os.getpid()}:
         try:
             read[pid] = Path(f"/proc/{pid}/environ").read_bytes()
         except (FileNotFoundError, ProcessLookupError, PermissionError):

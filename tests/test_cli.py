@@ -101,11 +101,11 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]
         )
     first = child.stdout.readline()
     assert first, (folder / "log").read_text()
-    found = json.loads(first)
+    result = json.loads(first)
     yield clean() | {
-        "TOOLKIT_QUEUE_URL": found["queue_url"],
+        "TOOLKIT_QUEUE_URL": result["queue_url"],
         "TOOLKIT_QUEUE_TOKEN": TOKEN,
-        "TOOLKIT_VECTOR_URL": found["vector_urls"]["docs"],
+        "TOOLKIT_VECTOR_URL": result["vector_urls"]["docs"],
         "TOOLKIT_VECTOR_TOKEN": TOKEN,
     }
     child.stdin.close()
@@ -119,8 +119,8 @@ def test_help_names_every_command() -> None:
     assert result.returncode == 0
     for word in {command.split()[0] for command in COMMANDS} | {"TOOLKIT_QUEUE_TOKEN", "exit status"}:
         assert word in result.stdout
-    asked = "import sys, toolkit.cli; print({'matplotlib', 'ipywidgets', 'uvicorn'} & set(sys.modules))"
-    loaded = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    requested = "import sys, toolkit.cli; print({'matplotlib', 'ipywidgets', 'uvicorn'} & set(sys.modules))"
+    loaded = subprocess.run([sys.executable, "-c", requested], capture_output=True, text=True, check=True)
     assert loaded.stdout.strip() == "set()"
 
 
@@ -130,10 +130,10 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
     with pytest.raises(SystemExit) as ended:
         main([*command.split(), "--help"])
     assert ended.value.code == 0
-    said = capsys.readouterr().out
-    assert f"example:\n  toolkit {command}" in said
-    assert "exit status: 0 done" in said
-    assert not re.search(r"--\S*token(?!-file)", said)
+    text = capsys.readouterr().out
+    assert f"example:\n  toolkit {command}" in text
+    assert "exit status: 0 done" in text
+    assert not re.search(r"--\S*token(?!-file)", text)
 
 
 @pytest.mark.parametrize("command", ["snapshot failures", "report"])
@@ -141,7 +141,7 @@ def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[s
     """What a `FailureFilter` can say (but the exact creation time) can be said on the command line."""
     with pytest.raises(SystemExit):
         main([*command.split(), "--help"])
-    said = capsys.readouterr().out
+    text = capsys.readouterr().out
     for option in (
         "since",
         "until",
@@ -155,7 +155,7 @@ def test_every_filter_is_an_option(command: str, capsys: pytest.CaptureFixture[s
         "run-id",
         "kind",
     ):
-        assert f"--{option} " in said
+        assert f"--{option} " in text
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -264,13 +264,13 @@ def test_a_schedule_runs_until_it_is_stopped(server, tmp_path: Path, number: sig
 def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -> None:
     """SIGTERM between two pages ends with 130, and the next run has them all."""
     entry = {"url": "https://example.com/", "createdAt": 1}
-    asked = threading.Event()
+    requested = threading.Event()
     responded = threading.Event()
 
     def give(request) -> bytes:
         cursor = dict(request.query).get("cursor")
         if cursor == "next" and not responded.is_set():
-            asked.set()
+            requested.set()
             responded.wait(20)
         page = {"messages": [{"dlqId": cursor or "first", **entry}]} | ({} if cursor else {"cursor": "next"})
         return json.dumps(page).encode()
@@ -278,11 +278,11 @@ def test_a_single_run_that_is_terminated_ends_in_order(server, tmp_path: Path) -
     server.responding(give)
     environment = clean() | {"TOOLKIT_QUEUE_URL": server.url, "TOOLKIT_QUEUE_TOKEN": TOKEN}
     with _scheduled(environment, tmp_path, "failures", "kept") as child:
-        assert asked.wait(20)
+        assert requested.wait(20)
         child.send_signal(signal.SIGTERM)
-        said = child.communicate(timeout=20)
+        text = child.communicate(timeout=20)
         responded.set()
-    assert (child.returncode, said) == (130, ("", "toolkit: interrupted\n"))
+    assert (child.returncode, text) == (130, ("", "toolkit: interrupted\n"))
     with tk.connect(environ=environment) as service:
         changes = tk.sync_failures(service, tmp_path / "kept", progress=False)
     assert (changes.receipt.complete, changes.counts["added"]) == (True, 2)
@@ -451,9 +451,9 @@ def test_serve_says_where_it_is_and_ends_with_its_parent(tmp_path: Path) -> None
             stderr=subprocess.DEVNULL,
             env=clean(),
         )
-        found = json.loads(child.stdout.readline())
-        assert found["queue_url"].startswith("http://127.0.0.1:")
-        assert Path(found["token_file"]).stat().st_mode & 0o777 == 0o600
+        result = json.loads(child.stdout.readline())
+        assert result["queue_url"].startswith("http://127.0.0.1:")
+        assert Path(result["token_file"]).stat().st_mode & 0o777 == 0o600
         begin = time.monotonic()
         child.send_signal(number)
         child.wait(10)
@@ -473,9 +473,9 @@ def test_interrupted_ends_with_130() -> None:
         )
         connection, _ = silent.accept()
         child.send_signal(signal.SIGINT)
-        said = child.communicate(timeout=20)[1]
+        text = child.communicate(timeout=20)[1]
         connection.close()
-    assert (child.returncode, said) == (130, "toolkit: interrupted\n")
+    assert (child.returncode, text) == (130, "toolkit: interrupted\n")
 
 
 def test_a_report_that_cannot_be_written_ends_with_1(command) -> None:

@@ -98,12 +98,12 @@ def test_the_drawn_tree_is_the_real_one():
     stack: list[tuple[int, str]] = []
     drawn = {}
     for line in errors.__doc__.splitlines():
-        found = re.match(r"^( {4}[│ ├└─]*)([A-Z]\w+(?:Error))\b", line)
-        if found:
-            depth = len(found[1])
+        match = re.match(r"^( {4}[│ ├└─]*)([A-Z]\w+(?:Error))\b", line)
+        if match:
+            depth = len(match[1])
             stack = [item for item in stack if item[0] < depth]
-            drawn[found[2]] = stack[-1][1] if stack else "Exception"
-            stack.append((depth, found[2]))
+            drawn[match[2]] = stack[-1][1] if stack else "Exception"
+            stack.append((depth, match[2]))
     assert drawn == {kind.__name__: kind.__bases__[0].__name__ for kind in CLASSES}
 
 

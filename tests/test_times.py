@@ -86,8 +86,8 @@ def test_times_without_a_time_zone_are_utc(moment: Any) -> None:
     """Datetimes, Timestamps, numpy's times, text and Unix milliseconds are one time, at either end."""
     expected = datetime(2026, 11, 20, 10, 30, tzinfo=UTC)
     for end in (False, True):
-        found = parse_time(moment, end=end)
-        assert (found, type(found)) == (expected, datetime)
+        result = parse_time(moment, end=end)
+        assert (result, type(result)) == (expected, datetime)
 
 
 @given(times)
@@ -151,11 +151,11 @@ def test_an_invalid_time_is_refused(value: Any, says: str) -> None:
 def test_anything_is_a_time_or_an_input_error(value: Any) -> None:
     """No other error, whatever is given; what is a time is one since 1970 in UTC."""
     try:
-        found = parse_time(value, now=NOW)
+        result = parse_time(value, now=NOW)
     except InputError:
         return
-    assert found.tzinfo is UTC
-    assert found >= datetime.fromtimestamp(0, UTC)
+    assert result.tzinfo is UTC
+    assert result >= datetime.fromtimestamp(0, UTC)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_anything_is_a_time_or_an_input_error(value: Any) -> None:
 )
 def test_durations_are_read(text: Any, span: timedelta) -> None:
     """Numbers with units, units alone as pandas writes them, and timedeltas of any library."""
-    found = parse_duration(text)
-    assert (found, type(found)) == (span, timedelta)
+    result = parse_duration(text)
+    assert (result, type(result)) == (span, timedelta)
 
 
 @pytest.mark.parametrize(

@@ -150,7 +150,7 @@ class BoundedHttp(H11Protocol):
             self.refuse(400, f"request cannot be read; got {reason[:80]!r}; expected HTTP/1.1")
 
     def take_over(self) -> None:
-        """Make uvicorn send nothing more: somebody else writes the response."""
+        """Make uvicorn send nothing more: the caller writes the response."""
         self._leaving = True
         if self.cycle is not None:
             self.cycle.disconnected = True

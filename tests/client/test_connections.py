@@ -58,9 +58,9 @@ def pieces_of(data: bytes, cuts: list[int]) -> list[bytes]:
 def test_any_members_in_any_chunks_are_returned(encoding, members, cuts):
     """One member or several, however they arrive, yield all their data in chunks of bounded size."""
     packed = b"".join(PACK[encoding](member) for member in members)
-    found = list(decoded(pieces_of(packed, cuts), encoding))
-    assert b"".join(found) == b"".join(members)
-    assert all(0 < len(piece) <= 1 << 16 for piece in found)
+    result = list(decoded(pieces_of(packed, cuts), encoding))
+    assert b"".join(result) == b"".join(members)
+    assert all(0 < len(piece) <= 1 << 16 for piece in result)
 
 
 @encodings
@@ -81,10 +81,10 @@ def test_a_changed_byte_of_gzip_never_changes_the_data(body, index, change):
     packed = bytearray(gzip.compress(body))
     packed[index % len(packed)] ^= change
     try:
-        found = b"".join(decoded([bytes(packed)], "gzip"))
+        result = b"".join(decoded([bytes(packed)], "gzip"))
     except CorruptError:
         return
-    assert found == body
+    assert result == body
 
 
 @encodings

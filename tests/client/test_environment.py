@@ -50,11 +50,11 @@ def test_a_proxy_receives_the_whole_address(server, monkeypatch):
         # known from the beginning, and not looked up again
         monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
         assert away.send(GET).body == b'"from the proxy"'
-    asked = server.requests[0]
-    assert (asked.path, asked.query) == ("/base/thing", [("a", "b c")])
-    assert asked.headers["Host"] == "elsewhere.invalid"
-    assert asked.headers["Authorization"] == "Bearer the-token"
-    assert asked.headers["Proxy-Authorization"].startswith("Basic ")
+    requested = server.requests[0]
+    assert (requested.path, requested.query) == ("/base/thing", [("a", "b c")])
+    assert requested.headers["Host"] == "elsewhere.invalid"
+    assert requested.headers["Authorization"] == "Bearer the-token"
+    assert requested.headers["Proxy-Authorization"].startswith("Basic ")
 
 
 def test_a_proxy_for_https_makes_a_tunnel_and_sees_no_token(monkeypatch):
@@ -101,13 +101,13 @@ def test_unusable_values_are_refused_at_once(monkeypatch, name, value):
 def test_an_own_authority_is_trusted_through_the_environment(tmp_path, monkeypatch):
     """An unknown certificate is refused without a retry, and accepted once the bundle has it."""
     authority = certificate(tmp_path)
-    asked = []
+    requested = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
-            asked.append(self.path)
+            requested.append(self.path)
             self.send_response_only(200)
             self.send_header("Content-Length", "2")
             self.end_headers()
@@ -137,7 +137,7 @@ def test_an_own_authority_is_trusted_through_the_environment(tmp_path, monkeypat
         http.shutdown()
         http.server_close()
         thread.join()
-    assert asked == ["/thing?a=b%20c"]
+    assert requested == ["/thing?a=b%20c"]
 
 
 def test_cookies_are_neither_kept_nor_sent(server):
@@ -146,7 +146,7 @@ def test_cookies_are_neither_kept_nor_sent(server):
     with door(server.url) as away:
         away.send(GET)
         away.send(GET)
-    assert [asked.headers.get("Cookie") for asked in server.requests] == [None, None]
+    assert [requested.headers.get("Cookie") for requested in server.requests] == [None, None]
 
 
 def certificate(folder):

@@ -18,9 +18,10 @@ def ids_asked(server) -> list[str]:
     """The ids that arrived, of deletions in the query and of the others in the path."""
     return [
         value
-        for asked in server.requests
+        for requested in server.requests
         for value in (
-            [value for name, value in asked.query if name == "dlqIds"] or [asked.path.rsplit("/", 1)[-1]]
+            [value for name, value in requested.query if name == "dlqIds"]
+            or [requested.path.rsplit("/", 1)[-1]]
         )
     ]
 
@@ -43,7 +44,7 @@ def ids_asked(server) -> list[str]:
 def test_ids_are_taken_from_whatever_holds_them(server, act, given):
     """A frame's dlq_id column, a Series, an Index, lists, tuples, generators and sets: each id once."""
     server.always(b'{"deleted": 2, "workflowRunId": "wfr_new"}')
-    given = (one for one in "ab") if isinstance(given, str) else given
+    given = (item for item in "ab") if isinstance(given, str) else given
     result = act(server.service(), given, confirm=True)
     assert ids_asked(server) == ["a", "b"]
     assert result in (2, {"a": "wfr_new", "b": "wfr_new"}, None)

@@ -41,8 +41,8 @@ def published(server, **options):
 def test_a_plain_publish_posts_the_body_to_the_destination_after_the_path(server):
     """The destination follows /v2/publish/, the token goes into the header, the response becomes a value."""
     server.json(b'{"messageId": "msg_1", "later": "fields are fine"}')
-    found = publish(server.service(), DESTINATION, {"order": 1})
-    assert found == Published(message_id="msg_1", deduplicated=False)
+    result = publish(server.service(), DESTINATION, {"order": 1})
+    assert result == Published(message_id="msg_1", deduplicated=False)
     (request,) = server.requests
     assert (request.method, request.path) == ("POST", f"/v2/publish/{DESTINATION}")
     assert request.body == b'{"order": 1}'
@@ -322,7 +322,7 @@ def test_a_response_without_a_message_id_is_retried(server, response):
     server.json(response)
     server.json(b'{"messageId": "msg_1", "deduplicated": true}')
     assert publish(server.service(), DESTINATION) == Published(message_id="msg_1", deduplicated=True)
-    first, second = (asked.headers["Service-Deduplication-Id"] for asked in server.requests)
+    first, second = (requested.headers["Service-Deduplication-Id"] for requested in server.requests)
     assert first == second
 
 
@@ -357,10 +357,10 @@ def test_callback_settings_are_checked_when_made_and_show_no_secrets():
 def test_a_run_is_started_at_the_applications_own_endpoint_without_our_token(server):
     """The body goes to exactly that address; nothing of ours goes with it."""
     server.json(b'{"workflowRunId": "wfr_1"}')
-    found = start_run(
+    result = start_run(
         f"{server.url}/flows/a?x=1", {"n": 1}, headers={"X-App": "1", "content-type": "application/ld+json"}
     )
-    assert found == "wfr_1"
+    assert result == "wfr_1"
     (request,) = server.requests
     assert (request.method, request.path, request.query) == ("POST", "/flows/a", [("x", "1")])
     assert request.body == b'{"n": 1}'
@@ -440,10 +440,10 @@ def test_an_id_that_holds_our_token_is_masked(server, before):
     token = "queue-token-of-the-test"
     server.always(json.dumps({"messageId": before + token, "workflowRunId": before + token}).encode())
     service = server.service()
-    said = [
+    text = [
         publish(service, "https://a.example/").message_id,
         start_run(f"{server.url}/app", redactor=service.redactor),
         tk.restart_failures(service, "a", confirm=True)["a"],
     ]
-    assert [token in one for one in said] == [False] * 3
-    assert all(one.startswith(before) for one in said)
+    assert [token in item for item in text] == [False] * 3
+    assert all(item.startswith(before) for item in text)

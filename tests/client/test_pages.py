@@ -187,13 +187,13 @@ def test_a_range_reads_the_same_with_its_vectors_cut_out(some, separators, curso
     body = written({"result": {"nextCursor": cursor, "vectors": some}}, separators)
     page = range_page(ASKED, Response(status=200, headers={}, body=body, tries=1))
     assert page.cursor == (cursor or None)
-    found = read_rows(page.rows, page.cut, what="vectors")
+    result = read_rows(page.rows, page.cut, what="vectors")
     plain = read_rows(written(some, separators), what="vectors")
-    assert [one.id for one in found] == [row["id"] for row in some]
-    assert [(one.id, one.metadata, one.data) for one in found] == [
-        (one.id, one.metadata, one.data) for one in plain
+    assert [item.id for item in result] == [row["id"] for row in some]
+    assert [(item.id, item.metadata, item.data) for item in result] == [
+        (item.id, item.metadata, item.data) for item in plain
     ]
-    for row, vector in zip(some, [one.vector for one in found], strict=True):
+    for row, vector in zip(some, [item.vector for item in result], strict=True):
         value = json.loads(bytes(vector)) if isinstance(vector, bytes | memoryview) else vector
         assert value == row.get("vector")
 

@@ -31,8 +31,8 @@ def encoded(part: bytes) -> str:
 
 
 def body_hash(body: bytes, *, padded: bool = True) -> str:
-    found = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
-    return found if padded else found.rstrip("=")
+    result = base64.urlsafe_b64encode(hashlib.sha256(body).digest()).decode()
+    return result if padded else result.rstrip("=")
 
 
 def claims(**changed):

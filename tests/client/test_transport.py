@@ -99,8 +99,8 @@ def test_a_refused_token_of_the_public_service_names_its_region_and_the_other():
             redactor=Redactor(key=b"test"),
             endpoint=endpoint,
         )
-        said = f"{endpoint.url}/thing.*'invalid token'.*address of {region}.*connect\\(region='{other}'\\)"
-        assert re.search(said, str(error))
+        text = f"{endpoint.url}/thing.*'invalid token'.*address of {region}.*connect\\(region='{other}'\\)"
+        assert re.search(text, str(error))
         assert TOKEN not in str(error)
 
 
@@ -285,7 +285,7 @@ def test_redirects_are_refused_and_nothing_is_forwarded(server):
     server.json(b"", 302, Location=f"{server.url}/elsewhere?session=canary-1234")
     with door_to(server) as door, pytest.raises(errors.RedirectError) as raised:
         door.send(GET)
-    assert [asked.path for asked in server.requests] == ["/thing"]
+    assert [requested.path for requested in server.requests] == ["/thing"]
     assert "elsewhere" in str(raised.value)
     assert "canary" not in str(raised.value)
 
@@ -301,7 +301,10 @@ def test_netrc_does_not_override_the_token(server, tmp_path, monkeypatch):
         door.send(GET)
     with Transport(server.url, redactor=_redactor()) as door:
         door.send(GET)
-    assert [asked.headers.get("Authorization") for asked in server.requests] == [f"Bearer {TOKEN}", None]
+    assert [requested.headers.get("Authorization") for requested in server.requests] == [
+        f"Bearer {TOKEN}",
+        None,
+    ]
 
 
 def test_this_machine_is_not_reached_through_a_proxy(server, monkeypatch):

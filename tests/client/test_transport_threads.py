@@ -23,7 +23,7 @@ HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: %d
 
 
 class Recorder:
-    """A pace that lets everything pass and writes down what it hears."""
+    """A rate limiter that lets everything pass and writes down what it hears."""
 
     def __init__(self) -> None:
         self.heard: list[object] = []
@@ -148,19 +148,26 @@ def test_an_error_of_a_watcher_is_raised(server):
 
 
 def test_each_try_is_paced_and_its_end_reported(server):
-    """The pace is consulted before every try and learns of each end, with the delay of a rate limit."""
+    """The limiter is consulted before every try and learns of each end, with the delay of a rate limit."""
     server.json(b"{}", 429, Retry_After="2")
     server.raw(b"")
     server.json(b"{}")
-    pace, waits = Recorder(), []
-    with Transport.to(server.service(), "queue", pace=pace, sleep=waits.append) as door:
+    limiter, waits = Recorder(), []
+    with Transport.to(server.service(), "queue", limiter=limiter, sleep=waits.append) as door:
         assert door.send(GET).tries == 3
-    assert pace.heard == ["start", ("RateLimitError", 2.0), "start", ("TransportError", None), "start", None]
+    assert limiter.heard == [
+        "start",
+        ("RateLimitError", 2.0),
+        "start",
+        ("TransportError", None),
+        "start",
+        None,
+    ]
     assert waits[0] == 2.0
 
 
 def test_waiting_for_the_pace_is_not_counted(server):
-    """A pace that delays requests for long does not use up their time limit."""
+    """A limiter that delays requests for long does not use up their time limit."""
     now = [0.0]
 
     class Slow(Recorder):
@@ -170,7 +177,7 @@ def test_waiting_for_the_pace_is_not_counted(server):
     server.json(b"{}", 503)
     server.json(b"{}")
     with Transport.to(
-        server.service(), "queue", pace=Slow(), sleep=lambda _: None, monotonic=lambda: now[0]
+        server.service(), "queue", limiter=Slow(), sleep=lambda _: None, monotonic=lambda: now[0]
     ) as door:
         assert door.send(GET).tries == 2
 
@@ -184,22 +191,22 @@ def test_closing_ends_the_requests_of_other_threads(said):
         for _ in waiting:
             assert came.acquire(timeout=30)
         door.close()
-        for one in waiting:
+        for item in waiting:
             with pytest.raises(errors.TransportError, match="a closed transport"):
-                one.result(30)
+                item.result(30)
 
 
 def test_closing_ends_a_delay_before_the_next_try(server):
     """A thread that waits before its next try stops waiting, and sends no other request."""
     server.always(b"{}", 503)
-    asked = threading.Event()
+    requested = threading.Event()
     give = server.respond
-    server.respond = lambda request: asked.set() or give(request)
+    server.respond = lambda request: requested.set() or give(request)
     policy = RetryPolicy(first_delay=500.0, longest_delay=500.0, total=5000.0)
     door = Transport(server.url, redactor=Redactor(key=b"test"), policy=policy)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(door.send, GET)
-        assert asked.wait(30)
+        assert requested.wait(30)
         door.close()
         with pytest.raises(errors.ServiceError):
             waiting.result(30)
@@ -210,7 +217,7 @@ def test_closing_ends_a_delay_before_the_next_try(server):
 
 def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
     """Ctrl-C while waiting for a response comes out at once, without the token, and the door stays usable."""
-    service, pace = server.service(), Recorder()
+    service, limiter = server.service(), Recorder()
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     main, give = threading.main_thread().ident, threading.Event()
 
@@ -221,7 +228,7 @@ def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
 
     try:
         server.responding(interrupting)
-        with Transport.to(service, "queue", pace=pace) as door:
+        with Transport.to(service, "queue", limiter=limiter) as door:
             with pytest.raises(KeyboardInterrupt) as raised:
                 door.send(GET)
             give.set()
@@ -235,4 +242,4 @@ def test_an_interrupt_ends_the_exchange_and_shows_no_token(server):
     inner = [repr(frame.locals) for frame in stack if frame.filename != __file__]
     assert any("reading a thing" in shown for shown in inner)
     assert all(TOKEN not in shown for shown in inner)
-    assert pace.heard == ["start", None, "start", None]
+    assert limiter.heard == ["start", None, "start", None]

@@ -27,9 +27,9 @@ def test_the_documented_forms_of_sparse_vectors_are_stored(local_indexes, namesp
         {"id": "arrays", "sparse": {"indices": np.array([3, 9]), "values": np.array([0.5, 0.25])}},
     ]
     assert tk.upsert_vectors(service, rows, namespace=namespace) == 3
-    found = stored(service, namespace)
-    assert {tuple(one) for one in found["sparse_indices"]} == {(3, 9)}
-    assert {tuple(one) for one in found["sparse_values"]} == {(0.5, 0.25)}
+    result = stored(service, namespace)
+    assert {tuple(item) for item in result["sparse_indices"]} == {(3, 9)}
+    assert {tuple(item) for item in result["sparse_values"]} == {(0.5, 0.25)}
 
 
 def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
@@ -47,11 +47,11 @@ def test_one_mapping_an_iterable_and_a_frame_are_rows(local_indexes):
         }
     )
     assert tk.upsert_vectors(service, frame, namespace="forms") == 2
-    found = stored(service, "forms")
-    assert sorted(found.index) == ["f0", "f1", "g0", "g1", "g2", "one"]
-    assert json.loads(found["metadata"]["f0"]) == {"a": 1}
-    assert found["metadata"].isna()["f1"]
-    assert (found["data"]["f0"], found["data"].isna()["f1"]) == ("x", True)
+    result = stored(service, "forms")
+    assert sorted(result.index) == ["f0", "f1", "g0", "g1", "g2", "one"]
+    assert json.loads(result["metadata"]["f0"]) == {"a": 1}
+    assert result["metadata"].isna()["f1"]
+    assert (result["data"]["f0"], result["data"].isna()["f1"]) == ("x", True)
 
 
 @pytest.mark.parametrize("kind", ["dense", "sparse", "hybrid"])

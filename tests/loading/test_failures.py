@@ -39,7 +39,7 @@ def pages(*sizes: int, start: int = 0) -> dict[str, bytes]:
 
 def serve(server, found: dict[str, bytes]) -> tk.Service:
     """A server of these pages."""
-    server.responding(lambda asked: found[dict(asked.query).get("cursor", "")])
+    server.responding(lambda request: found[dict(request.query).get("cursor", "")])
     return server.service()
 
 
@@ -59,7 +59,7 @@ def test_all_pages_are_in_one_frame(server):
     )
     assert receipt.bytes > 0
     assert receipt.assumptions
-    assert {asked.path for asked in server.requests} == {"/v2/workflows/dlq"}
+    assert {requested.path for requested in server.requests} == {"/v2/workflows/dlq"}
     json.dumps(frame.attrs)
 
 
@@ -123,12 +123,12 @@ def test_repeated_entries_are_kept_once_and_counted(server):
     """Pages that overlap: unique rows, the later content, and a receipt and a warning that say so."""
     first = [{"dlqId": "a", "responseStatus": 500}, {"dlqId": "b", "responseStatus": 500}]
     second = [{"dlqId": "b", "responseStatus": 503}, {"dlqId": "c", "responseStatus": 500}]
-    found = {
+    result = {
         "": json.dumps({"cursor": "n", "messages": first}).encode(),
         "n": json.dumps({"messages": second}).encode(),
     }
     with pytest.warns(IncompleteLoadWarning, match="were read twice"):
-        frame = tk.load_failures(serve(server, found), progress=False)
+        frame = tk.load_failures(serve(server, result), progress=False)
     assert list(zip(frame["dlq_id"], frame["response_status"], strict=True)) == [
         ("a", 500),
         ("b", 503),
@@ -141,12 +141,12 @@ def test_repeated_entries_are_kept_once_and_counted(server):
 def test_repeated_unchanged_entries_are_duplicates(server):
     """The same entry with the same content again is dropped, and counted separately from changed ones."""
     entry = {"dlqId": "a", "responseStatus": 500}
-    found = {
+    result = {
         "": json.dumps({"cursor": "n", "messages": [entry]}).encode(),
         "n": json.dumps({"messages": [entry, {"dlqId": "b"}]}).encode(),
     }
     with pytest.warns(IncompleteLoadWarning, match="were read twice"):
-        receipt = tk.receipt(tk.load_failures(serve(server, found), progress=False))
+        receipt = tk.receipt(tk.load_failures(serve(server, result), progress=False))
     assert (receipt.duplicates, receipt.changed, receipt.rows) == (1, 0, 2)
 
 
@@ -166,15 +166,15 @@ def test_a_limit_is_a_first_look(server):
 
 def test_an_incomplete_load_raises_with_the_rows_read(server):
     """A 401 on the third page: an error, its cause, and the two pages read until then."""
-    found = pages(100, 100, 100)
-    server.responding(lambda asked: found[dict(asked.query).get("cursor", "")])
+    result = pages(100, 100, 100)
+    server.responding(lambda request: result[dict(request.query).get("cursor", "")])
     whole = server.respond
 
-    def expiring(asked):
-        if dict(asked.query).get("cursor") == "c2":
+    def expiring(request):
+        if dict(request.query).get("cursor") == "c2":
             server.always(b'{"error": "token expired"}', 401)
-            return server.respond(asked)
-        return whole(asked)
+            return server.respond(request)
+        return whole(request)
 
     server.respond = expiring
     with pytest.raises(IncompleteLoadError, match="token expired") as raised:
@@ -220,9 +220,9 @@ def test_a_looping_cursor_never_returns_a_frame(server):
 
 def test_batches_are_unique_across_pages(server):
     """iter_failures yields a frame for each page, and never an id twice."""
-    found = pages(3, 3)
-    found["c1"] = json.dumps({"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}).encode()
-    pieces = list(tk.iter_failures(serve(server, found), progress=False))
+    result = pages(3, 3)
+    result["c1"] = json.dumps({"messages": [{"dlqId": "id-2"}, {"dlqId": "id-9"}]}).encode()
+    pieces = list(tk.iter_failures(serve(server, result), progress=False))
     assert [piece["dlq_id"].tolist() for piece in pieces] == [["id-0", "id-1", "id-2"], ["id-9"]]
 
 
@@ -325,7 +325,7 @@ def test_a_time_as_the_filter_means_since(server, first):
     tk.load_failures(server.service(), first, until="2099-01-01")
     list(tk.iter_failures(server.service(), first, until="2099-01-01"))
     list(tk.iter_failures(server.service(), since=first))
-    sent = [dict(asked.query) for asked in server.requests]
+    sent = [dict(requested.query) for requested in server.requests]
     end = str(round(datetime(2099, 1, 2, tzinfo=UTC).timestamp() * 1000) - 1)
     assert all("fromDate" in query for query in sent)
     assert {query.get("toDate") for query in sent} == {end, None}
@@ -348,10 +348,10 @@ def test_a_masked_value_copied_from_a_frame_finds_its_rows(server):
     copied = everything["workflow_url"][1]
     assert "masked" in copied
     wanted = tk.FailureFilter(workflow_url=copied)
-    found = tk.load_failures(service, wanted, progress=False)
-    assert found["dlq_id"].tolist() == ["b"]
-    assert "workflow_url: a masked value cannot be sent" in " ".join(tk.receipt(found).assumptions)
-    assert all("workflowUrl" not in dict(asked.query) for asked in server.requests)
+    result = tk.load_failures(service, wanted, progress=False)
+    assert result["dlq_id"].tolist() == ["b"]
+    assert "workflow_url: a masked value cannot be sent" in " ".join(tk.receipt(result).assumptions)
+    assert all("workflowUrl" not in dict(requested.query) for requested in server.requests)
     rows = [everything.iloc[1], everything.to_dict("records")[1], next(everything[1:].itertuples())]
     assert [wanted.matches(row) for row in rows] == [True] * 3
     assert not wanted.matches(everything.iloc[0])

@@ -26,17 +26,17 @@ def test_it_holds_the_same_ids_as_a_set(batches):
         patch.setattr(identities, "_LONGEST_MERGE", 10)
         rows, plain, order = Identities(), set[bytes](), list[bytes]()
         for batch in batches:
-            found = [identity(number) for number in batch]
-            fresh = [one not in plain and one not in found[:index] for index, one in enumerate(found)]
-            assert rows.known(found) == [one in plain for one in found]
-            assert rows.are_new(found) == all(fresh)
-            assert (rows.add(found) or [True] * len(found)) == fresh
-            order += [one for one, new in zip(found, fresh, strict=True) if new]
-            plain.update(found)
+            result = [identity(number) for number in batch]
+            fresh = [item not in plain and item not in result[:index] for index, item in enumerate(result)]
+            assert rows.known(result) == [item in plain for item in result]
+            assert rows.are_new(result) == all(fresh)
+            assert (rows.add(result) or [True] * len(result)) == fresh
+            order += [item for item, new in zip(result, fresh, strict=True) if new]
+            plain.update(result)
             assert rows.first(len(rows)) == b"".join(order)
             assert len(rows) == len(plain)
         again = Identities(rows.first(len(rows)))
-        assert all(one in again for one in plain)
+        assert all(item in again for item in plain)
         assert identity(1000) not in again
 
 

@@ -61,10 +61,10 @@ def test_a_page_whose_rows_take_a_huge_dimension_is_refused(server):
     info = {"vectorCount": 1, "dimension": 1_000_000, "namespaces": {"": {"vectorCount": 1}}}
     rows = [{"id": str(row)} for row in range(1_000)]
 
-    def respond(asked):
-        if asked.path == "/info":
+    def respond(request):
+        if request.path == "/info":
             return json.dumps({"result": info}).encode()
-        if asked.path.startswith("/fetch"):
+        if request.path.startswith("/fetch"):
             return json.dumps({"result": rows}).encode()
         return json.dumps({"result": {"nextCursor": "", "vectors": rows}}).encode()
 

@@ -80,10 +80,10 @@ def test_an_entry_with_an_invalid_value_in_any_field_is_kept(server, odd):
     frame = tk.load_failures(server.service(), progress=False)
     assert tk.receipt(frame).complete
     assert sorted(frame["dlq_id"]) == sorted(["dlq_99", *(f"dlq_{n}" for n in range(len(WIRE)))])
-    found = frame.set_index("dlq_id")["extra"]
-    assert pd.isna(found["dlq_99"])
+    result = frame.set_index("dlq_id")["extra"]
+    assert pd.isna(result["dlq_99"])
     for number, name in enumerate(WIRE):
-        value = json.loads(found[f"dlq_{number}"])[name]
+        value = json.loads(result[f"dlq_{number}"])[name]
         while not isinstance(value, str):  # the text replaces only what could not be read
             value = value["n"] if isinstance(value, dict) else value[-1]
         assert value == (LONG if odd.startswith("[1") else odd)
@@ -128,9 +128,9 @@ def test_an_invalid_entry_passes_through_all_readers_of_a_frame(server, odd, tmp
 def test_an_invalid_entry_is_loaded_by_its_id(server, odd):
     """The single entry as in a listing."""
     server.always(entry(1, notInTheSchema=odd).encode())
-    found = tk.load_failure(server.service(), "dlq_1")
-    assert found["dlq_id"].tolist() == ["dlq_1"]
-    assert "notInTheSchema" in found["extra"][0]
+    result = tk.load_failure(server.service(), "dlq_1")
+    assert result["dlq_id"].tolist() == ["dlq_1"]
+    assert "notInTheSchema" in result["extra"][0]
 
 
 def test_an_invalid_entry_is_retried_where_a_connection_ends_without_a_length(server):
@@ -175,8 +175,8 @@ def test_a_vector_with_an_invalid_value_is_kept(server, odd, tmp_path):
     service = vector_service(server, odd)
     frame = tk.load_vectors(service, progress=False)
     assert frame["id"].tolist() == IDS
-    said = frame.set_index("id")["vector_problem"]
-    assert said.isna().tolist() == [True, True, True, False, False, False, True]
+    text = frame.set_index("id")["vector_problem"]
+    assert text.isna().tolist() == [True, True, True, False, False, False, True]
     texts = frame.set_index("id")["metadata"]
     assert texts["whole"] == odd
     assert texts["metadata"] == f'{{"city": "Oslo", "odd": {odd}}}'
@@ -203,7 +203,7 @@ def test_invalid_metadata_passes_through_all_readers_of_a_frame(server, odd, tmp
     assert (json.loads(value)[1]["n"] if odd.startswith("[1") else value) == (
         LONG if odd.startswith("[1") else odd
     )
-    assert [found.name for found in metadata_fields(frame)][:2] != []
+    assert [item.name for item in metadata_fields(frame)][:2] != []
     tk.flatten(frame)
     with pytest.warns(UnexpectedResultWarning) if len(odd) > CELL else nullcontext():
         tk.to_excel(frame, tmp_path / "vectors.xlsx")
@@ -232,9 +232,9 @@ def test_callbacks_and_runs_with_invalid_values_are_kept(server, odd, tmp_path):
     (tmp_path / "lines.jsonl").write_text(f"{body}\n{body}\n")
     (tmp_path / "one.json").write_text(body)
     for source, count in ((body.encode(), 1), (tmp_path, 5)):
-        found = tk.load_callbacks(source if isinstance(source, Path) else [source])
-        assert found["source_message_id"].tolist() == ["m"] * count
-        assert set(json.loads(found["extra"][0])) == {"status", "header", "other"}
+        result = tk.load_callbacks(source if isinstance(source, Path) else [source])
+        assert result["source_message_id"].tolist() == ["m"] * count
+        assert set(json.loads(result["extra"][0])) == {"status", "header", "other"}
     server.always(
         f'{{"runs": [{{"workflowRunId": "a", "labels": {odd}, "x": {odd}}}], "cursor": ""}}'.encode()
     )

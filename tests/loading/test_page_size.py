@@ -27,16 +27,16 @@ def test_an_oversized_first_page_is_abandoned():
     """Until a row was seen, a page many times the target is requested again with fewer rows, down to one."""
     size = PageSize(0, page_bytes=1000)
     size.watch(50, 4000)
-    asked = size.rows or 1
+    requested = size.rows or 1
     size = PageSize(0, page_bytes=100_000)
     for _ in range(20):
-        asked = size.rows
-        if asked == 1:
+        requested = size.rows
+        if requested == 1:
             break
         with pytest.raises(TooLargeError):
-            size.watch(asked, 400_001)
-        assert size.rows < asked
-    assert asked == 1
+            size.watch(requested, 400_001)
+        assert size.rows < requested
+    assert requested == 1
     assert size.watch(1, 10**9) is False
     size.learn(rows=1, size=10**6)
     assert size.watch(50, 10**9) is True

@@ -98,13 +98,13 @@ def endless(rows: str) -> Callable[[Any], bytes]:
     """A service whose every page names a new cursor."""
     numbers = count(1)
 
-    def page(asked: Any) -> bytes:
+    def page(request: Any) -> bytes:
         number = next(numbers)
-        if asked.path == "/info":
+        if request.path == "/info":
             return b'{"result": {"dimension": 2, "namespaces": {"": {"vectorCount": 9}}}}'
-        if asked.path == "/range":
+        if request.path == "/range":
             return f'{{"result": {{"nextCursor": "c{number}", "vectors": [{rows}]}}}}'.encode()
-        name = "runs" if asked.path.endswith("logs") else "messages"
+        name = "runs" if request.path.endswith("logs") else "messages"
         return f'{{"{name}": [{rows}], "cursor": "c{number}"}}'.encode()
 
     return page
@@ -142,8 +142,8 @@ def test_empty_pages_within_the_bound_are_survived(server, monkeypatch):
     """Nearly as many in a row before, between and behind pages with rows: all rows, and complete."""
     monkeypatch.setattr(paging, "MOST_IDLE", 200)
 
-    def page(asked: Any) -> bytes:
-        number = int(dict(asked.query).get("cursor", "0"))
+    def page(request: Any) -> bytes:
+        number = int(dict(request.query).get("cursor", "0"))
         rows = f'{{"workflowRunId": "r{number}"}}' if number % 200 == 150 else ""
         cursor = "" if number == 940 else str(number + 1)
         return f'{{"runs": [{rows}], "cursor": "{cursor}"}}'.encode()
@@ -159,8 +159,8 @@ def test_a_long_filtered_load_is_no_endless_one(server, monkeypatch):
     """Pages of which this side keeps nothing bring entries all the same."""
     monkeypatch.setattr(paging, "MOST_IDLE", 50)
 
-    def page(asked: Any) -> bytes:
-        number = int(dict(asked.query).get("cursor", "0"))
+    def page(request: Any) -> bytes:
+        number = int(dict(request.query).get("cursor", "0"))
         entry = f'{{"dlqId": "d{number}", "responseStatus": {404 if number == 399 else 500}}}'
         return f'{{"messages": [{entry}], "cursor": "{"" if number == 399 else number + 1}"}}'.encode()
 

@@ -139,6 +139,8 @@ def test_queries_by_id_of_sparse_and_hybrid_indexes(local_indexes):
 
 def test_the_code_of_a_query_by_id_makes_it_again():
     """Its repr and code name id and exclude_self."""
-    asked = tk.VectorQuery(id="runbook-0001", exclude_self=True, top_k=3)
-    assert re.fullmatch(r"tk\.VectorQuery\(id='runbook-0001', exclude_self=True, top_k=3\)", asked.to_code())
-    assert eval(asked.to_code(), {"tk": tk}) == asked  # noqa: S307 - the code is ours
+    requested = tk.VectorQuery(id="runbook-0001", exclude_self=True, top_k=3)
+    assert re.fullmatch(
+        r"tk\.VectorQuery\(id='runbook-0001', exclude_self=True, top_k=3\)", requested.to_code()
+    )
+    assert eval(requested.to_code(), {"tk": tk}) == requested  # noqa: S307 - the code is ours

@@ -69,12 +69,12 @@ class Index:
         }
 
     def _page(self, name: str, *, cursor: str, limit: int, prefix: str = "", **_: Any) -> dict[str, Any]:
-        ids = sorted(one for one in self.rows.get(name, []) if one.startswith(prefix))
+        ids = sorted(item for item in self.rows.get(name, []) if item.startswith(prefix))
         start = 0 if cursor == "0" else bisect_left(ids, cursor)
         end = start + min(limit, self.most)
         rows = [
-            {"id": one, "vector": [float(len(one)), 1.5], "metadata": {"of": name}, "data": self.text}
-            for one in ids[start:end]
+            {"id": item, "vector": [float(len(item)), 1.5], "metadata": {"of": name}, "data": self.text}
+            for item in ids[start:end]
         ]
         return {"nextCursor": ids[end] if end < len(ids) else "", "vectors": rows}
 
@@ -106,7 +106,9 @@ def test_namespaces_and_prefixes_side_by_side_keep_their_order(server):
     ids = named(10, "a") + named(5, "b") + named(7, "c")
     _, service = serving(server, {"": ids, "x": ids, "y": []})
     frame = tk.load_vectors(service, namespace=["x", "", "y"], prefix=["c", "a"], progress=False)
-    expected = [(name, one) for name in ("x", "") for start in "ca" for one in ids if one.startswith(start)]
+    expected = [
+        (name, item) for name in ("x", "") for start in "ca" for item in ids if item.startswith(start)
+    ]
     assert found(frame) == expected
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.scope["prefix"], receipt.scope["namespaces"]) == (
@@ -147,7 +149,7 @@ def test_a_cursor_that_is_lost_reads_the_range_again(server):
 
     _, service = serving(server, {"x": named(12), "y": named(12)}, before=before)
     frame = tk.load_vectors(service, namespace="all", progress=False)
-    assert found(frame) == [(name, one) for name in ("x", "y") for one in named(12)]
+    assert found(frame) == [(name, item) for name in ("x", "y") for item in named(12)]
     receipt = tk.receipt(frame)
     assert (receipt.complete, receipt.reread, receipt.duplicates) == (True, 1, 0)
 
@@ -216,7 +218,7 @@ def test_vectors_deleted_meanwhile_are_no_shortage(server):
 
     def before(index: Index, name: str, cursor: str) -> Reply | None:
         if cursor == "v003":
-            index.rows[""] = [one for one in index.rows[""] if one not in {"v007", "v008"}]
+            index.rows[""] = [item for item in index.rows[""] if item not in {"v007", "v008"}]
         return None
 
     _, service = serving(server, {"": named(9)}, before=before)
@@ -247,7 +249,7 @@ def test_a_load_resumes_wherever_it_stopped(server):
     """After any number of batches: the rest comes, no row twice, and only what was not read is requested."""
     rows = {"x": named(11), "y": named(5), "z": []}
     index, service = serving(server, rows)
-    whole = {(name, one) for name, ids in rows.items() for one in ids}
+    whole = {(name, item) for name, ids in rows.items() for item in ids}
     for stop in range(7):
         load = open_vectors(service, LoadOptions(progress=False), namespace="all")
         first = keys(load, stop)
@@ -261,8 +263,8 @@ def test_a_load_resumes_wherever_it_stopped(server):
         receipt = resumed.receipt
         assert (receipt.complete, receipt.rows, receipt.resumed, receipt.duplicates) == (True, 16, 1, 0)
         # by cursor, as what the stopped load had requested ahead may arrive only now
-        asked = {(body["namespace"], body["cursor"]) for body in index.ranges}
-        assert len(asked) in {6 - stop, 7 - stop}  # the page of z has no rows to give
+        requested = {(body["namespace"], body["cursor"]) for body in index.ranges}
+        assert len(requested) in {6 - stop, 7 - stop}  # the page of z has no rows to give
 
 
 def keys(load: Load, most: int | None = None, resume: Checkpoint | None = None) -> list[tuple[str, str]]:
@@ -280,7 +282,7 @@ def test_a_resumed_cursor_that_has_expired_reads_the_range_again(server):
     index.before = lambda _, __, cursor: Reply(410, {}, b"{}") if cursor == "v006" else None
     index.most = 4
     resumed = open_vectors(service, LoadOptions(progress=False))
-    assert first + keys(resumed, resume=load.checkpoint()) == [("", one) for one in named(12)]
+    assert first + keys(resumed, resume=load.checkpoint()) == [("", item) for item in named(12)]
     assert (resumed.receipt.complete, resumed.receipt.reread) == (True, 1)
 
 
@@ -290,12 +292,12 @@ def test_a_token_that_expires_ends_the_load_and_another_one_resumes_it(server):
     index.before = lambda _, __, cursor: Reply(401, {}, b"{}") if cursor == "v006" else None
     load = open_vectors(service, LoadOptions(progress=False))
     pieces = iter(load)
-    assert [one for _ in range(2) for one in next(pieces)["id"].to_pylist()] == named(6)
+    assert [item for _ in range(2) for item in next(pieces)["id"].to_pylist()] == named(6)
     with pytest.raises(AuthenticationError):
         next(pieces)
     index.before = lambda *_: None
     rest = keys(open_vectors(service, LoadOptions(progress=False)), resume=load.checkpoint())
-    assert [one for _, one in rest] == named(12)[6:]
+    assert [item for _, item in rest] == named(12)[6:]
 
 
 def test_no_thread_is_left_however_a_load_ends(server):
@@ -402,13 +404,13 @@ def test_every_row_is_yielded_once_for_any_pages(server, rows, prefix, most, con
     _, service = serving(server, rows, most=most)
     frame = tk.load_vectors(service, namespace="all", prefix=prefix, connections=connections, progress=False)
     matching = [
-        (name, one)
+        (name, item)
         for name in sorted(rows)
-        for one in sorted(rows[name])
-        if prefix is None or one.startswith(tuple(prefix))
+        for item in sorted(rows[name])
+        if prefix is None or item.startswith(tuple(prefix))
     ]
     assert sorted(found(frame)) == sorted(matching)
     assert [name for name, _ in found(frame)] == [name for name, _ in matching]
     assert tk.receipt(frame).complete
-    lengths = np.array([len(one) for one in frame["id"]], dtype=np.float32)
+    lengths = np.array([len(item) for item in frame["id"]], dtype=np.float32)
     assert np.array_equal(tk.as_matrix(frame)[:, 0], lengths)

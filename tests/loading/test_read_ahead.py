@@ -54,7 +54,7 @@ class Listing:
 
 def names(ahead: ReadAhead) -> list[str]:
     """The pages of a walk, by name."""
-    return [found.rows.decode() for found in walk(ahead, what="a listing", first="0")]
+    return [item.rows.decode() for item in walk(ahead, what="a listing", first="0")]
 
 
 heads = st.sampled_from(
@@ -87,14 +87,14 @@ def test_each_page_is_requested_once(pool):
 
 def test_the_next_request_starts_while_the_body_still_arrives(pool):
     """Page 1 is requested before page 0 has ended: page 0 ends only once that has happened."""
-    asked = threading.Event()
+    requested = threading.Event()
 
     def ask(cursor: str, watch: Watch) -> Page:
         if cursor == "1":
-            asked.set()
+            requested.set()
             return page("page 1", None)
         watch(bytearray(b'{"result": {"nextCursor": "1", '))
-        assert asked.wait(30)
+        assert requested.wait(30)
         return page("page 0", "1")
 
     assert names(ReadAhead(ask, pool.submit)) == ["page 0", "page 1"]
@@ -141,8 +141,8 @@ def test_a_repeated_cursor_is_an_error_and_ends_the_requests(pool):
     listing = Listing(10)
 
     def looping(cursor: str, watch: Watch) -> Page:
-        found = listing.ask(cursor, watch)
-        return page("again", "0") if cursor == "3" else found
+        result = listing.ask(cursor, watch)
+        return page("again", "0") if cursor == "3" else result
 
     ahead = ReadAhead(looping, pool.submit)
     with pytest.raises(CursorLoopError):
@@ -166,9 +166,9 @@ def test_in_turn_yields_every_page_in_a_fixed_order(lengths, most):
         assert len(opened) - len(ended) <= most
         return pages(number)
 
-    found = list(in_turn(range(len(lengths)), opening, most=most))
-    assert sorted(found) == [
+    result = list(in_turn(range(len(lengths)), opening, most=most))
+    assert sorted(result) == [
         (number, index) for number, length in enumerate(lengths) for index in range(length)
     ]
     for number in range(len(lengths)):
-        assert [index for name, index in found if name == number] == list(range(lengths[number]))
+        assert [index for name, index in result if name == number] == list(range(lengths[number]))

@@ -62,17 +62,17 @@ class Receiving:
 @pytest.fixture
 def signed() -> Iterator[Receiving]:
     """A receiver that knows its signing keys."""
-    found = Receiving(*KEYS)
-    yield found
-    found.close()
+    result = Receiving(*KEYS)
+    yield result
+    result.close()
 
 
 @pytest.fixture
 def unsigned() -> Iterator[Receiving]:
     """A receiver that accepts everything."""
-    found = Receiving()
-    yield found
-    found.close()
+    result = Receiving()
+    yield result
+    result.close()
 
 
 def head(length: int) -> bytes:
@@ -174,8 +174,8 @@ def test_json_that_would_become_many_values_costs_its_bytes(
 ) -> None:
     """15 MB of small values are checked and not made: the peak grows by copies of the body."""
     before = unsigned.used()["peak"]
-    found = requests.post(unsigned.url, data=body, timeout=20).status_code
-    assert found in (200, 400) if status is None else found == status
+    result = requests.post(unsigned.url, data=body, timeout=20).status_code
+    assert result in (200, 400) if status is None else result == status
     assert unsigned.used()["peak"] - before < 80 * MB
 
 
@@ -184,9 +184,9 @@ def test_kept_bodies_have_512_megabytes(unsigned: Receiving) -> None:
     before = unsigned.used()["peak"]
     body = b'{"body":"' + b"x" * LARGE + b'"}'
     with requests.Session() as session:
-        found = [session.post(unsigned.url, data=body, timeout=20).status_code for _ in range(45)]
+        result = [session.post(unsigned.url, data=body, timeout=20).status_code for _ in range(45)]
         fitting = 512 * MB // len(body)
-        assert found == [200] * fitting + [503] * (45 - fitting)
+        assert result == [200] * fitting + [503] * (45 - fitting)
         used = unsigned.used(clear=True)
         assert used["peak"] - before < (512 + 64) * MB
         assert session.post(unsigned.url, data=body, timeout=20).status_code == 200

@@ -41,7 +41,7 @@ def test_runs_become_rows(server):
     assert runs["completed_at"].isna()[1]
     assert json.loads(runs["extra"][0]) == {"steps": [1, 2]}
     assert "canary" not in runs["workflow_url"][0]
-    assert [asked.path for asked in server.requests] == ["/v2/workflows/logs"] * 2
+    assert [requested.path for requested in server.requests] == ["/v2/workflows/logs"] * 2
     assert tk.receipt(runs).complete
 
 

@@ -29,9 +29,9 @@ _ENTRIES = st.builds(
 
 def digests(rows: bytes, reader: EntryRecognizer = _READER) -> list[bytes]:
     """Of a page that can be read."""
-    found = reader.read(rows)
-    assert found is not None
-    return found.digests
+    result = reader.read(rows)
+    assert result is not None
+    return result.digests
 
 
 @given(st.lists(_ENTRIES, max_size=4), st.sampled_from(["array", "listing"]), st.sampled_from([None, 1]))
@@ -39,14 +39,14 @@ def test_entries_keep_the_order_of_the_decoder(entries: list, form: str, indent:
     """As many, with the same ids, whichever form the page has; what is cut out decodes to the same rows."""
     whole = {"messages": entries, "cursor": None} if form == "listing" else entries
     rows = json.dumps(whole, indent=indent).encode()
-    found = _READER.read(rows)
-    assert found is not None
+    result = _READER.read(rows)
+    assert result is not None
     table = FailureDecoder(_REDACTOR).decode(rows)
-    assert found.ids == table["dlq_id"].to_pylist()
-    assert [json.loads(bytes(raw)) for raw in found.raws] == entries
-    cut = b"[" + b",".join(found.raws) + b"]"
+    assert result.ids == table["dlq_id"].to_pylist()
+    assert [json.loads(bytes(raw)) for raw in result.raws] == entries
+    cut = b"[" + b",".join(result.raws) + b"]"
     assert FailureDecoder(_REDACTOR).decode(cut).equals(table)
-    assert digests(cut) == found.digests
+    assert digests(cut) == result.digests
 
 
 @given(_ENTRIES, _ENTRIES)
@@ -68,10 +68,10 @@ def test_digests_are_of_one_user_and_one_way_of_masking(monkeypatch: pytest.Monk
         Redactor(key=b"example", own=[Secret("a-token-of-ours")]),
         Redactor(key=b"example", own=[Secret("a-token-of-ours"), Secret("and-another-one")]),
     ]
-    found = [digests(rows, EntryRecognizer(redactor)) for redactor in made]
+    result = [digests(rows, EntryRecognizer(redactor)) for redactor in made]
     monkeypatch.setattr("toolkit.loading.identities.__version__", "another")
-    found.append(digests(rows, EntryRecognizer(made[0])))
-    assert len({tuple(one) for one in found}) == len(found)
+    result.append(digests(rows, EntryRecognizer(made[0])))
+    assert len({tuple(item) for item in result}) == len(result)
 
 
 @pytest.mark.parametrize(

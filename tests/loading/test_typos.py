@@ -60,8 +60,8 @@ def test_a_query_that_finds_nothing_names_the_nearest_field(sample_service):
     """A field that no metadata has, in queries by id and by text; a value that is rare is no mistake."""
     says = r"of the first 100, no metadata has a field 'citi'\. Did you mean 'city'\? Known: 'city'"
     with pytest.warns(UnexpectedResultWarning, match=says) as caught:
-        found = tk.query(sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'")
-    assert found.empty
+        result = tk.query(sample_service, id="runbook-0001", namespace="runbooks", filter="citi = 'x'")
+    assert result.empty
     assert [warning.filename for warning in caught] == [__file__]
     with pytest.warns(UnexpectedResultWarning, match=says):
         tk.query_text(sample_service, ["disk", "full"], namespace="runbooks", filter="citi = 'x'")
@@ -83,8 +83,8 @@ def test_panels_say_what_loads_say(sample_service):
     panel.value = tk.FailureFilter(label="shop")
     assert len(panel.run())
     assert "No failure matches" not in panel.message
-    asked = VectorQuery(data="disk", namespace="runbooks", filter="citi = 'x'")
-    query = tk.SimilarityQueryWidget(sample_service, value=asked)
+    requested = VectorQuery(data="disk", namespace="runbooks", filter="citi = 'x'")
+    query = tk.SimilarityQueryWidget(sample_service, value=requested)
     assert query.run().empty
     assert "no metadata has a field 'citi'. Did you mean 'city'?" in query.message
     query.value = VectorQuery(data="disk", namespace="runbook")
@@ -159,8 +159,8 @@ def test_the_shell_says_it_too(sample_service, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("TOOLKIT_QUEUE_URL", half.url)
     monkeypatch.setenv("TOOLKIT_QUEUE_TOKEN", half.token.reveal())
     assert main(["report", "--state", "failed", "--output", "report.md"]) == 0
-    assert "toolkit: No failure matches" in (said := capsys.readouterr().err)
-    assert "CALLBACK_FAIL" in said
+    assert "toolkit: No failure matches" in (text := capsys.readouterr().err)
+    assert "CALLBACK_FAIL" in text
 
 
 def test_an_unknown_metadata_field_names_the_nearest():

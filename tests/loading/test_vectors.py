@@ -125,9 +125,9 @@ def test_one_query_is_one_object_and_several_are_an_array(server):
     """The response-shape rule: one query has a flat list, several a list of lists; both become one frame."""
     service = server.service()
     server.json(result([{"id": "a", "score": 1.0}]))
-    one = tk.query(service, vector=[1, 2])
+    item = tk.query(service, vector=[1, 2])
     assert isinstance(json.loads(server.requests[0].body), dict)
-    assert one[["query", "rank", "id"]].values.tolist() == [[0, 1, "a"]]
+    assert item[["query", "rank", "id"]].values.tolist() == [[0, 1, "a"]]
     server.json(result([[{"id": "a", "score": 1.0}], [], [{"id": "c", "score": 0.5}]]))
     three = tk.query(service, vector=np.eye(3, 2, dtype=np.float32), top_k=4)
     assert [body["topK"] for body in json.loads(server.requests[1].body)] == [4, 4, 4]
@@ -193,9 +193,9 @@ def test_ready_made_queries_of_both_kinds_keep_their_order(server):
         tk.VectorQuery(vector=[2.0]),
         tk.VectorQuery(vector=[3.0], namespace="n"),
     ]
-    found = tk.query(service, queries)
-    assert found["id"].tolist() == ["/query:1.0", "/query-data:x", "/query:2.0", "/query/n:3.0"]
-    assert found["query"].tolist() == [0, 1, 2, 3]
+    values = tk.query(service, queries)
+    assert values["id"].tolist() == ["/query:1.0", "/query-data:x", "/query:2.0", "/query/n:3.0"]
+    assert values["query"].tolist() == [0, 1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -265,7 +265,7 @@ def test_upserts_go_in_batches_by_kind(server):
     rows.append({"id": "t", "data": "text", "metadata": {"a": 1}})
     rows.append({"id": "s", "sparse": ([1], [0.5])})
     assert tk.upsert_vectors(server.service(), rows, namespace="n") == 1003
-    assert [(asked.path, len(json.loads(asked.body))) for asked in server.requests] == [
+    assert [(requested.path, len(json.loads(requested.body))) for requested in server.requests] == [
         ("/upsert/n", 1000),
         ("/upsert/n", 1),
         ("/upsert-data/n", 1),

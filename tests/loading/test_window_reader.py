@@ -54,8 +54,8 @@ class Listing:
                 return spoilt
             name = asked.path.removeprefix("/v2/workflows/dlq").strip("/")
             if name:
-                found = {"dlqId": name} if name in self.entries else {"error": "gone"}
-                return 200 if name in self.entries else 404, found
+                result = {"dlqId": name} if name in self.entries else {"error": "gone"}
+                return 200 if name in self.entries else 404, result
             low = int(query.get("fromDate", 0)) if "fromDate" in self.dates else 0
             high = int(query.get("toDate", 1 << 60)) if "toDate" in self.dates else 1 << 60
             some = [
@@ -94,9 +94,9 @@ def reply_with(server, reply):
 @pytest.fixture
 def listing(server):
     """A listing, served."""
-    found = Listing()
-    server.respond = lambda asked: reply_with(server, found.page(asked))
-    return found
+    result = Listing()
+    server.respond = lambda asked: reply_with(server, result.page(asked))
+    return result
 
 
 def transport_to(service, policy=None):
@@ -324,9 +324,9 @@ def test_a_load_can_be_stopped_and_resumed_after_any_table(server, listing, pass
     load = open_failures(
         service, transport=transport_to(service), options=LoadOptions(progress=False, passes=passes)
     )
-    asked = len(listing.requests)
+    requested = len(listing.requests)
     assert ids(load, resume=checkpoint) == []
-    assert len(listing.requests) == asked
+    assert len(listing.requests) == requested
 
 
 @pytest.mark.parametrize("stop_at", range(1, 6))

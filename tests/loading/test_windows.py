@@ -163,8 +163,8 @@ def steps(service, connections=16):
     plan = WindowPlanner([Window(None, None, whole=True)], connections=connections, now=NOW)
     taken = 0
     while plan.available:
-        asked = [plan.next() for _ in range(min(plan.available, connections))]
-        for window in asked:
+        requested = [plan.next() for _ in range(min(plan.available, connections))]
+        for window in requested:
             plan.arrived(window, service.page(window)[0], free=connections - plan.busy + 1)
         taken += 1
     return taken
@@ -267,11 +267,11 @@ def test_uncovered_and_covered_spans_make_up_the_whole(whole, covered):
 def test_suggested_cuts_lie_inside_the_window(span, seen, part, ends_too):
     """Whatever was seen: ascending, within, at least one where there are two milliseconds."""
     first, last = span
-    found = plan_split(first, last, seen, now=30, part=part, ends=ends_too)
-    assert list(found.cuts) == sorted(set(found.cuts))
+    result = plan_split(first, last, seen, now=30, part=part, ends=ends_too)
+    assert list(result.cuts) == sorted(set(result.cuts))
     low, high = first or 0, FAR if last is None else last
-    assert all(low <= cut < high for cut in found.cuts)
-    assert bool(found.cuts) == (low < high)
+    assert all(low <= cut < high for cut in result.cuts)
+    assert bool(result.cuts) == (low < high)
 
 
 def test_timestamps_are_those_that_agree_with_the_window():
@@ -297,9 +297,9 @@ def resumed(service, work, *, passes, chance, stop_after):
         if came and (not under_way or chance.random() < 0.5):
             result, numbers = came.pop(0)
             stop_after -= 1
-            found = [b"%016d" % number for number in numbers]
-            fresh = work.rows.add(found)
-            assert partition.take(result, found, [str(number) for number in numbers], fresh)
+            values = [b"%016d" % number for number in numbers]
+            fresh = work.rows.add(values)
+            assert partition.take(result, values, [str(number) for number in numbers], fresh)
             if result.outcome == "end":
                 assert partition.ended(result.window) is None
             work.position = partition.position

@@ -134,9 +134,9 @@ def test_a_token_is_only_ever_sent_to_its_own_address(names, given_queue):
         ("https://eu.example", "public-queue-token"),
         ("https://index.upstash.example", "public-vector-token"),
     }
-    endpoints = [found for found in (service.queue, service.vector) if found]
+    endpoints = [item for item in (service.queue, service.vector) if item]
     assert endpoints
-    assert {endpoint(found)[:2] for found in endpoints} <= pairs
+    assert {endpoint(item)[:2] for item in endpoints} <= pairs
 
 
 @pytest.mark.parametrize(

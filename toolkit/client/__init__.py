@@ -1,1 +1,1 @@
-"""Speaking to the service: requests go out through one door and come back as bytes or small values."""
+"""Requests to the service, whose responses become bytes or small values."""

@@ -17,7 +17,7 @@ import msgspec
 
 MOST_DEPTH: Final = 100
 """Levels of nesting up to which a value becomes Python objects: each level takes frames of the interpreter's
-stack, of which a notebook has about 900 left, whenever somebody walks through it."""
+stack, of which a notebook has about 900 left, whenever code walks through it."""
 
 _BETWEEN: Final = frozenset(" \t\n\r,:")
 _READER: Final = json.JSONDecoder(parse_int=str, parse_float=str)

@@ -1,6 +1,6 @@
 """Sends requests: returns what a response says, or raises a typed error.
 
-`Transport.fetch` retries, `_paced` waits for the rate limiter, `_exchange` is one try: it sends
+`Transport.fetch` retries, `_limited` waits for the rate limiter, `_exchange` is one try: it sends
 (`_open`), reads the body (`_read`) and checks it. The retry policy covers the complete exchange.
 Redirects are refused, cookies and ``~/.netrc`` are ignored; requests prepares the pool with the proxies and
 CA bundles of the environment, and the pool sends. The token is put on the wire here and nowhere else: errors
@@ -53,7 +53,7 @@ from toolkit.redaction import Redactor
 from toolkit.settings.service import Endpoint, Service, endpoint_of, is_loopback
 from toolkit.version import __version__
 
-__all__ = ["CONNECTIONS", "Pace", "Request", "Response", "Transport", "Watch"]
+__all__ = ["CONNECTIONS", "RateLimiter", "Request", "Response", "Transport", "Watch"]
 
 CONNECTIONS: Final = 32
 """Idle connections that a transport keeps open by default."""
@@ -80,7 +80,7 @@ _Failure: TypeAlias = tuple[ServiceError, bool]
 """Why a try failed, and whether the request may have arrived."""
 
 
-class Pace(Protocol):
+class RateLimiter(Protocol):
     """Decides when a try may begin: limits concurrent tries and tries a second.
 
     Called from every thread that sends. Each `start` is followed by one `end`, also when the try is
@@ -103,7 +103,7 @@ class Transport:
         Masks the texts of errors.
     endpoint : Endpoint, optional
         Whose token is sent. Default: none is (an application's own endpoint).
-    pace : Pace, optional
+    limiter : RateLimiter, optional
         Waiting for it does not count towards the policy's total.
     connections : int
         Idle connections kept open at most. More concurrent requests open more.
@@ -120,7 +120,7 @@ class Transport:
         redactor: Redactor,
         endpoint: Endpoint | None = None,
         policy: RetryPolicy | None = None,
-        pace: Pace | None = None,
+        limiter: RateLimiter | None = None,
         connections: int = CONNECTIONS,
         sleep: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -128,7 +128,7 @@ class Transport:
     ) -> None:
         self.base_url = base_url
         self.policy = policy or RetryPolicy()
-        self._pace = pace
+        self._limiter = limiter
         self._redactor = redactor
         self._endpoint = endpoint
         self._closed = threading.Event()
@@ -151,7 +151,7 @@ class Transport:
         endpoint: Literal["queue", "vector"],
         *,
         policy: RetryPolicy | None = None,
-        pace: Pace | None = None,
+        limiter: RateLimiter | None = None,
         connections: int = CONNECTIONS,
         sleep: Callable[[float], object] | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -163,7 +163,7 @@ class Transport:
             redactor=service.redactor,
             endpoint=target,
             policy=policy,
-            pace=pace,
+            limiter=limiter,
             connections=connections,
             sleep=sleep,
             monotonic=monotonic,
@@ -213,7 +213,7 @@ class Transport:
         """
         spent = 0.0
         for number in range(1, self.policy.tries + 1):
-            outcome, seconds = self._paced(request, number, watch, self.policy.total - spent)
+            outcome, seconds = self._limited(request, number, watch, self.policy.total - spent)
             if isinstance(outcome, Response):
                 try:
                     return read(request, outcome)
@@ -234,12 +234,12 @@ class Transport:
         # without the frames it was made in: the token is a local value there
         raise error.with_traceback(None)
 
-    def _paced(
+    def _limited(
         self, request: Request, number: int, watch: Watch | None, left: float
     ) -> tuple[Response | _Failure, float]:
-        """One try, once the pace allows it, and its seconds."""
-        if self._pace is not None:
-            self._pace.start()
+        """One try, once the limiter allows it, and its seconds."""
+        if self._limiter is not None:
+            self._limiter.start()
         start, failure = self._monotonic(), None
         try:
             outcome = self._exchange(request, number, watch, left)
@@ -248,8 +248,8 @@ class Transport:
         except KeyboardInterrupt as stopped:
             raise stopped.with_traceback(None)  # noqa: B904 - the same one, without the frames of the token
         finally:
-            if self._pace is not None:
-                self._pace.end(failure, self._monotonic() - start)
+            if self._limiter is not None:
+                self._limiter.end(failure, self._monotonic() - start)
 
     def _exchange(
         self, request: Request, number: int, watch: Watch | None, left: float

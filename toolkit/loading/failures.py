@@ -114,7 +114,7 @@ def load_failures(
     Notes
     -----
     ``created_at`` is when the message was made, which with five retries is 31 hours before it failed:
-    ask questions about when things failed of ``failed_at``, which comes from the response's Date header.
+    for when things failed use ``failed_at``, which comes from the response's Date header.
 
     Not the thing for a DLQ larger than memory: `iter_failures` and `sync_failures` stream.
 
@@ -281,7 +281,7 @@ def open_failures(
 ) -> Load:
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
 
-    `transport` makes one with a policy, clocks and a pace of its own, which limits it to its connections.
+    `transport` makes one with a policy, clocks of its own, and no limiter but its connections.
     """
     endpoint = endpoint_of(service, "queue")
     options = options or LoadOptions()

@@ -177,7 +177,7 @@ class EntryRecognizer:
 
     Equal bytes become equal rows, as long as the same versions of the toolkit and of what it decodes with
     mask the same secrets in the same way. All of that goes into the key of the digests, which therefore match
-    between two loads only where the rows do; and nobody without the user's masking key can test a guess at
+    between two loads only where the rows do; and no one without the user's masking key can test a guess at
     what is in an entry.
 
     Examples

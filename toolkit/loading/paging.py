@@ -108,7 +108,7 @@ def walk(fetch: Callable[[str | None], Page], *, what: str, first: str | None = 
 
 
 def is_refusal(error: ResponseError) -> bool:
-    """Whether the service refuses what was requested, such as a lost cursor, not who asks or how often."""
+    """Whether the service refuses what was requested, such as a lost cursor, not the sender or the rate."""
     return error.status in _CLIENT_ERRORS and not isinstance(error, AuthenticationError | RateLimitError)
 
 

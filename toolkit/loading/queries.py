@@ -83,8 +83,8 @@ def query(
     pandas.DataFrame
         One row a hit: ``query`` (Int64, the number of the query in the batch, from 0), ``rank`` (Int64, from
         1), ``id`` (str), ``score`` (float64), and what was included: ``vector``, ``sparse_indices``,
-        ``sparse_values``, ``metadata`` (JSON text), ``data`` (str). ``attrs["queries"]`` holds what was
-        asked.
+        ``sparse_values``, ``metadata`` (JSON text), ``data`` (str). ``attrs["queries"]`` holds the
+        queries.
 
     Raises
     ------

@@ -208,13 +208,13 @@ def open_transport(
     options: LoadOptions,
     make: Callable[[], Transport] | None = None,
 ) -> tuple[Transport, SharedRateLimiter | None]:
-    """A transport for one load and its rate limiter, or what `make` makes, which keeps a pace of its own."""
+    """A transport for one load and its rate limiter; or what `make` makes, and none."""
     if make is not None:
         return make(), None
     limiter = SharedRateLimiter(
         connections=options.connections, requests_per_second=options.requests_per_second
     )
     sender = Transport.to(
-        service, endpoint, pace=limiter, connections=options.connections, sleep=limiter.sleep
+        service, endpoint, limiter=limiter, connections=options.connections, sleep=limiter.sleep
     )
     return sender, limiter

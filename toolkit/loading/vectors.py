@@ -349,7 +349,7 @@ def open_vectors(
     """A load of vectors as tables of ``schemas.vectors``: what the functions above are made of.
 
     `memory_limit` is how many bytes all rows together may take, for readers that keep them. `transport` makes
-    one with a policy, clocks and a pace of its own.
+    one with a policy and clocks of its own.
     """
     endpoint = endpoint_of(service, "vector")
     options = options or LoadOptions()

@@ -58,7 +58,7 @@ class Listing:
 class WindowReader:
     """Reads a listing in windows, with the options of a load; under a limit, nothing is split or read ahead.
 
-    The transport is closed in the end. Where it keeps a pace of its own, there is no limiter.
+    The transport is closed in the end. The limiter is that of the transport, where it has one.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """Windows of time: which to read next, and where to split one. Free of I/O, so that it can be tested by hand.
 
 A window is a span of milliseconds, both ends included, the outermost open. One whose page has a cursor is
-long, and is split by the density of timestamps seen on the page while somebody is free to read the parts.
+long, and is split by the density of timestamps seen on the page while a connection is free to read the parts.
 Wherever it is split, the parts make up the window: a cut decides how fast a load is, never what is in it.
 What was read of it by then is read again in its parts; an allowance keeps such waste to a share.
 """
@@ -35,7 +35,7 @@ PART: Final = 8
 
 _PATIENCE: Final = 6  # pages of the whole before it is split: a short listing costs a request a page
 _WORTH: Final = 4  # pages left that make a split worth while
-_LONG: Final = 1.2  # times a part's pages, from which on a window is split although nobody is free
+_LONG: Final = 1.2  # times a part's pages, from which on a window is split although no connection is free
 _FREE: Final = 96  # pages that may be wasted whatever the listing's length
 _WASTE: Final = 0.15  # of the pages read, which may be wasted beyond that
 _PARTS_EACH: Final = 3  # parts for each connection, so that they end at about the same time
@@ -186,7 +186,7 @@ class WindowPlanner:
         seen = timestamps(page.rows, *window.span)
         split = plan_split(*window.span, seen, now=self._now, part=part, ends=window.whole)
         window.pages_left = split.pages_left
-        if not split.cuts or not self._is_worth(window, part, is_free=free > self.available):
+        if not split.cuts or not self._is_worth(window, part, connection_free=free > self.available):
             return []
         read = self._useful + sum(item.pages for item in (*self._open, *self._busy))
         if self._wasted + window.pages + len(split.cuts) // 2 > _FREE + _WASTE * read:
@@ -197,12 +197,14 @@ class WindowPlanner:
             for low, high in zip(*bounds, strict=True)
         ][::-1]
 
-    def _is_worth(self, window: Window, part: float, *, is_free: bool) -> bool:
-        """Whether to read in parts what is left, and again what was read; early, even if nobody is free."""
+    def _is_worth(self, window: Window, part: float, *, connection_free: bool) -> bool:
+        """Whether to read a window in parts; at its first pages, even if no connection is free."""
         if window.pages_left is None:
-            return is_free
+            return connection_free
         long = _LONG * part * max(1, window.pages / _WORTH)
-        return window.pages_left > long or (is_free and window.pages_left >= max(_WORTH, window.pages))
+        return window.pages_left > long or (
+            connection_free and window.pages_left >= max(_WORTH, window.pages)
+        )
 
 
 def timestamps(rows: bytes, first: int | None, last: int | None) -> list[int] | None:

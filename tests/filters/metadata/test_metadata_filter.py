@@ -319,14 +319,14 @@ def test_wide_filters_are_read() -> None:
 
 def test_depth_is_bounded_for_trees_made_by_hand() -> None:
     """Combining without end is an InputError, not a RecursionError."""
-    one = Comparison("a", "=", 1)
+    item = Comparison("a", "=", 1)
 
     def combine(tree: MetadataFilter, turn: int) -> MetadataFilter:
-        return tree | one if turn % 2 else tree & one
+        return tree | item if turn % 2 else tree & item
 
     with pytest.raises(InputError, match="at most 100 deep"):
-        functools.reduce(combine, range(1000), one)
-    assert functools.reduce(MetadataFilter.__and__, [one] * 1000).depth == 2
+        functools.reduce(combine, range(1000), item)
+    assert functools.reduce(MetadataFilter.__and__, [item] * 1000).depth == 2
 
 
 @pytest.mark.parametrize(

@@ -135,7 +135,7 @@ class _Parser:
     def error(
         self, position: int, got: str, expected: str, next_step: str | None = None
     ) -> FilterSyntaxError:
-        """The error for what stands at a position."""
+        """The error for the text at a position."""
         return FilterSyntaxError(
             "reading the metadata filter",
             text=self._text,
@@ -212,7 +212,7 @@ class _Parser:
         return match[0]
 
     def _unexpected(self) -> FilterSyntaxError:
-        """The error for what stands where none of the expected tokens does."""
+        """The error for text that is none of the expected tokens."""
         position = _SPACE.match(self._text, self._next).end()  # type: ignore[union-attr]
         word = _WORD.match(self._text, position)
         *others, last = (name for name in _TOKENS if name in self._tried)
