@@ -281,7 +281,7 @@ def open_failures(
 ) -> Load:
     """A load of the DLQ as tables of the schema ``FAILURES``: what the functions above are made of.
 
-    `transport` makes one with a policy, clocks of its own, and no limiter but its connections.
+    `transport` makes one with a policy and clocks of its own, limited by its connections alone.
     """
     endpoint = endpoint_of(service, "queue")
     options = options or LoadOptions()
