@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from playwright.sync_api import sync_playwright
 
 import toolkit as tk
+from toolkit.analysis import explain_change
 from toolkit.plots.style import THEMES, ThemeName
 
 HERE = Path(__file__).parent
@@ -41,8 +42,16 @@ def plots(service: tk.Service) -> dict[str, Draw]:
     reworded = tk.query_text(service, REWORDED, namespace="runbooks", top_k=60)
     vectors = tk.load_vectors(service, namespace="runbooks", progress=False)
     now = failures["failed_at"].max().to_pydatetime()
+    groups = tk.group_failures(failures)
+    recent = failures["failed_at"] > now - timedelta(days=1)
+    attributes = ["workflow_url", "response_status", "label"]
+    explanation = explain_change(failures[recent], failures[~recent], attributes=attributes, exposure=13)
     return {
         "trend": lambda **more: tk.plot_failure_trend(failures, by="workflow_url", top=4, **more),
+        "groups": lambda **more: tk.plot_failure_groups(failures, **more),
+        "group sizes": groups.plot,
+        "classes": lambda **more: tk.classify_failures(failures).plot(**more),
+        "explanation": explanation.plot,
         "facets": lambda **more: tk.plot_failure_trend(
             failures, by="workflow_url", top=6, layout="facets", **more
         ),

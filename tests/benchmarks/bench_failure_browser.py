@@ -1,10 +1,11 @@
 """The failure browser beside itables on the same frame, measured in a real browser on a real kernel.
 
-    .venv/bin/python tests/benchmarks/bench_failure_browser.py [--rows 100000] [--rounds 5]
+    .venv/bin/python tests/benchmarks/bench_failure_browser.py [--rows 100000] [--rounds 5] [--alone]
 
 Each round shows both, one after the other, in the same notebook, and is printed when it is over: itables
 takes a minute for 100,000 rows on a busy machine. First paint is the time from Shift+Enter until rows are in
-the page; sort, search and selection are from the click or key until the page shows it.
+the page; sort, search and selection are from the click or key until the page shows it. Groups are listed a
+second after the rows; their time is from the first row on. ``--alone`` leaves itables out.
 """
 
 from __future__ import annotations
@@ -59,6 +60,7 @@ def main() -> None:
     )
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--alone", action="store_true")
     options = parser.parse_args()
     taken: dict[str, list[float]] = {}
     with (
@@ -75,7 +77,7 @@ def main() -> None:
             cells = [PREPARE.format(rows=options.rows), OURS, THEIRS]
             with lab.open(chromium, f"round{number}", cells) as notebook:
                 notebook.run_cell()
-                for name, value in (*ours(notebook), *theirs(notebook)):
+                for name, value in (*ours(notebook), *(() if options.alone else theirs(notebook))):
                     taken.setdefault(name, []).append(value)
             latest = ", ".join(f"{name} {values[-1]:.0f}" for name, values in taken.items())
             print(f"round {number + 1} of {options.rounds}: {latest}", file=sys.stderr, flush=True)
@@ -90,6 +92,8 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     grid = "document.querySelector('.tk-grid')"
     row = f"{grid}.querySelector('.tk-grid-body [role=row]')"
     found = [("first paint", shown(notebook, 1, f"{grid} && {row} && {row}.innerText.includes('20')"))]
+    listed = "document.querySelectorAll('.tk-groups label svg').length"
+    found.append(("groups listed", timed(notebook, "0", listed)))
     notebook.until("browser._rows._ends is not None")
     head = f"{grid}.querySelector('[data-name=workflow_url]')"
     sorted_ = f"{grid}.querySelector('[aria-sort=ascending]')?.innerText.startsWith('Workflow')"
@@ -101,13 +105,29 @@ def ours(notebook: Notebook) -> list[tuple[str, float]]:
     field = "document.activeElement"
     enter = f"{field}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'Enter', bubbles: true}}))"
     said = "document.querySelector('.tk-count').innerText"
-    found.append(("search", timed(notebook, enter, f"!{said}.startsWith('100,000')")))
+    found.append(
+        (
+            "search",
+            timed(notebook, enter, f"{said}.split(' of ')[0] !== {said}.split(' of ')[1].split(' ')[0]"),
+        )
+    )
     mark = f"{grid}.querySelectorAll('.tk-mark')[2]"
     found.append(("selection", timed(notebook, f"{mark}.click()", f"{said}.includes('1 selected')")))
     everything = (
         f"{grid}.focus(), {grid}.dispatchEvent(new KeyboardEvent('keydown', {{key: 'a', ctrlKey: true}}))"
     )
     found.append(("selection of all found", timed(notebook, everything, f"!{said}.includes(' 1 selected')")))
+    box = "document.querySelectorAll('.tk-groups input[type=checkbox]')"
+    notebook.do("browser.value = tk.FailureView()")
+    whole = notebook.evaluate("f'{len(failures):,} of'")
+    notebook.page.wait_for_function(f"{said}.startsWith('{whole}')")
+    found.append(
+        ("a group is opened", timed(notebook, f"{box}[1].click()", f"!{said}.startsWith('{whole}')"))
+    )
+    notebook.do("browser.value = browser.value.replace(groups=list(browser.groups().frame['group'][:2]))")
+    merge = "[...document.querySelectorAll('.tk-panel button')].find((e) => e.innerText === 'Merge groups')"
+    done = "document.querySelector('.tk-panel').innerText.includes('2 groups merged')"
+    found.append(("two groups are merged", timed(notebook, f"{merge}.click()", done)))
     return [(f"FailureBrowser: {name}", value) for name, value in found]
 
 

@@ -43,7 +43,7 @@ def plots_and_images(notebook: Any) -> dict[str, tuple[int, int]]:
     """How many plots each cell that plots makes, and how many images it shows, by the cell's id."""
     found = {}
     for cell in notebook.cells:
-        plots = len(re.findall(r"\bplot_\w+\(|\bplt\.subplots\(|\bplt\.plot\(", cell.source))
+        plots = len(re.findall(r"\bplot_\w+\(|\bplt\.subplots\(|\.plot\(", cell.source))
         if cell.cell_type == "code" and plots:
             images = sum("image/png" in output.get("data", {}) for output in cell.outputs)
             found[cell.id] = (plots, images)

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import nbformat
+import pandas as pd
 import pytest
 
 import toolkit as tk
@@ -46,14 +47,15 @@ def calls_in(path: Path) -> list[tuple[str, set[str]]]:
     ]
 
 
-def test_there_are_five() -> None:
-    """The story has five chapters, in order."""
+def test_there_are_six() -> None:
+    """The story has six chapters, in order."""
     assert [path.stem for path in NOTEBOOKS] == [
         "01_first_look",
         "02_failures",
         "03_callbacks",
         "04_vectors_and_scores",
         "05_snapshots_and_reports",
+        "06_what_changed",
     ]
 
 
@@ -123,7 +125,7 @@ def test_it_runs_from_top_to_bottom(path: Path, kitchen, sample: tk.Service, tmp
     assert executed.streams["stderr"] == ""
     plotted = plots_and_images(executed.notebook)
     assert all(plots == images for plots, images in plotted.values())
-    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1}[path.stem[:2]]
+    assert len(plotted) == {"01": 2, "02": 1, "03": 0, "04": 2, "05": 1, "06": 3}[path.stem[:2]]
     shown = json.dumps(executed.notebook) + executed.log
     assert sample.queue is not None
     for secret in (sample.queue.token, *sample.queue.signing_keys):
@@ -193,18 +195,32 @@ def test_it_needs_no_variable_and_cleans_up(kitchen, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_the_incident_of_the_last_day_is_found(kitchen, sample: tk.Service) -> None:
+    """Without being told, the sixth names the workflow that began to fail, since when, and its entries."""
+    executed = kitchen.execute(FOLDER / "06_what_changed.ipynb", sample)
+    failures = tk.load_failures(sample, progress=False)
+    own = failures[failures["workflow_url"].str.endswith("payments/capture")]
+    when = own["failed_at"].fillna(own["created_at"])
+    recent = when[when >= when.max() - pd.Timedelta(days=1)]
+    said = executed.streams["stdout"]
+    assert "1 new" in said
+    assert re.search(r"observed, \d+ expected: workflow_url = \S+/payments/capture holds", said)
+    assert f"{len(recent):,} entries to resume, the first of {recent.min()}" in said
+
+
+@pytest.mark.slow
 def test_an_empty_account_is_a_story_too(kitchen, tmp_path: Path) -> None:
     """Without a single failure or vector, every cell about failures still runs, and warns of nothing."""
     merged = nbformat.v4.new_notebook()
     for path in NOTEBOOKS:
-        if path.stem[:2] in {"01", "02", "05"}:
+        if path.stem[:2] in {"01", "02", "05", "06"}:
             merged.cells += [nbformat.v4.new_code_cell(source) for source in code_of(path)]
     nbformat.write(merged, tmp_path / "merged.ipynb")
     with start_local("--retention", "7d") as service:
         executed = kitchen.execute(tmp_path / "merged.ipynb", service)
     assert executed.streams["stderr"] == ""
     assert executed.streams["stdout"].count("No failures") == 2
-    assert list(plots_and_images(executed.notebook).values()) == [(1, 1)] * 4
+    assert list(plots_and_images(executed.notebook).values()) == [(1, 1)] * 7
 
 
 @pytest.mark.slow

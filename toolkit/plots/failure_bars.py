@@ -89,7 +89,7 @@ def draw_rows(
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
         )  # fmt: skip
     name_rows(ax, range(len(names)), names)
-    ax.set_ylim(len(names) - 0.4, -0.6)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.6)  # a single bar does not fill the Axes
     ax.set_xlim(0, most * 1.35)
     ax.set_xticks([])
     ax.spines["bottom"].set_visible(False)

@@ -115,7 +115,7 @@ def _rows(
             hatch=[HATCHES[colour] for colour in colours], edgecolor=theme.paper, linewidth=0,
         )  # fmt: skip
     name_above(ax, [position - 0.04 for position in range(len(names))], names, theme, notes=notes)
-    ax.set_ylim(len(names) - 0.4, -0.5)
+    ax.set_ylim(max(len(names), 3) - 0.4, -0.5)
     ax.set_xlim(0, max(max(values) for values, _ in series))
     ax.set_xticks([])
     ax.spines[["left", "bottom"]].set_visible(False)

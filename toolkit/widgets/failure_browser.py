@@ -141,14 +141,15 @@ class FailureBrowser(Panel):
         )
         self.table.on_msg(lambda _, content, __: self._receive(content))
         both = widgets.Box([self.table.add_class("tk-table"), self.detail]).add_class("tk-browser")
-        self._compose(*self._group_controls(), self.search, self._counted, both, self.actions, self._code)
+        trend, *groups = self._group_controls()
+        self._compose(trend, self.search, self._counted, both, self.actions, self._code, *groups)
 
     def _group_controls(self) -> list[widgets.Widget]:
-        """The trend and the list of groups, which are filled when the failures were read; or nothing."""
+        """The trend, and the list of groups with its buttons; filled when the failures were read."""
         self.trend = Brush(changed=self._brushed)
         self.group_list = GroupList("Groups", lambda: self._look_at(self.group_list.value))
         if not self._grouping.possible:
-            return []
+            return [widgets.Box()]
         self.split_by = Choosing("Split by", lambda: None, self._grouping.columns)
         hint = "such as rules.txt: keeps what is merged and split"
         self.rules_file = TextField("Rules file", self._choose_rules, hint=hint)
