@@ -20,7 +20,7 @@ _TESTS = Path(__file__).parent
 _START = f"""
 import sys
 # libraries have their own ways on Windows
-import asyncio, IPython, ipywidgets, jinja2, matplotlib.pyplot, multiprocessing, narwhals, pandas
+import asyncio, IPython, ipywidgets, jinja2, matplotlib.pyplot, multiprocessing, pandas
 import pyarrow.dataset, pyarrow.parquet, requests, shutil, subprocess, tempfile, tqdm.auto
 import matplotlib, matplotlib.backends.backend_agg, matplotlib.backends.backend_svg
 matplotlib.use("agg")

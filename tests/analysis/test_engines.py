@@ -125,6 +125,37 @@ def test_every_engine_has_the_same_results(rows):
                     raise AssertionError(f"{name} of {engine}: {error}") from error
 
 
+RULES = """
+name {first} "Empty"
+split {first} where workflow_url = "https://a.example/pay"
+split {last} where body contains "4711"
+merge {first} into {last}
+pin {last}
+"""
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.lists(ROWS, min_size=1, max_size=12))
+def test_groups_by_stored_signatures_are_those_of_the_rows(rows):
+    """With a column of signatures, counts by it are the groups that reading every row has, by rules, too."""
+    frame = frame_from_rows([{"dlq_id": f"d{number}", **row} for number, row in enumerate(rows)], FAILURES)
+    found = tk.group_failures(frame)
+    ids = found.frame["group"]
+    ruled = tk.GroupRules(
+        RULES.format(first=ids.iloc[0], last=ids.iloc[-1]) if len(ids) > 1 else "", found.learned
+    )
+    table = pa.table(found.assign(frame).drop(columns="error"))
+    for rules in (found.rules, ruled):
+        expected = tk.group_failures(frame, rules=rules).frame
+        with dask.config.set(scheduler="synchronous"):
+            for other in (
+                table,
+                duckdb.connect().from_arrow(table),
+                dask.dataframe.from_pandas(table.to_pandas(), npartitions=2, sort=False),
+            ):
+                pd.testing.assert_frame_equal(tk.group_failures(other, rules=rules).frame, expected)
+
+
 def test_counts_are_merged_across_batches(monkeypatch):
     """Batches of three rows, merged whenever there are four counts, give the counts of all rows."""
     monkeypatch.setattr("toolkit.analysis.sources.BATCH_ROWS", 3)

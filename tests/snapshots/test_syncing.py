@@ -51,7 +51,7 @@ def test_a_first_sync_adds_everything(sync: Sync, store: SnapshotStore, made: Si
     assert _found(changes) == (["a", "b", "c"], [], [])
     assert changes.counts == {"added": 3, "changed": 0, "gone": 0}
     frame = read_snapshot(store.path)
-    pd.testing.assert_frame_equal(frame[frame.columns[:-3]], to_frame(made.failures(rows)))
+    pd.testing.assert_frame_equal(frame[frame.columns[:-4]], to_frame(made.failures(rows)))
     assert frame["first_seen_at"].tolist() == [pd.Timestamp("2026-03-01T12:00Z")] * 3
     assert frame["gone_before"].isna().all()
     assert receipt(frame).complete

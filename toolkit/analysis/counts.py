@@ -16,15 +16,20 @@ from toolkit.analysis.selection import (
     check_scalar,
     collect_timed,
     largest_groups,
+    opened,
+    scanned,
     select,
+    select_timed,
     timestamps,
     typed_frame,
 )
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.stored_groups import latest_rows, stored_counts
 from toolkit.analysis.wording import shorten
 from toolkit.arguments import texts, whole, wrong
 from toolkit.filters.error_text import LONGEST_READ, ErrorText, binary_line, error_text, mask_text
 from toolkit.redaction import Redactor
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.tables.explode import label_lists
 from toolkit.tables.frames import to_frame
 
@@ -179,7 +184,9 @@ def count_errors(
 ) -> pd.DataFrame:
     """Count failures by the error text in their response bodies, with the latest example of each.
 
-    Not for telling causes apart: one cause can speak in several texts, and several causes in one.
+    Not for telling causes apart: one cause can speak in several texts, and several causes in one. Where the
+    signatures of all failures are stored (a snapshot made by `sync_failures`), those of one signature count
+    under the text of the latest of them, and no other body is read.
 
     Parameters
     ----------
@@ -222,8 +229,11 @@ def count_errors(
     if clean is not None and not callable(clean):
         raise wrong("clean", clean, "a callable, or None")
     columns = ["dlq_id", "workflow_url", "response_body", "response_body_base64"]
-    table = collect_timed(failures, columns, doing=doing)
     clean = Redactor().text if clean is None else clean
+    stored = _stored_errors(failures, columns, clean, doing)
+    if stored is not None:
+        return stored.head(len(stored) if top is None else top)
+    table = collect_timed(failures, columns, doing=doing)
     bodies = list(
         zip(table["response_body"].to_pylist(), table["response_body_base64"].to_pylist(), strict=True)
     )
@@ -238,13 +248,51 @@ def count_errors(
     # the first row of each group is then its latest failure; of equal times the greater id
     groups = frame.sort_values(["last_at", "dlq_id"], ascending=False).groupby("text")
     counted = groups.head(1).set_index("text").assign(count=groups.size())
-    counted = counted.assign(
-        share=counted["count"] / len(frame), workflows=groups["workflow_url"].nunique(dropna=False)
+    counted = counted.assign(workflows=groups["workflow_url"].nunique(dropna=False))
+    ordered = _by_count(counted.reset_index())
+    return ordered.head(len(ordered) if top is None else top)
+
+
+def _stored_errors(
+    failures: AnyFrame, columns: list[str], clean: Callable[[str], str], doing: str
+) -> pd.DataFrame | None:
+    """The texts of failures with stored signatures: of each signature that of its latest failure."""
+    failures = scanned(failures, doing=doing)
+    if SIGNATURE not in opened(failures, doing=doing).names:
+        return None
+    counts = stored_counts(failures, (), (), doing=doing)
+    if counts is None:
+        return None
+    latest = latest_rows(select_timed(failures, [*columns, SIGNATURE], doing=doing), [SIGNATURE], most=1)
+    bodies = zip(latest["response_body"].to_pylist(), latest["response_body_base64"].to_pylist(), strict=True)
+    read = [_read(*body, clean) for body in bodies]
+    texts = typed_frame(
+        signature=("str", latest[SIGNATURE].to_pylist()),
+        text=("str", [pattern for pattern, _ in read]),
+        kind=("str", [found.kind for _, found in read]),
+        example=("str", [found.text for _, found in read]),
+        dlq_id=("str", [found_id or "" for found_id in latest["dlq_id"].to_pylist()]),
     )
-    ordered = counted.reset_index().sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    rows = counts.to_pandas().merge(texts, on="signature")
+    last = rows.groupby("signature")["last_"].max().astype("datetime64[ms, UTC]")
+    texts = texts.assign(last_at=texts["signature"].map(last))
+    first = (
+        texts.sort_values(["last_at", "dlq_id"], ascending=False).drop_duplicates("text").set_index("text")
+    )
+    groups = rows.groupby("text")
+    counted = first.assign(
+        count=groups["count_"].sum(), workflows=groups["workflow_url"].nunique(dropna=False)
+    )
+    return _by_count(counted.reset_index())
+
+
+def _by_count(counted: pd.DataFrame) -> pd.DataFrame:
+    """Texts with their counts in the columns of `count_errors`, the most frequent first."""
+    ordered = counted.sort_values(["count", "text"], ascending=[False, True], ignore_index=True)
+    ordered = ordered.assign(share=ordered["count"] / max(ordered["count"].sum(), 1))
     names = ["text", "kind", "count", "share", "workflows", "dlq_id", "example", "last_at"]
     types = {"count": "Int64", "share": "float64", "workflows": "Int64", "last_at": "datetime64[ms, UTC]"}
-    return ordered[names].head(len(ordered) if top is None else top).astype(types)
+    return ordered[names].astype(types)
 
 
 def _read(body: str | None, raw: str | None, clean: Callable[[str], str]) -> tuple[str, ErrorText]:

@@ -16,16 +16,27 @@ from numpy.typing import NDArray
 
 from toolkit.analysis.group_rules import GroupRules, Rule, json_text, known_of
 from toolkit.analysis.results import Plotted, frame_table
-from toolkit.analysis.selection import collect_timed, timestamps, typed_frame
+from toolkit.analysis.selection import (
+    collect_timed,
+    facts_of,
+    opened,
+    scanned,
+    select_timed,
+    timestamps,
+    typed_frame,
+)
 from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis.stored_groups import LATEST_ROWS, latest_rows, stored_counts
 from toolkit.analysis.wording import counted, percent, shorten
 from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
-from toolkit.signatures.documents import LONGEST, NO_FRAME, Document
-from toolkit.signatures.signing import Learned, Signature, sign, signature_id
+from toolkit.signatures.documents import NO_FRAME, Document
+from toolkit.signatures.signed_rows import SIGNATURE, SignedRows, cleaner, sign_rows
+from toolkit.signatures.signing import Learned, Signature, signature_id
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
+_DOING: Final = "grouping failures"
 _TITLE: Final = 120  # characters
 _TEMPLATE: Final = 500
 _EXAMPLE: Final = 300
@@ -33,7 +44,6 @@ _EXAMPLES: Final = 3
 _STATUSES: Final = 5
 _SHOWN: Final = 50  # groups that a notebook shows
 _COMPARED: Final = 200  # different documents of a group that its cohesion is measured on
-_SAY_LITTLE: Final = frozenset({"empty", "html", "binary"})
 _LANGUAGES: Final = frozenset("python javascript java go ruby dotnet php rust".split())  # noqa: SIM905 - words
 _TYPES: Final = {
     "group": "str",
@@ -161,7 +171,61 @@ def group_failures(failures: AnyFrame, *, rules: str | Path | GroupRules | None 
     0  no order <num>  message      2       1.0
     1       disk full  message      1       1.0
     """
-    return grouped(failures, rules)[0]
+    given = read_rules(rules)
+    stored = _stored(failures, given)
+    return grouped(failures, given)[0] if stored is None else stored
+
+
+def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
+    """Groups by the signatures that a snapshot stores; None where a row has none of today's rules.
+
+    All rows are counted, and the latest of each kind are read.
+    """
+    failures = scanned(failures, doing=_DOING)
+    if SIGNATURE not in opened(failures, doing=_DOING).names:
+        return None
+    splits = [rule.column for rule in rules.rules if rule.action == "split" and rule.column != "body"]
+    parts = [rule.value for rule in rules.rules if rule.action == "split" and rule.column == "body"]
+    counts = stored_counts(failures, splits, parts, doing=_DOING)
+    if counts is None:
+        return None
+    if rules.learned is None:
+        rules = GroupRules(rules.text, facts_of(failures).get("learned"))
+    selected = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
+    latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
+    rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
+    contains = counts["contains_"].combine_chunks().dictionary_encode()
+    texts: list[str | None] = contains.dictionary.to_pylist()
+    signed = SignedRows(texts, [], [], np.zeros(0, np.int64), contains.indices.to_numpy().astype(np.int64))
+    counted = _ruled(_with_stored(rows._replace(table=counts, signed=signed), counts[SIGNATURE]), rules)
+    groups, _ = grouped_rows(rows, rules)
+    return FailureGroups(_ordered(_with_counts(groups.frame, counted), rules.rules), groups.rules)
+
+
+def _with_stored(rows: Rows, ids: pa.ChunkedArray) -> Rows:
+    """The rows with the stored signatures as their groups."""
+    encoded = ids.combine_chunks().dictionary_encode()
+    alone = encoded.indices.to_numpy().astype(np.int64)
+    return rows._replace(alone=alone, groups=alone, ids=encoded.dictionary.to_pylist())
+
+
+def _with_counts(frame: pd.DataFrame, rows: Rows) -> pd.DataFrame:
+    """The groups of a few rows with the counts, workflows, statuses and times of all."""
+    counts = rows.table.to_pandas().assign(group=[rows.ids[group] for group in rows.groups])
+    statuses: dict[str, Counter[str]] = defaultdict(Counter)
+    for group, status, count in counts[["group", "response_status", "count_"]].itertuples(index=False):
+        if not pd.isna(status):
+            statuses[group][_plain(float(status))] += count
+    by_group = counts.groupby("group")
+    sums = frame["group"].map(by_group["count_"].sum())
+    return frame.assign(
+        workflows=frame["group"].map(by_group["workflow_url"].nunique()),
+        statuses=[_listed(statuses[group]) for group in frame["group"]],
+        count=sums,
+        share=sums / int(counts["count_"].sum() or 1),
+        first_at=frame["group"].map(by_group["first_"].min()),
+        last_at=frame["group"].map(by_group["last_"].max()),
+    )
 
 
 def grouped(
@@ -189,7 +253,7 @@ def grouped_columns(rules: GroupRules) -> list[str]:
 def grouped_rows(rows: Rows, rules: GroupRules) -> tuple[FailureGroups, NDArray[np.int64]]:
     """Groups of rows that were read, and the position in their frame of the group of each row."""
     rows = _ruled(rows, rules)
-    learned = rows.learned.extended(rows.signatures)
+    learned = rows.learned.extended(rows.signed.signatures)
     known = GroupRules(rules.text, msgspec.json.decode(msgspec.json.encode(learned)))
     frame = _summarised(rows, rules.rules)
     positions = {group: position for position, group in enumerate(frame["group"])}
@@ -201,12 +265,8 @@ class Rows(NamedTuple):
     """Failures, the signature of each, and the group that it is in."""
 
     table: pa.Table
-    texts: list[str | None]  # masked bodies, each once
-    documents: list[Signature]  # of each text and status
-    signatures: list[Signature]  # of each text, without statuses
+    signed: SignedRows
     learned: Learned
-    codes: NDArray[np.int64]  # the document of each row
-    bodies: NDArray[np.int64]  # the text of each row
     alone: NDArray[np.int64]  # the group of each row by its signature alone
     groups: NDArray[np.int64]  # the group of each row by the rules
     ids: list[str]
@@ -217,36 +277,14 @@ class Rows(NamedTuple):
 def read_rows(failures: AnyFrame, rules: GroupRules, columns: Iterable[str] = ()) -> Rows:
     """Read failures, with columns that later rules may name; rules are not applied yet."""
     wanted = list(dict.fromkeys([*grouped_columns(rules), *columns]))
-    table = collect_timed(failures, wanted, doing="grouping failures")
-    clean = _cleaner(Redactor())
-    raw = list(zip(*(table[name].to_pylist() for name in _COLUMNS[2:]), strict=True))
-    masked: dict[str | None, str | None] = {}
-    for _, body, _ in raw:
-        if body not in masked:
-            masked[body] = _masked(body, clean)
-    positions: dict[str | None, int] = {}
-    for text in masked.values():
-        positions.setdefault(text, len(positions))
-    learned = known_of(rules)
-    by_text = sign(positions, learned, clean)
-    signed: dict[tuple[Any, str | None, bool], int] = {}
-    documents: list[Signature] = []
-    codes = np.empty(len(raw), dtype=np.int64)
-    for row, (status, body, encoded) in enumerate(raw):
-        key = status, masked[body], bool(encoded and not body)
-        if key not in signed:
-            signed[key] = len(documents)
-            documents.append(_with_status(by_text[key[1]], status, binary=key[2]))
-        codes[row] = signed[key]
-    bodies = np.array([positions[masked[body]] for _, body, _ in raw], dtype=np.int64)
-    ids = list(dict.fromkeys(document.id for document in documents))
+    table = collect_timed(failures, wanted, doing=_DOING)
+    clean, learned = cleaner(Redactor()), known_of(rules)
+    signed = sign_rows(table, learned, clean)
+    ids = list(dict.fromkeys(document.id for document in signed.documents))
     numbers = {group: number for number, group in enumerate(ids)}
-    of_document = np.array([numbers[document.id] for document in documents], dtype=np.int64)
-    alone = of_document[codes]
-    return Rows(
-        table, list(positions), documents, list(by_text.values()), learned, codes, bodies, alone,
-        alone, ids, {}, clean,
-    )  # fmt: skip
+    of_document = np.array([numbers[document.id] for document in signed.documents], dtype=np.int64)
+    alone = of_document[signed.codes]
+    return Rows(table, signed, learned, alone, alone, ids, {}, clean)
 
 
 def _ruled(rows: Rows, rules: GroupRules) -> Rows:
@@ -254,30 +292,6 @@ def _ruled(rows: Rows, rules: GroupRules) -> Rows:
     rows = rows._replace(groups=rows.alone.copy(), ids=[*rows.ids], splits={})
     _apply(rules.rules, rows, {group: number for number, group in enumerate(rows.ids)})
     return rows
-
-
-def _cleaner(redactor: Redactor) -> Callable[[str], str]:
-    """Text without secrets, nor the lone surrogates that JSON can spell."""
-    return lambda text: redactor.text(text).encode("utf-8", "backslashreplace").decode()
-
-
-def _masked(body: str | None, clean: Callable[[str], str]) -> str | None:
-    """A body without secrets; of a long one its ends, of which half is read."""
-    if body is None or not body.strip():
-        return None
-    if len(body) <= 2 * LONGEST:
-        return clean(body)
-    return f"{clean(body[:LONGEST])}\n{clean(body[-LONGEST:])}"
-
-
-def _with_status(signature: Signature, status: object, *, binary: bool) -> Signature:
-    """The signature of a body that says little holds the status, too."""
-    if binary:
-        signature = Signature(Document("binary"), (), ())
-    nothing_said = signature.facts[:1] == ("keys",) and not signature.templates
-    if status is None or not (signature.document.kind in _SAY_LITTLE or nothing_said):
-        return signature
-    return Signature(signature.document, (*signature.facts, f"status {status:g}"), signature.templates)
 
 
 def _apply(rules: Iterable[Rule], rows: Rows, numbers: dict[str, int]) -> None:
@@ -298,7 +312,9 @@ def _apply(rules: Iterable[Rule], rows: Rows, numbers: dict[str, int]) -> None:
             rows.groups[members] = number_of(rule.value)
             continue
         if rule.column == "body":
-            fits = np.array([rule.value in (text or "") for text in rows.texts], dtype=bool)[rows.bodies]
+            fits = np.array([rule.value in (text or "") for text in rows.signed.texts], dtype=bool)[
+                rows.signed.bodies
+            ]
             why = f'body contains "{rule.value}"'
         else:
             if rule.column not in columns:
@@ -320,8 +336,8 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
         {
             "group_": rows.groups,
             "alone_": rows.alone,
-            "code_": rows.codes,
-            "body_": rows.bodies,
+            "code_": rows.signed.codes,
+            "body_": rows.signed.bodies,
             "dlq_id": pd.Series(rows.table["dlq_id"].to_pylist(), dtype=object),
             "workflow": pd.Series(rows.table["workflow_url"].to_pylist(), dtype=object),
         }
@@ -340,12 +356,12 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
     speaking: dict[int, Signature] = {}
     status = rows.table["response_status"].to_pylist()
     members = Counter(
-        zip(rows.groups.tolist(), rows.alone.tolist(), rows.codes.tolist(), status, strict=True)
+        zip(rows.groups.tolist(), rows.alone.tolist(), rows.signed.codes.tolist(), status, strict=True)
     )
     for (group, alone, code, response), count in members.items():
         documents[group][code] += count
         parts[group][alone] += count
-        speaking[alone] = rows.documents[code]
+        speaking[alone] = rows.signed.documents[code]
         if response is not None:
             statuses[group][_plain(response)] += count
     grouped = frame.groupby("group_")
@@ -373,20 +389,25 @@ def _summarised(rows: Rows, rules: tuple[Rule, ...]) -> pd.DataFrame:
                 "statuses": _listed(statuses[group]),
                 "examples": json_text(examples[group]),
                 "cohesion": _cohesion(
-                    (rows.documents[code].document, count) for code, count in documents[group].items()
+                    (rows.signed.documents[code].document, count) for code, count in documents[group].items()
                 ),
             }
         )
     found = found.assign(share=found["count"] / len(frame)).reset_index(drop=True).join(pd.DataFrame(records))
+    return _ordered(found, rules)
+
+
+def _ordered(groups: pd.DataFrame, rules: tuple[Rule, ...]) -> pd.DataFrame:
+    """The groups with their types: pinned ones first, then the largest."""
     pinned = {rule.group: number for number, rule in enumerate(rules) if rule.action == "pin"}
-    order = found.assign(
-        pin=[pinned.get(group, len(pinned) + len(rules)) for group in found["group"]], less=-found["count"]
+    order = groups.assign(
+        pin=[pinned.get(group, len(pinned) + len(rules)) for group in groups["group"]], less=-groups["count"]
     ).sort_values(["pin", "less", "group"], ignore_index=True)
     return order[list(_TYPES)].astype(_TYPES)
 
 
 def _example(row: int, rows: Rows) -> dict[str, str]:
-    text = rows.texts[rows.bodies[row]]
+    text = rows.signed.texts[rows.signed.bodies[row]]
     encoded = rows.table["response_body_base64"][row].as_py() if text is None else None
     line = binary_line(encoded) if encoded else rows.clean(error_text(text).text)
     return {

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Final
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from toolkit.analysis.selection import (
@@ -35,6 +38,7 @@ _STEPS: Final = tuple(
     timedelta(minutes=minutes) for minutes in (15, 30, 60, 180, 360, 720, 1440, 2 * 1440, 7 * 1440)
 )
 _MOST_BINS: Final = 48
+_EXPIRING: Final = ("dlq_id", "workflow_url", "failed_at", "created_at")
 _LIMITS: Final = (
     ("already due", timedelta(0)),
     ("within 6 hours", timedelta(hours=6)),
@@ -160,30 +164,59 @@ def expiring(failures: AnyFrame, retention: str | timedelta, now: datetime | Non
     >>> expiring(frame, "7d", pd.Timestamp("2026-01-07", tz="UTC"))["hours_left"].tolist()
     [24.0]
     """
-    found = _expiries(failures, retention, now)
+    doing = "finding expiring failures"
+    table = select_retained(failures, _EXPIRING, doing=doing).then(with_time).table()
+    found = _expiries(table, retention, now)
     return found.sort_values(["expires_at", "dlq_id"], na_position="last", ignore_index=True)
 
 
-def _expiries(
-    failures: AnyFrame, retention: str | timedelta, now: datetime | None, by: list[str] | None = None
+def next_expiring(
+    failures: AnyFrame, retention: str | timedelta, now: datetime, *, most: int
 ) -> pd.DataFrame:
-    """When each failure expires, in the order of the failures; with `by`, and its value as text, `by_`."""
-    span, doing = parse_duration(retention, name="retention"), "finding expiring failures"
-    columns = ["dlq_id", "workflow_url", "failed_at", "created_at"]
-    if by:
-        check_scalar(select(failures, [], doing=doing, chosen={"by": by[0]}), by, doing=doing)
-    table = select_retained(failures, [*columns, *(by or ())], doing=doing).then(with_time).table()
-    when = timestamps(table, "when_").astype("datetime64[ms, UTC]")
-    expires = when + span
-    basis = np.where(table["fell_back_"], "created_at", "failed_at")
-    frame = typed_frame(
-        dlq_id=("str", table["dlq_id"].to_pylist()),
-        workflow_url=("str", table["workflow_url"].to_pylist()),
+    """The failures of `expiring` that are not due, as many as wanted, without holding all of them."""
+    start = now - parse_duration(retention, name="retention")
+    rows = select_retained(failures, _EXPIRING, doing="finding expiring failures").then(with_time)
+    found = _expiries(rows.then(partial(_soonest, start, most)).table(), retention, now)
+    return found.sort_values(["expires_at", "dlq_id"], ignore_index=True).head(most)
+
+
+def times_left(failures: AnyFrame, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
+    """`expires_at` and `hours_left` of each failure, as `expiring` returns them, and nothing else of it."""
+    rows = select_retained(failures, ["failed_at", "created_at"], doing="finding expiring failures")
+    return _times_left(rows.then(with_time).then(_only_when).table(), retention, now)
+
+
+def _only_when(table: pa.Table) -> pa.Table:
+    return table.select(["when_"])
+
+
+def _soonest(start: datetime, most: int, table: pa.Table) -> pa.Table:
+    """The first of a batch that failed since then."""
+    when = table["when_"].cast(pa.timestamp("us", "UTC"), safe=False)
+    later = table.filter(pc.greater_equal(when, pa.scalar(start, when.type)))
+    return later.sort_by([("when_", "ascending"), ("dlq_id", "ascending")]).slice(0, most)
+
+
+def _times_left(table: pa.Table, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
+    span = parse_duration(retention, name="retention")
+    expires = timestamps(table, "when_").astype("datetime64[ms, UTC]") + span
+    return typed_frame(
         expires_at=("datetime64[ms, UTC]", expires),
         hours_left=("float64", (expires - pd.Timestamp(when_counted(now))).dt.total_seconds() / 3600),
-        basis=("str", pd.Series(basis, dtype="str").where(when.notna())),
     )
-    return frame.assign(by_=[named(value) for value in table[by[0]].to_pylist()]) if by else frame
+
+
+def _expiries(table: pa.Table, retention: str | timedelta, now: datetime | None) -> pd.DataFrame:
+    """When each failure expires, in the order of the rows."""
+    left = _times_left(table, retention, now)
+    basis = np.where(table["fell_back_"], "created_at", "failed_at")
+    return typed_frame(
+        dlq_id=("str", table["dlq_id"].to_pylist()),
+        workflow_url=("str", table["workflow_url"].to_pylist()),
+        expires_at=("datetime64[ms, UTC]", left["expires_at"]),
+        hours_left=("float64", left["hours_left"]),
+        basis=("str", pd.Series(basis, dtype="str").where(left["expires_at"].notna())),
+    )
 
 
 def count_expiring(
@@ -231,7 +264,15 @@ def count_expiring(
     1  within 6 hours     1
     5        unknown      1
     """
-    found = _expiries(failures, retention, now, None if by is None else [by])
+    if by is None:
+        found = times_left(failures, retention, now)
+    else:
+        doing = "finding expiring failures"
+        check_scalar(select(failures, [], doing=doing, chosen={"by": by}), [by], doing=doing)
+        columns = dict.fromkeys([by, "failed_at", "created_at"])
+        table = select_retained(failures, columns, doing=doing).then(with_time).table()
+        found = _times_left(table, retention, now)
+        found = found.assign(by_=[named(value) for value in table[by].to_pylist()])
     hours = found["hours_left"].to_numpy(dtype="float64", na_value=np.nan)
     edges = [limit.total_seconds() / 3600 for _, limit in _LIMITS]
     # right=True: an entry that expires in exactly six hours is within six hours; NaN is after all

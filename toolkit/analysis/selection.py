@@ -224,15 +224,21 @@ def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
     return pd.DataFrame({name: pd.Series(values, dtype=dtype) for name, (dtype, values) in columns.items()})
 
 
-def receipt_of(frame: object) -> Receipt | None:
-    """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
+def facts_of(frame: object) -> Mapping[Any, Any]:
+    """What a frame, or a snapshot, says of itself: ``"receipt"``, and ``"learned"`` of its signatures."""
     if isinstance(frame, str | os.PathLike):
         frame = scan_snapshot(frame)
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
-    attributes = getattr(frame, "attrs", None)
     if b"toolkit" in metadata:
-        attributes = json.loads(metadata[b"toolkit"])
-    values = attributes.get("receipt") if isinstance(attributes, Mapping) else None
+        facts = json.loads(metadata[b"toolkit"])
+        return facts if isinstance(facts, Mapping) else {}
+    attributes = getattr(frame, "attrs", None)
+    return attributes if isinstance(attributes, Mapping) else {}
+
+
+def receipt_of(frame: object) -> Receipt | None:
+    """The receipt that a frame, or what was scanned of a snapshot, carries, or None."""
+    values = facts_of(frame).get("receipt")
     return Receipt.from_dict(values) if isinstance(values, Mapping) else None
 
 

@@ -57,7 +57,9 @@ class _Partitions(Protocol):
     def to_delayed(self) -> list[Any]: ...
 
 
-AnyFrame: TypeAlias = str | os.PathLike[str] | pd.DataFrame | _ArrowStream | _Partitions | ds.Dataset
+AnyFrame: TypeAlias = (
+    "SelectedRows | str | os.PathLike[str] | pd.DataFrame | _ArrowStream | _Partitions | ds.Dataset"
+)
 """What analyses accept: a pandas frame, an Arrow table, a snapshot (its path, or what `scan_snapshot`
 returned), a DuckDB relation, a Dask frame, or another frame that hands over Arrow."""
 
@@ -76,7 +78,7 @@ class SelectedRows:
     steps: tuple[Step, ...] = ()
 
     def choose(self, names: Iterable[str]) -> SelectedRows:
-        """These columns of the rows."""
+        """These columns of the rows; steps before have to do without the others."""
         names = tuple(names)
         return replace(self, names=names, schema=pa.schema([self.schema.field(name) for name in names]))
 
@@ -122,6 +124,8 @@ class SelectedRows:
 
 def open_rows(frame: Any) -> SelectedRows | None:
     """All columns of a frame of any engine; None for what is no frame."""
+    if isinstance(frame, SelectedRows):
+        return frame
     if isinstance(frame, pd.DataFrame):
         return _pandas(frame)
     if isinstance(frame, ds.Dataset):

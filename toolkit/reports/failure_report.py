@@ -8,14 +8,17 @@ import os
 import secrets
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import pandas as pd
+import pyarrow as pa
+import pyarrow.compute as pc
 
-from toolkit.analysis import count_matrix, expiring, expiry_bins, failure_calendar, failure_trend
-from toolkit.analysis.selection import collect, scanned, select, when_counted
-from toolkit.analysis.sources import AnyFrame
+from toolkit.analysis import count_matrix, expiry_bins, failure_calendar, failure_trend
+from toolkit.analysis.lifetimes import times_left
+from toolkit.analysis.selection import scanned, select, when_counted
+from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
 from toolkit.errors import InputError, ToolkitError
@@ -172,7 +175,7 @@ def failure_report(
     if previous is not None:
         previous = scanned(previous, doing="comparing failures", name="previous")
     masked = _masked(failures, redactor)
-    expiries = expiring(failures, length, now)
+    expiries = times_left(failures, length, now)
     charts = Charts(
         trend=failure_trend(masked, by="workflow_url", top=_GROUPS, now=now),
         expiry=expiry_bins(expiries, now),
@@ -180,23 +183,27 @@ def failure_report(
         calendar=failure_calendar(masked),
     )
     findings = find(
-        failures, previous, charts=charts, expiries=expiries, retention=length, now=now, redactor=redactor,
+        failures, previous, charts=charts, retention=length, now=now, redactor=redactor,
         retention_text=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
         title="Failure report" if title is None else title,
     )  # fmt: skip
     return FailureReport(findings, charts)
 
 
-def _masked(failures: AnyFrame, redactor: Redactor) -> pd.DataFrame:
+def _masked(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
     """The columns that the figures need, secrets masked: names of groups are drawn."""
     columns = ["failed_at", "created_at", "workflow_url", "response_status"]
-    table = collect(select(failures, columns, doing="making a report"))
-    masked = {
-        url: redactor.text(url) for url in table["workflow_url"].unique().to_pylist() if url is not None
-    }
-    urls = [masked.get(url) for url in table["workflow_url"].to_pylist()]
-    frame: pd.DataFrame = table.drop_columns(["workflow_url"]).to_pandas()
-    return frame.assign(workflow_url=pd.Series(urls, dtype="str"))
+    rows = select(failures, columns, doing="making a report")
+    urls = rows.choose(["workflow_url"]).count("workflow_url")["workflow_url"].drop_null()
+    masked = pa.array(map(redactor.text, urls.to_pylist()), pa.string())
+    return rows.then(partial(_with_urls, urls.combine_chunks(), masked))
+
+
+def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
+    position = table.schema.get_field_index("workflow_url")
+    if position < 0:
+        return table
+    return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
 
 
 def _write_private(path: Path, content: bytes) -> None:

@@ -24,6 +24,7 @@ from toolkit.analysis import (
     new_and_gone,
     recent_failures,
 )
+from toolkit.analysis.lifetimes import next_expiring
 from toolkit.analysis.selection import collect, receipt_of, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import shorten
@@ -90,7 +91,6 @@ def find(
     previous: AnyFrame | None,
     *,
     charts: Charts,
-    expiries: pd.DataFrame,
     retention: timedelta,
     retention_text: str,
     now: datetime,
@@ -149,7 +149,7 @@ def find(
             "counts": charts.expiry.counts.tolist(),
             "due": charts.expiry.due,
             "unknown": charts.expiry.unknown,
-            "next": clean.rows(expiries[expiries["hours_left"] >= 0].head(CAPS["expiring"])),
+            "next": clean.rows(next_expiring(failures, retention, now, most=CAPS["expiring"])),
         },
         "error_texts": _error_texts(failures, previous, clean),
         "codes": _codes(retention_text),

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from toolkit.errors import SnapshotDamagedError, SnapshotError
 from toolkit.loading.memory import available_memory, check_memory
+from toolkit.signatures.signed_rows import SIGNATURE
 from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifest, PendingFile
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
@@ -38,11 +39,14 @@ STORED_FAILURES: Final = pa.schema(
         pa.field(FIRST_SEEN_AT, schemas.TIME, nullable=False),
         pa.field(GONE_AFTER, schemas.TIME),
         pa.field(GONE_BEFORE, schemas.TIME),
+        pa.field(SIGNATURE, pa.string()),
     ]
 )
 """Stored failures. `first_seen_at` is when the first load that saw the entry began. `gone_after` and
 `gone_before` are null while the entry is in the DLQ; afterwards it left the queue between the two: the
-beginning of the last complete load that still saw it, and the end of the first that did not."""
+beginning of the last complete load that still saw it, and the end of the first that did not. `signature` is
+the id of its kind of failure, which begins with the version of the rules; it is null in snapshots of versions
+1 to 5 until they are written again."""
 
 _METADATA: Final = "toolkit"  # key of our JSON in a file's metadata
 
@@ -79,8 +83,8 @@ _RENAMED: Final = {
     "response_body_bytes": ("response_body_base64",),
     "source_body_bytes": ("source_body_base64",),
 }
-_ADDED: Final = frozenset({"body_truncated", "source_body_truncated"})
-"""Columns of callbacks that older versions do not have: they are null there."""
+_ADDED: Final = frozenset({"body_truncated", "source_body_truncated", SIGNATURE})
+"""Columns of callbacks and stored failures that older versions do not have: they are null there."""
 _BODIES: Final = ("body", "response_body", "source_body")
 
 

@@ -18,6 +18,7 @@ import msgspec
 from toolkit.errors import InputError, SnapshotDamagedError, SnapshotError
 from toolkit.own_tokens import masked
 from toolkit.receipt import Receipt, checked_instant
+from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.version import __version__
 
@@ -26,10 +27,13 @@ CHECKPOINT: Final = "_checkpoint.json"
 FORMAT: Final = 1
 """Version of the layout: names, manifest and index."""
 
-SCHEMA_VERSION: Final = 5
+SCHEMA_VERSION: Final = 6
 """Version of the columns, of what is hashed to recognise a changed row, and of what the index holds.
 Snapshots of every older version are read (see `data_files.current_columns`), and become current when they are
 written."""
+
+INDEX_VERSION: Final = 5
+"""The first schema version whose index is as today's."""
 
 CHECKPOINT_VERSION: Final = 1
 MOST_AGE: Final = timedelta(days=1)
@@ -74,6 +78,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     `generation` counts the commits from 1; 0 means that a first writer began and has not finished. `source`
     (the service's address, without secrets) and `scope` (what was requested there) bind the snapshot.
     `complete_at` is when the latest complete load of a failure snapshot began. Receipts: the latest last.
+    `learned` is what the signatures of its failures taught, so that later ones have the same.
     """
 
     format: _Version
@@ -87,6 +92,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     files: tuple[ListedFile, ...] = ()
     index: ListedFile | None = None
     receipts: tuple[dict[str, Any], ...] = ()
+    learned: Learned = Learned()
 
     @property
     def rows(self) -> int:
@@ -100,8 +106,8 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     @property
     def is_older(self) -> bool:
-        """Whether it was written in an older schema version."""
-        return self.schema_version < SCHEMA_VERSION
+        """Whether it was written in an older schema version, or signed by older rules."""
+        return self.schema_version < SCHEMA_VERSION or self.learned.rules_version != RULES_VERSION
 
 
 class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -21,6 +21,8 @@ from toolkit.errors import SnapshotError
 from toolkit.loading.identities import identities
 from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
+from toolkit.signatures.signed_rows import with_signatures
+from toolkit.signatures.signing import RULES_VERSION, Learned
 from toolkit.snapshots.data_files import (
     FIRST_SEEN_AT,
     GONE_AFTER,
@@ -183,7 +185,7 @@ class RowComparison:
         positions = np.concatenate([self._first.positions, self._later.positions])
         if repeated(self._first.entries["id"]):
             raise self._twice()
-        chosen = _last_of_each(entries["id"])
+        chosen = _last_of_each(entries["id"]) if len(self._later.positions) else np.ones(len(entries), bool)
         known = positions >= 0
         chosen[known] &= self._differs(entries[known], positions[known])
         if changed := len(np.unique(self._later.entries["id"])):
@@ -252,12 +254,14 @@ class _SpooledRows:
     @property
     def entries(self) -> Entries:
         """One a row, in order."""
-        return joined(self._entries)
+        self._entries = [joined(self._entries)]  # not kept twice: a first load has millions
+        return self._entries[0]
 
     @property
     def positions(self) -> Positions:
         """Of the stored rows that they replace; -1 for new ones."""
-        return np.concatenate([np.zeros(0, dtype=np.int64), *self._positions])
+        self._positions = [np.concatenate([np.zeros(0, dtype=np.int64), *self._positions])]
+        return self._positions[0]
 
 
 def _last_of_each(ids: npt.NDArray[np.bytes_]) -> Mask:
@@ -280,8 +284,10 @@ class _NewRows(NamedTuple):
             count = spool.rows
             for first, table in spool.tables(chosen[start : start + count]):
                 rows = slice(start + first, start + first + table.num_rows)
-                if chosen[rows].any():
-                    picked = chosen[rows]
+                picked = chosen[rows]
+                if picked.all():  # views: a first load has millions of rows
+                    yield table, self.entries[rows], self.added[rows]
+                elif picked.any():
                     yield table.filter(pa.array(picked)), self.entries[rows][picked], self.added[rows][picked]
             start += count
 
@@ -319,11 +325,14 @@ class _DayWriter:
     receipt: Receipt
     kept: list[_StoredFile] = field(default_factory=list)
     written: list[_NewFile] = field(default_factory=list)
+    learned: Learned = field(default_factory=Learned)
 
     def __post_init__(self) -> None:
         self.before = self.transaction.previous
         # files of an older version are all written again: a snapshot has one set of columns
         self.older = self.before is not None and self.before.is_older
+        known = self.before.learned if self.before else Learned()
+        self.learned = known if known.rules_version == RULES_VERSION else Learned()
 
     def commit(self, now: int) -> MergeResult:
         """Write what is to be written, and commit. `now` is in milliseconds since 1970."""
@@ -360,10 +369,9 @@ class _DayWriter:
             receipt=receipt.to_dict(),
             parts=[file.part for file in self.written],
             kept=files,
-            index=before.index
-            if before is not None and same
-            else b"".join(entries.tobytes() for entries in (*kept, *written)),
+            index=before.index if before is not None and same else [*kept, *written],
             complete_at=receipt.started_at if receipt.complete else before.complete_at if before else None,
+            learned=self.learned,
         )
         return manifest.rows
 
@@ -393,7 +401,8 @@ class _DayWriter:
             self._write_again(day, first, file)
         for table, entries, added in self.new.tables(chosen) if chosen is not None else ():
             first_seen = pa.array(entries["first_seen"], pa.int64()).cast(TIME)
-            columns = [*table.columns, first_seen, *[pa.nulls(len(entries), TIME)] * 2]
+            unknown = [pa.nulls(len(entries), TIME)] * 2
+            columns = [*table.columns, first_seen, *unknown, pa.nulls(len(entries), pa.string())]
             rows = pa.Table.from_arrays(columns, schema=STORED_FAILURES)
             self._write(day, first, rows, entries, np.where(added, _ADDED, _CHANGED))
         for written in self.written[first:]:
@@ -417,6 +426,7 @@ class _DayWriter:
         """Add rows to the last file of this day: one of those from the number `first` on."""
         if len(self.written) == first or self.written[-1].part.bytes >= PART_BYTES:
             self._new_part(day)
+        rows, self.learned = with_signatures(rows, self.learned)
         self.written[-1].part.write(rows)
         self.written[-1].entries.append(entries)
         self.written[-1].kinds.append(kinds.astype(np.uint8))

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
+import msgspec
 import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
@@ -162,8 +163,11 @@ def scan_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None
             schema = _schema_of_file(store, listed, schema)
         if manifest.is_older and schema is not None:
             current = current_columns(schema.empty_table(), manifest.kind).schema
-            if not schema.equals(current):
+            if not {*schema} <= {*current}:
                 return _rewritten(store, manifest, current)
+            schema = current  # columns that a file does not have are read as null
+        if schema is not None:
+            schema = schema.with_metadata({"toolkit": _facts(manifest)})
         return ds.dataset(
             [store.address(listed.path) for listed in manifest.files],
             filesystem=store.filesystem,
@@ -382,6 +386,13 @@ def _schema_of_file(store: SnapshotStore, listed: ListedFile, first: pa.Schema |
         # not for each of the hundreds of files of a year
         check_data_file(store, listed, metadata.num_rows, schema, first)
     return first or schema
+
+
+def _facts(manifest: Manifest) -> bytes:
+    """What a dataset says of its snapshot: the latest receipt, and what its signatures taught."""
+    receipt = _receipt(manifest, manifest.rows)
+    facts = {"receipt": receipt.to_dict() if receipt else None, "learned": manifest.learned}
+    return msgspec.json.encode(facts)
 
 
 def _receipt(manifest: Manifest, rows: int | None = None) -> Receipt | None:

@@ -146,7 +146,7 @@ class _Salvage:
                 known = np.concatenate([known, found["id"]])
             if stored is not None:
                 missing.append(stored[rows][~np.isin(stored[rows]["id"], found["id"])])
-        index = RowIndex(joined(entries))
+        index = RowIndex(joined(entries).copy())
         index.has_learnt = True  # so that it is written
         self._transaction.previous = msgspec.structs.replace(before, files=tuple(files), index=None)
         return Repair(

@@ -31,7 +31,7 @@ from toolkit.snapshots.data_files import (
     read_checked,
     stored_failures,
 )
-from toolkit.snapshots.manifest import Manifest
+from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
 from toolkit.tables.schemas import FAILURES
 
@@ -152,7 +152,7 @@ def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
     """
     if manifest is None:
         return RowIndex(np.zeros(0, dtype=ENTRY))
-    if manifest.is_older:
+    if manifest.schema_version < INDEX_VERSION:
         if manifest.index is not None:
             with open_checked(store, manifest.index):
                 pass  # its hash is checked, and it is not used
@@ -193,7 +193,8 @@ def entries_of(rows: pa.Table) -> Entries:
 
 def joined(several: Iterable[Entries]) -> Entries:
     """Entries one after another, none of none."""
-    return np.concatenate([np.zeros(0, dtype=ENTRY), *several])
+    found = [entries for entries in several if len(entries)]
+    return found[0] if len(found) == 1 else np.concatenate([np.zeros(0, dtype=ENTRY), *found])
 
 
 class _Encoded(NamedTuple):

@@ -19,9 +19,12 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from toolkit.errors import SnapshotBindingError, SnapshotConflictError, SnapshotDamagedError, SnapshotError
+from toolkit.signatures.signing import Learned
 from toolkit.snapshots.data_files import PART_BYTES, Part, check_written, current_scope, missing
 from toolkit.snapshots.manifest import (
     CHECKPOINT,
@@ -203,19 +206,20 @@ class Transaction:
         receipt: dict[str, Any] | None,
         parts: Iterable[Part | PendingFile],
         kept: tuple[ListedFile, ...] = (),
-        index: ListedFile | bytes | None = None,
+        index: ListedFile | list[npt.NDArray[np.void]] | None = None,
         complete_at: str | None = None,
+        learned: Learned | None = None,
     ) -> Manifest:
         """Make the files kept and the parts, in this order, the snapshot.
 
-        `index` is the previous one, or the content of a new one. Raises `SnapshotConflictError` when another
+        `index` is the previous one, or the entries of a new one. Raises `SnapshotConflictError` when another
         writer has changed the snapshot meanwhile, and `SnapshotDamagedError` when a kept file was lost.
         """
         receipts = self.previous.receipts if self.previous else ()
         finished = [self.finish(part, receipt) for part in parts]
         files = (*kept, *(file.as_listed for file in finished))
         named = [(file.path, file.name) for file in finished]
-        if isinstance(index, bytes):
+        if isinstance(index, list):
             draft, index = self._index(index, sum(file.rows for file in files))
             named.append((draft, index.path))
         manifest = self._manifest(
@@ -226,6 +230,7 @@ class Transaction:
             files=files,
             index=index,
             receipts=kept_receipts((*receipts, receipt)) if receipt else receipts,
+            learned=learned or Learned(),
         )
         if manifest_bytes(self.store) != self._found:
             raise _conflict(self.store)
@@ -257,10 +262,10 @@ class Transaction:
     def _name(self, stem: str, ending: str, folder: str = "") -> str:
         return f"{folder}{stem}-{self.generation + 1:06d}-{secrets.token_hex(8)}.{ending}"
 
-    def _index(self, content: bytes, rows: int) -> tuple[str, ListedFile]:
+    def _index(self, entries: list[npt.NDArray[np.void]], rows: int) -> tuple[str, ListedFile]:
         name = self._name("_index", "bin")
         draft = self.store.draft_of(name)
-        file = self._new_file(draft, lambda file: file.write(content))
+        file = self._new_file(draft, lambda file: [file.write(some.tobytes()) for some in entries])
         return draft, ListedFile(path=name, rows=rows, bytes=file.bytes, sha256=file.sha256)
 
     def _new_file(self, path: str, write: Callable[[HashingFile], object]) -> HashingFile:

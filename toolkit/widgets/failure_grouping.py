@@ -161,8 +161,8 @@ class FailureGrouping:
         own, rows = self.of_row(row), self._rows
         assert rows is not None  # noqa: S101 - read by the line above
         codes, firsts = np.unique(self._codes, return_index=True)
-        texts = [rows.texts[rows.bodies[first]] for first in firsts]
-        alike = similar_texts([rows.texts[rows.bodies[row]]], texts, k=_LIKE)
+        texts = [rows.signed.texts[rows.signed.bodies[first]] for first in firsts]
+        alike = similar_texts([rows.signed.texts[rows.signed.bodies[row]]], texts, k=_LIKE)
         near = alike.loc[alike["similarity"] >= _ALIKE, "row"]
         ids = self._groups.frame["group"].iloc[[int(codes[position]) for position in near]]
         return tuple(dict.fromkeys([own, *ids]))

@@ -1,0 +1,68 @@
+"""Signatures of failures, as a column of the snapshots that syncs write."""
+
+from __future__ import annotations
+
+import msgspec
+import pandas as pd
+import pytest
+
+import toolkit as tk
+from toolkit.snapshots.manifest import read_manifest, write_manifest
+
+BODIES = ("no order 17", "disk full", '{"error": "no stock"}', "", "no order 4711")
+
+
+def _entries(made, *bodies, start=0):
+    return [
+        made.entry(f"d{number}", response_body=body or None, response_status=500)
+        for number, body in enumerate(bodies, start)
+    ]
+
+
+def test_rows_are_written_with_the_signature_of_their_group(sync, store, made):
+    """The ids are those that grouping the same failures gives, and the groups are counted from them."""
+    sync(_entries(made, *BODIES))
+    frame = tk.read_snapshot(store.path)
+    unsigned = frame.drop(columns="signature")
+    groups = tk.group_failures(unsigned)
+    assert frame["signature"].tolist() == groups.assign(unsigned)["signature"].tolist()
+    assert frame["signature"].nunique() == 4
+    pd.testing.assert_frame_equal(tk.group_failures(store.path).frame, groups.frame)
+    assert tk.group_failures(tk.scan_snapshot(store.path)).learned == groups.learned
+
+
+def test_signatures_stay_when_others_come(sync, store, clock, made):
+    """A later sync knows the templates of earlier ones: rows of one kind have one id, whenever they came."""
+    sync(_entries(made, *BODIES))
+    before = tk.read_snapshot(store.path).set_index("dlq_id")["signature"]
+    clock.forward(days=1)
+    changes = sync(_entries(made, *BODIES, "no order 5", "no route"))
+    after = tk.read_snapshot(store.path).set_index("dlq_id")["signature"]
+    assert (after[before.index] == before).all()
+    assert after["d5"] == before["d0"]
+    assert after["d6"] not in set(before)
+    assert changes.added["signature"].tolist() == after[["d5", "d6"]].tolist()
+
+
+def test_rows_signed_by_other_rules_are_signed_again_by_the_next_sync(sync, store, made, monkeypatch):
+    """Ids of other rules are of no use: groups are read from the rows until then."""
+    sync(_entries(made, *BODIES))
+    frame = tk.read_snapshot(store.path)
+    manifest = read_manifest(store)
+    outdated = msgspec.structs.replace(manifest.learned, rules_version=0)
+    write_manifest(store, msgspec.structs.replace(manifest, learned=outdated))
+    monkeypatch.setattr("toolkit.signatures.signed_rows._CURRENT", "s2-")  # the ids are those of older rules
+    assert sync(_entries(made, *BODIES)).counts == {"added": 0, "changed": 0, "gone": 0}
+    pd.testing.assert_frame_equal(tk.read_snapshot(store.path), frame)
+    assert read_manifest(store).learned == manifest.learned
+
+
+@pytest.mark.parametrize("form", ["path", "dataset"])
+def test_a_report_on_a_snapshot_is_that_on_its_frame(sync, store, made, form):
+    """Completeness, too: the receipt of the latest load comes with the snapshot."""
+    sync(_entries(made, *BODIES))
+    given = store.path if form == "path" else tk.scan_snapshot(store.path)
+    now = pd.Timestamp("2026-03-02", tz="UTC")
+    expected = tk.failure_report(tk.read_snapshot(store.path), now=now).to_dict()
+    assert tk.failure_report(given, now=now).to_dict() == expected
+    assert tk.summary(given).lines == tk.summary(tk.read_snapshot(store.path)).lines
