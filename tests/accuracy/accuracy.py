@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import random
 import sys
 import tempfile
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from drain3 import TemplateMiner
 from drain3.template_miner_config import TemplateMinerConfig
 
@@ -21,12 +23,17 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.accuracy.duplicates import duplicates
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
+from tests.accuracy.held_out_bodies import FROZEN
 from tests.accuracy.ill_indexes import DEFECTS, healthy_rows, ill_frame, to_frame
 from tests.accuracy.incidents import incident, matches
+from tests.accuracy.labelled_bodies import HELD_OUT, TUNED, labelled_bodies, macro_f1
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
+from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import (
     change_points,
+    classify_failures,
+    compare_failures,
     drift,
     error_signatures,
     explain_change,
@@ -59,6 +66,9 @@ def signatures(seed: int) -> Iterator[str]:
             "1,200 traces of Python": python_traces(30, seed=seed),
             "1,200 traces of Node": javascript_traces(30, Path(folder), seed=seed),
         }
+    for language in WRITTEN:
+        what = "reports of sanitizers" if language == "sanitizers" else f"traces of {language}, written"
+        sets[f"900 {what}"] = written_traces(language, 30, seed=seed)
     for name, (texts, labels) in sets.items():
         methods: dict[str, Callable[[Sequence[str]], list[Any]]] = {
             "signatures": error_signatures,
@@ -76,7 +86,17 @@ def signatures(seed: int) -> Iterator[str]:
     took = time.process_time() - start
     yield ""
     yield f"Ids of 1,000 lines that are the same with 19,000 more: {same:.3f}. "
-    yield f"{len(set(texts)) / took:,.0f} distinct texts a second of processor time."
+    rate = len(set(texts)) / took
+    rng = random.Random(seed)
+    letters = [
+        " ".join("".join(rng.choices("abcdefghijklmnopqrstuvwxyz", k=rng.randint(3, 9))) for _ in range(10))
+        for _ in range(20_000)
+    ]
+    start = time.process_time()
+    error_signatures(letters)
+    took = time.process_time() - start
+    yield f"{rate:,.0f} distinct texts a second of processor time; {len(letters) / took:,.0f} where"
+    yield "every word is random."
 
 
 def changes(seed: int) -> Iterator[str]:
@@ -126,6 +146,53 @@ def explanations(seed: int) -> Iterator[str]:
         quiet += not explain_change(calm.after, calm.before, weight="n", exposure=calm.exposure).stands_out
     yield f"First condition right {first / 135:.3f}, among three {three / 135:.3f}, of 135 incidents;"
     yield f"nothing stands out in {quiet / 135:.3f} of 135 quiet windows."
+
+
+def comparisons(seed: int) -> Iterator[str]:
+    """Groups of two weeks: how often an unchanged rate looks changed, and a tripled one does."""
+    wrong = seen = 0
+    for run in range(100):
+        rng = np.random.default_rng([seed, run])
+        weeks = [_week(rng, start, rate) for start, rate in ((0, 60), (168, 60), (168, 180))]
+        changed = [compare_failures(weeks[0], week).frame["change"].item() for week in weeks[1:]]
+        wrong, seen = wrong + (changed[0] != "steady"), seen + (changed[1] == "growing")
+    yield f"Of 100 pairs of weeks with bursts of 6 retries each, {wrong} look changed without a change, and"
+    yield f"{seen} where three times as many failed."
+
+
+def _week(rng: np.random.Generator, start: int, rate: int) -> pd.DataFrame:
+    bursts = start + np.repeat(rng.uniform(0, 168, rng.poisson(rate)), 6)
+    hours = np.minimum(bursts + rng.exponential(0.3, len(bursts)), start + 167.9)
+    times = pd.Timestamp("2026-03-02", tz="UTC") + pd.to_timedelta(hours, unit="h")
+    return pd.DataFrame(
+        {"dlq_id": [f"{start} {number} {rate}" for number in range(len(hours))], "workflow_url": "u",
+         "workflow_run_id": "w", "failed_at": times, "created_at": times, "response_status": 500,
+         "response_body": "disk full", "response_body_base64": pd.Series([None] * len(hours), dtype="str")}
+    )  # fmt: skip
+
+
+def classes(seed: int) -> Iterator[str]:
+    """Classes of labelled responses."""
+    yield "| responses | number | macro-F1 | right | wrong class |"
+    yield "|---|---|---|---|---|"
+    frozen = [(label, status, body) for label, listed in FROZEN.items() for status, body in listed]
+    sets = {
+        "the rules were written with": labelled_bodies(TUNED, seed),
+        "the rules were generalised with": labelled_bodies(HELD_OUT, seed),
+        "no rule has seen": frozen,
+    }
+    for name, rows in sets.items():
+        labels = [label for label, *_ in rows]
+        frame = pd.DataFrame(
+            {"response_status": pd.array([status for _, status, _ in rows], dtype="Int64"),
+             "response_body": [body for *_, body in rows],
+             "response_body_base64": pd.Series([None] * len(rows), dtype="str")}
+        )  # fmt: skip
+        found = classify_failures(frame).frame["class"].tolist()
+        pairs = list(zip(labels, found, strict=True))
+        right = sum(one == two for one, two in pairs) / len(rows)
+        wrong = sum(two not in (one, "unknown") for one, two in pairs) / len(rows)
+        yield f"| {name} | {len(rows)} | {macro_f1(labels, found):.3f} | {right:.3f} | {wrong:.3f} |"
 
 
 def similar(seed: int) -> Iterator[str]:
@@ -201,6 +268,8 @@ PARTS = {
     "Signatures": signatures,
     "Change points": changes,
     "Explained changes": explanations,
+    "Compared weeks": comparisons,
+    "Classes": classes,
     "Similar failures": similar,
     "Recall, thresholds and drift": vectors,
     "Health of indexes": health,

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,11 @@ from hypothesis import strategies as st
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
+from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import error_signatures
 from toolkit.errors import InputError
+from toolkit.signatures import RULES_VERSION
+from toolkit.signatures.documents import read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.traces import stack_trace
 
@@ -183,7 +187,7 @@ def test_values_become_placeholders(text: str, expected: str) -> None:
 )  # fmt: skip
 def test_any_text_has_a_signature(text: Any) -> None:
     """Hostile texts are read in bounded time."""
-    assert error_signatures([text])[0].startswith("s1-")
+    assert error_signatures([text])[0].startswith(f"s{RULES_VERSION}-")
 
 
 @pytest.mark.parametrize("texts", ["one text", b"bytes", None, 17, [17], [["nested"]]])
@@ -200,3 +204,66 @@ def test_a_class_named_in_a_message_is_not_the_type() -> None:
     )
     assert found is not None
     assert found.errors == (("java.lang.ClassNotFoundException", "com.mysql.cj.jdbc.Driver"),)
+
+
+@pytest.mark.parametrize("language", list(WRITTEN))
+def test_written_traces_are_told_apart_by_fault(language: str) -> None:
+    """Of each language: occurrences of a fault share an id, other faults have others."""
+    texts, labels = written_traces(language, 8, seed=2)
+    found = agreement(error_signatures(texts), labels)
+    assert found.precision >= 0.97
+    assert found.recall >= 0.9
+
+
+def test_names_of_modules_and_phrases_of_statuses_stay_readable() -> None:
+    """A digit in a module's name is no id, a status with its phrase no number, a hash of digits no number."""
+    read = {
+        "sqlite3.OperationalError: database is locked": "sqlite3.OperationalError: database is locked",
+        "502 Bad Gateway": "502 Bad Gateway",
+        "upstream: 504 Gateway Time-out": "upstream: 504 Gateway Time-out",
+        "502 rows read": "<num> rows read",
+        "commit 0123456789012345 gone": "commit <hex> gone",
+        "com.acme.Job17.run failed": "com.acme.<id>.run failed",
+    }
+    assert {text: with_placeholders(text) for text in read} == read
+
+
+def test_errors_by_field_are_read() -> None:
+    """What is wrong with each field identifies the failure; other objects of values do not."""
+    one, same, other = (
+        json.dumps({"errors": {field: [f"is not {said}"], "id": 7}})
+        for field, said in (("email", "valid"), ("email", "valid"), ("name", "valid"))
+    )
+    assert error_signatures([one])[0] == error_signatures([same])[0] != error_signatures([other])[0]
+    assert read_document(one).facts == ("email",)
+    assert read_document(one).messages == ("is not valid",)
+
+
+def test_only_the_frames_of_the_error_count_in_native_reports() -> None:
+    """Where memory was allocated, in which thread, and the runtime's own functions do not."""
+    report = (
+        "==7==ERROR: AddressSanitizer: heap-use-after-free on address 0x61 at pc 0x4f bp 0x7f sp 0x7e\n"
+        "READ of size 4 at 0x61 thread T0\n    #0 0x4f in __interceptor_memcpy asan.cpp:1:2\n"
+        "    #1 0x4f in parse(char*, int) /src/parse.cc:45:12\n    #2 0x4f in main /src/main.cc:1:2\n\n"
+        "freed by thread T1 here:\n    #0 0x4a in free\n    #1 0x4a in close_file /src/file.c:3:1\n"
+    )
+    trace = stack_trace(report)
+    assert trace is not None
+    assert (trace.language, trace.errors, trace.frame) == ("native", (("heap-use-after-free", ""),), "parse")
+    assert (
+        stack_trace("==7==ERROR: AddressSanitizer: SEGV on x\n" + "    #0 0x4f in f /a.c:1\n" * 100_000)
+        is not None
+    )
+    assert stack_trace("==7== nothing\n==8==    at 0x1: f\n") is None
+
+
+def test_an_exception_that_only_carries_another_does_not_count() -> None:
+    """On some ways an executor wraps it, on others nothing does: one failure."""
+    cause = "com.acme.RuleException: no rule 7\n\tat com.acme.Rules.find(Rules.java:12)"
+    ways = [cause] + [
+        f"{kind}: com.acme.RuleException: no rule 7\n\tat java.util.x.Y.get(Y.java:1)\nCaused by: {cause}"
+        for kind in ("java.util.concurrent.CompletionException", "java.lang.RuntimeException")
+    ]
+    assert len(set(error_signatures(ways))) == 1
+    own = f"com.acme.OrderException: order 7\n\tat com.acme.Orders.add(Orders.java:1)\nCaused by: {cause}"
+    assert len(set(error_signatures([cause, own]))) == 2

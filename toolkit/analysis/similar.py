@@ -14,7 +14,8 @@ import pandas as pd
 from toolkit.arguments import whole, wrong
 from toolkit.signatures.documents import read_document
 from toolkit.signatures.placeholders import with_placeholders
-from toolkit.signatures.traces import StackTrace, stack_trace
+from toolkit.signatures.trace_frames import StackTrace
+from toolkit.signatures.traces import stack_trace
 
 _Floats = npt.NDArray[np.float64]
 

@@ -10,7 +10,8 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from toolkit.signatures.traces import StackTrace, stack_trace
+from toolkit.signatures.trace_frames import StackTrace
+from toolkit.signatures.traces import stack_trace
 
 NO_FRAME: Final = "at "
 """The frame of a trace that names no function of the application."""
@@ -80,6 +81,9 @@ _CAUSES: Final = (
     "response",
     "data",
 )
+_BY_FIELD: Final = frozenset({"error", "errors", "details", "failure", "failures"})
+"""What may hold an object from the fields of an input to what is wrong with them."""
+_MOST_FIELDS: Final = 20
 _STACKS: Final = ("stack", "stacktrace", "stack_trace", "trace", "traceback", "backtrace")
 _TAG: Final = re.compile(r"<[^<>]{0,300}>")
 _DROPPED: Final = re.compile(r"<(script|style|svg|head)\b.*?</\1\s*>", re.DOTALL | re.IGNORECASE)
@@ -157,7 +161,9 @@ def _json(text: str) -> Document | None:
     return Document("json", tuple(dict.fromkeys(facts)), tuple(dict.fromkeys(messages)))
 
 
-def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> None:
+def _collect(
+    value: Any, facts: list[str], messages: list[str], depth: int, *, by_field: bool = False
+) -> None:
     """Codes, types, messages and causes of an error object."""
     if not depth:
         return
@@ -185,11 +191,25 @@ def _collect(value: Any, facts: list[str], messages: list[str], depth: int) -> N
         )
         if texts:
             _text(texts, facts, messages)
+        before = len(facts), len(messages)
         for name in _CAUSES:
             if names.get(name) is not None and names[name] is not texts:
                 if isinstance(names[name], str) and name in ("details", "body", "response", "data") and texts:
                     continue
-                _collect(names[name], facts, messages, depth - 1)
+                _collect(names[name], facts, messages, depth - 1, by_field=name in _BY_FIELD)
+        if by_field and before == (len(facts), len(messages)) and not texts:
+            _fields(value, facts, messages)
+
+
+def _fields(value: dict[str, Any], facts: list[str], messages: list[str]) -> None:
+    """What is wrong with each field of an input: its name, and what is said of it."""
+    for name in sorted(value)[:_MOST_FIELDS]:
+        said = value[name] if isinstance(value[name], list) else [value[name]]
+        texts = [text for text in said[:_ITEMS] if isinstance(text, str) and text.strip()]
+        if texts and len(name) < _FACT:
+            facts.append(name)
+            for text in texts:
+                _text(text, facts, messages)
 
 
 def _text(text: str, facts: list[str], messages: list[str]) -> None:

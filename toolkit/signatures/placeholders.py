@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
+from http import HTTPStatus
 from typing import Final
 
 _MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
@@ -81,7 +82,17 @@ _QUANTITY: Final = re.compile(
     r"|[kKMGTP]i?[bB]|[bB]|[bB]ytes?|[KMGkmg]|px|rpm|rps|qps|Hz|kHz|MHz|GHz|x|th)$"
 )
 _SIZES: Final = frozenset("kb mb gb tb pb kib mib gib tib b byte bytes k g".split())  # noqa: SIM905 - words
-_HEX: Final = re.compile(r"^(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}$|^(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}$")
+_HEX: Final = re.compile(
+    r"^(?:0\d{7}|\d{16}|\d{24}|\d{32}|\d{40}|\d{64})$"  # of digits alone, by its length
+    r"|^(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{8,}$|^(?=[A-F]*\d)(?=\d*[A-F])[0-9A-F]{8,}$"
+)
+# An exception of a module whose name ends in a digit: sqlite3.OperationalError, urllib3.exceptions.HTTPError.
+_MODULE: Final = re.compile(r"(?:[a-z][a-z_]*\.)*[a-z][a-z_]*\d{1,3}$")
+_TYPE_AFTER: Final = re.compile(
+    r"\.(?:\w+\.)*[A-Z][A-Za-z]*(?:Error|Exception|Warning|Violation|Timeout|Fault|Refused|Failed|Failure"
+    r"|NotFound|Exhausted|Denied|Closed|Aborted|Conflict|Full|Invalid|Interrupt)\b"
+)
+_PHRASES: Final = {str(status.value): re.sub(r"[^a-z]", "", status.phrase.lower()) for status in HTTPStatus}
 _VERSION: Final = re.compile(r"^v?\d+(?:\.\d+)+(?:[-+.]\w+)*$")
 _DURATION_AFTER: Final = re.compile(
     r"<num> (?:ns|[uµμ]s|ms|msecs?|milliseconds?|s|secs?|seconds?|mins?|minutes?|hours?|days?)\b"
@@ -111,7 +122,7 @@ def with_placeholders(message: str) -> str:
         if _NO_VALUE.fullmatch(word):
             continue
         replaced = _word(word)
-        if replaced != word and "<num>" in replaced and number and _is_code(words, number):
+        if replaced != word and "<num>" in replaced and _is_code(words, number):
             continue
         words[number] = replaced
     text = " ".join(words)
@@ -121,9 +132,14 @@ def with_placeholders(message: str) -> str:
 
 
 def _is_code(words: list[str], number: int) -> bool:
-    """Whether a number is a status, exit or error code by the words in front of it."""
+    """Whether a number is a status, exit or error code by the words around it."""
     found = _SHORT.search(words[number])
-    return bool(found and _CODES.search(" ".join(words[max(0, number - 2) : number]) + " "))
+    phrase = _PHRASES.get(words[number].strip("#()[],.:;"), "")
+    if phrase:  # 502 Bad Gateway
+        said = re.sub(r"[^a-z]", "", "".join(words[number + 1 : number + 6]).lower())
+        if said.startswith(phrase):
+            return True
+    return bool(found and number and _CODES.search(" ".join(words[max(0, number - 2) : number]) + " "))
 
 
 @lru_cache(maxsize=1 << 16)
@@ -140,22 +156,27 @@ def _placeholder(found: re.Match[str]) -> str:
     kind, text = found.lastgroup, found[0]
     if kind != "word":
         return text if kind == "path" and len(text) < 3 else f"<{kind}>"  # noqa: PLR2004 - "/" and "./"
-    if text.lower() in _KEPT or _NAMED_CODE.match(text):
+    if text.lower() in _KEPT or _NAMED_CODE.match(text) or _is_module(found):
         return text
     bare = text.strip("#:")
+    if _HEX.match(bare):  # digits alone can be one, too
+        return "<hex>"
     if _NUMBER.match(bare):
         before = found.string[: found.start()]
         return text if before and _SHORT.search(bare) and _CODES.search(before) else "<num>"
     if quantity := _QUANTITY.match(bare):
         return "<size>" if quantity[1].lower() in _SIZES else "<duration>"
-    if _HEX.match(bare):
-        return "<hex>"
     if text.startswith("HTTP/"):
         return text
     if _VERSION.match(bare):
         return "<version>"
     tail = ":" if text.endswith(":") else ""
     return _compound(text) + tail if any(sign in text for sign in ".:/") else "<id>" + tail
+
+
+def _is_module(found: re.Match[str]) -> bool:
+    """Whether a word is the module in the name of an exception."""
+    return bool(_MODULE.match(found[0]) and _TYPE_AFTER.match(found.string, found.end()))
 
 
 _PART: Final = re.compile(r"[^.:/]+")

@@ -15,7 +15,7 @@ from toolkit.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.templates import KnownTemplates, learn
 
-RULES_VERSION: Final = 1
+RULES_VERSION: Final = 2
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -33,7 +33,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s1-5f0c9a3b12de``. None and empty texts share an id.
+        One id a text, in the same order, such as ``s2-5f0c9a3b12de``. None and empty texts share an id.
 
     Raises
     ------
