@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from toolkit.local.api import ApiError, read_as
-from toolkit.local.queue.intake import split_invocation
 from toolkit.local.queue.listing import starts_with, where
 from toolkit.local.queue.messages import Message, Settings, WorkflowHeaders
-from toolkit.local.queue.steps import position_of
+from toolkit.local.queue.steps import position_of, split_invocation
 from toolkit.local.queue.waiting import WaitRequest
 
 JSON = st.recursive(

@@ -11,11 +11,10 @@ from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 
 import msgspec
 
-from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
 from toolkit.local.queue.database import Transaction
-from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
-from toolkit.local.queue.publishing import Publish, read_publish
+from toolkit.local.queue.messages import Message, Settings, new_id
+from toolkit.local.queue.publishing import Publish
 
 DEDUPLICATION_MS: Final = 10 * 60 * 1000
 
@@ -28,19 +27,6 @@ class PublishedMessage(TypedDict):
     messageId: str
     deduplicated: NotRequired[bool]
     workflowRunId: NotRequired[str]
-
-
-class Invocation(msgspec.Struct, frozen=True, rename="camel"):
-    """The body of an invocation: the new run's payload, and where the invoking run resumes."""
-
-    workflow_url: str
-    step: dict[str, Any]
-    headers: dict[str, list[str]]
-    body: str = ""
-
-
-# created here: msgspec's first inspection of a struct is not thread-safe
-_INVOCATION: Final = msgspec.json.Decoder(Invocation)
 
 
 def accept(tx: Transaction, publish: Publish, *, caller_ip: str) -> PublishedMessage:
@@ -62,13 +48,10 @@ def accept(tx: Transaction, publish: Publish, *, caller_ip: str) -> PublishedMes
         caller_ip=caller_ip,
     )
     if message.kind == "step":
-        before = _run_start(tx, message) or _same_step(tx, message)
+        before = steps.brought_before(tx, message)
         if before:
             return {"messageId": before, "deduplicated": True}
-        message, invoker = split_invocation(message)
-        message = as_step(tx, message)
-        if invoker:
-            tx.execute("UPDATE runs SET invoker = ? WHERE id = ?", invoker.encode(), message.run_id)
+        message = steps.join_run(tx, message)
     if publish.deduplication:
         tx.execute(
             "INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)",
@@ -140,124 +123,3 @@ def first_delay(tx: Transaction, settings: Settings) -> int:
     if settings.not_before is not None:
         delay = max(0, settings.not_before - tx.now_ms)
     return round(delay / tx.factor)
-
-
-def _run_start(tx: Transaction, message: Message) -> str | None:
-    """The message that already started this run, when a first message is published twice."""
-    workflow = message.settings.workflow
-    row = tx.first("SELECT first FROM runs WHERE id = ?", message.run_id)
-    if not workflow or not workflow.init or row is None:
-        return None
-    if row["first"] is None:
-        raise ApiError(
-            400, f"run {workflow.run_id[:80]!r} is of the filled-in history; expected a new run id"
-        )
-    return decode_message(row["first"]).id
-
-
-def _same_step(tx: Transaction, message: Message) -> str | None:
-    """The message that brought this step before: an endpoint that is called twice posts it twice."""
-    workflow = message.settings.workflow
-    if not workflow or workflow.init or running(tx, message.run_id) is None:
-        return None
-    return steps.posted_before(tx, message.run_id, message.body)
-
-
-def split_invocation(message: Message) -> tuple[Message, Message | None]:
-    """The first message of a new run, and the step for the run that invoked it; None when none did.
-
-    Raises `ApiError` with 400 when the body is no invocation.
-    """
-    workflow = message.settings.workflow
-    if workflow is None or not workflow.init or not workflow.invoke:
-        return message, None
-    try:
-        invocation = _INVOCATION.decode(message.body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise ApiError(
-            400, f"body is no invocation; got one with {error}; expected workflowUrl, step, headers and body"
-        ) from None
-    pairs = [(name, value) for name, values in invocation.headers.items() for value in values]
-    back = read_publish(invocation.workflow_url, pairs, b"", prefix=message.prefix)
-    if back.settings.workflow is None:
-        raise ApiError(400, "headers of the invocation name no run; expected the id of the run that invokes")
-    step = msgspec.structs.replace(
-        message,
-        settings=back.settings,
-        body=json.dumps(invocation.step).encode(),
-        callback=None,
-        failure_callback=back.failure_callback,
-        redact=back.redact,
-    )
-    return msgspec.structs.replace(message, body=invocation.body.encode()), step
-
-
-def first_message(tx: Transaction, run_id: str | None) -> Message | None:
-    """The message that started a run; None when that did not happen here."""
-    row = tx.first("SELECT first FROM runs WHERE id = ?", run_id)
-    return decode_message(row["first"]) if row and row["first"] else None
-
-
-def running(tx: Transaction, run_id: str | None) -> Message | None:
-    """The message that started a run, when that happened here and the run is running."""
-    row = tx.first("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
-    return decode_message(row["first"]) if row and row["first"] else None
-
-
-def as_step(tx: Transaction, message: Message) -> Message:
-    """Add the message to its run's history: as its start, or after the steps that are already there.
-
-    Raises `ApiError` with 404 when its run is not running (any more).
-    """
-    workflow = message.settings.workflow
-    if workflow and workflow.init:
-        return start_run(tx, message)
-    return steps.append(tx, of_run(tx, message))
-
-
-def of_run(tx: Transaction, message: Message) -> Message:
-    """The message with the settings of its run's first message where it has none of its own.
-
-    Raises `ApiError` with 404 when its run is not running (any more).
-    """
-    first = running(tx, message.run_id)
-    if first is None:
-        raise ApiError(
-            404, f"run {str(message.run_id)[:80]!r} is not running; expected a run that was started here"
-        )
-    own, before = message.settings, first.settings
-    has_headers = any(name.lower() != "content-type" for name, _ in own.headers)
-    settings = msgspec.structs.replace(
-        own,
-        headers=own.headers if has_headers else before.headers,
-        timeout_ms=before.timeout_ms if own.timeout_ms is None else own.timeout_ms,
-        retries=before.retries if own.retries is None else own.retries,
-        retry_delay=own.retry_delay or before.retry_delay,
-        labels=own.labels or before.labels,
-        flow_key=own.flow_key or before.flow_key,
-        flow=own.flow or (None if own.flow_key else before.flow),
-    )
-    return msgspec.structs.replace(
-        message,
-        settings=settings,
-        failure_callback=message.failure_callback or first.failure_callback,
-        redact=message.redact or first.redact,
-    )
-
-
-def start_run(tx: Transaction, first: Message) -> Message:
-    """Store a new run and its first message, whose body is the run's payload."""
-    first = msgspec.structs.replace(first, step=0)
-    workflow = first.settings.workflow
-    tx.execute(
-        "INSERT INTO runs (id, url, state, created_at, labels, caller_ip, flow_key, first) "
-        "VALUES (?, ?, 'RUN_STARTED', ?, ?, ?, ?, ?)",
-        first.run_id,
-        workflow.url if workflow else first.settings.url,
-        first.created_at,
-        msgspec.json.encode(first.settings.labels).decode(),
-        first.caller_ip,
-        first.settings.flow_key,
-        first.encode(),
-    )
-    return steps.append(tx, first)

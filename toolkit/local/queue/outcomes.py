@@ -27,7 +27,7 @@ from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, runs
 from toolkit.local.queue.database import Transaction
 from toolkit.local.queue.expressions import RetryDelay
-from toolkit.local.queue.intake import enqueue, first_delay, first_message, record
+from toolkit.local.queue.intake import enqueue, first_delay, record
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
@@ -37,6 +37,7 @@ from toolkit.local.queue.messages import (
     callback_body,
     new_id,
 )
+from toolkit.local.queue.steps import first_message
 from toolkit.times import DAY_MS, delay_ms
 
 NON_RETRYABLE: Final = 489

@@ -19,16 +19,7 @@ import msgspec
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, steps
 from toolkit.local.queue.database import Transaction
-from toolkit.local.queue.intake import (
-    EventState,
-    again,
-    as_step,
-    enqueue,
-    first_message,
-    record,
-    running,
-    start_run,
-)
+from toolkit.local.queue.intake import EventState, again, enqueue, record
 from toolkit.local.queue.listing import Condition, where
 from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
 
@@ -111,12 +102,12 @@ def _report_to_invoker(
     """Add a step with how the run ended to the run that invoked it."""
     row = tx.first("SELECT invoker FROM runs WHERE id = ?", run_id)
     invoker = decode_message(row["invoker"]) if row and row["invoker"] else None
-    if invoker is None or running(tx, invoker.run_id) is None:
+    if invoker is None or steps.running(tx, invoker.run_id) is None:
         return
     out = {"body": result.decode(errors="replace"), "isFailed": failed, "isCanceled": canceled}
     body = json.dumps({**json.loads(invoker.body), "out": json.dumps(out)}).encode()
     if steps.posted_before(tx, invoker.run_id, body) is None:
-        enqueue(tx, as_step(tx, msgspec.structs.replace(again(tx, invoker), body=body)))
+        enqueue(tx, steps.as_step(tx, msgspec.structs.replace(again(tx, invoker), body=body)))
 
 
 def _drop_messages(tx: Transaction, run_id: str, state: EventState) -> None:
@@ -133,7 +124,7 @@ def start_again(tx: Transaction, failed: Message, *, from_failed_step: bool) -> 
     its endpoint has posted the result already.
     """
     run_id = new_id("wfr")
-    first = start_run(tx, _for_run(tx, first_message(tx, failed.run_id) or failed, run_id))
+    first = steps.start_run(tx, _for_run(tx, steps.first_message(tx, failed.run_id) or failed, run_id))
     parked = tx.rows("SELECT spec, due_at FROM parked WHERE run_id = ? ORDER BY rowid", failed.run_id)
     tx.execute("DELETE FROM parked WHERE run_id = ?", failed.run_id)
     if not from_failed_step or failed.step == 0:

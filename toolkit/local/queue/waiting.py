@@ -22,7 +22,7 @@ import msgspec
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
 from toolkit.local.queue.database import Transaction
-from toolkit.local.queue.intake import PublishedMessage, again, as_step, enqueue, of_run, record
+from toolkit.local.queue.intake import PublishedMessage, again, enqueue, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import Publish
 from toolkit.times import duration_ms
@@ -107,7 +107,7 @@ def wait(
             timeout_headers=request.timeout_headers,
         ),
     )
-    message = of_run(tx, message)
+    message = steps.of_run(tx, message)
     before = steps.posted_before(tx, message.run_id, body) or _is_waiting(tx, message)
     if before:
         return {"messageId": before, "deduplicated": True}
@@ -199,5 +199,5 @@ def _resume(tx: Transaction, message: Message, event: bytes | None) -> str:
     following = msgspec.structs.replace(
         again(tx, message), kind="step", body=json.dumps(step).encode(), waiting=None
     )
-    enqueue(tx, as_step(tx, following))
+    enqueue(tx, steps.as_step(tx, following))
     return following.id

@@ -218,6 +218,15 @@ class RenameNamespace(_Body, kw_only=True):
     delete_existing: bool | None = False
 
 
+def _inspect(body: type[msgspec.Struct]) -> None:
+    msgspec.json.Decoder(body)
+    for kind in body.__subclasses__():
+        _inspect(kind)
+
+
+_inspect(_Body)  # here, as msgspec's first inspection of a struct is not thread-safe
+
+
 @dataclass(frozen=True)
 class IndexQuery:
     """One query."""
