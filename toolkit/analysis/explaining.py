@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from itertools import combinations
 from typing import Any, Final
 
@@ -37,7 +38,6 @@ _MEDIAN, _LOWER_MEAN = (
     0.52,
 )  # of the chi-squared distribution with one degree of freedom, and of that part
 _EVIDENCE: Final = 3.0  # natural units of log-likelihood beyond the cost of stating a condition
-_SEEN, _USUAL = "\x00observed", "\x00expected"  # no column of a user is called so
 _LEAST: Final = 3.0  # events in excess
 
 
@@ -59,12 +59,15 @@ class Explanation(Plotted):
         All events.
     stands_out : bool
         False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
+    window : pair of datetime, optional
+        When it was (`explain_spike`).
     """
 
     frame: pd.DataFrame
     observed: float
     expected: float
     stands_out: bool
+    window: tuple[datetime, datetime] | None = None
 
     def __repr__(self) -> str:
         change = f"{self.observed:,.0f} observed, {self.expected:,.0f} expected"
@@ -155,11 +158,19 @@ def explain_change(
     tables = [
         _read(frame, attributes, weight, name) for frame, name in ((after, "after"), (before, "before"))
     ]
+    (late, seen), (early, usual) = tables
     chosen = _attributes(tables, attributes)
-    leaves, observed, usual = _leaves(tables, chosen)
-    expected = usual / float(exposure)
+    rows = pd.concat([late[chosen].astype(object), early[chosen].astype(object)], ignore_index=True)
+    return explain_rows(rows, np.append(seen, 0 * usual), np.append(0 * seen, usual), float(exposure))
+
+
+def explain_rows(rows: pd.DataFrame, observed: _Floats, usual: _Floats, exposure: float) -> Explanation:
+    """Explain a rise by all columns of rows, each of which has events after and events before."""
+    leaves, observed, usual = _leaves(rows, observed, usual)
+    expected = usual / exposure
     total_observed, total_expected = float(observed.sum()), float(expected.sum())
-    found = _scan(leaves, observed, usual, chosen, float(exposure)) if chosen and total_observed else []
+    chosen = list(rows.columns)
+    found = _scan(leaves, observed, usual, chosen, exposure) if chosen and total_observed else []
     frame, stands_out = _rank(found, observed, expected)
     return Explanation(frame, total_observed, total_expected, stands_out)
 
@@ -217,15 +228,16 @@ def _attributes(tables: list[_Table], attributes: Sequence[str] | None) -> list[
     return repeating[:_ATTRIBUTES]
 
 
-def _leaves(tables: list[_Table], chosen: list[str]) -> tuple[pd.DataFrame, _Floats, _Floats]:
+def _leaves(rows: pd.DataFrame, observed: _Floats, usual: _Floats) -> tuple[pd.DataFrame, _Floats, _Floats]:
     """Each combination of values once, with the events observed and expected."""
-    (after, seen), (before, usual) = tables
-    if not chosen:
-        return pd.DataFrame(index=[0]), seen.sum(keepdims=True), usual.sum(keepdims=True)
-    rows = pd.concat([after[chosen].astype(object), before[chosen].astype(object)], ignore_index=True)
-    counted = rows.assign(**{_SEEN: np.append(seen, 0 * usual), _USUAL: np.append(0 * seen, usual)})
-    sums = counted.groupby(chosen, sort=False)[[_SEEN, _USUAL]].sum()
-    return sums.index.to_frame(index=False), sums[_SEEN].to_numpy(), sums[_USUAL].to_numpy()
+    if not len(rows.columns):
+        return pd.DataFrame(index=[0]), observed.sum(keepdims=True), usual.sum(keepdims=True)
+    codes = pd.DataFrame({name: pd.factorize(rows[name])[0] for name in rows.columns})
+    leaf = codes.groupby(list(codes.columns), sort=False).ngroup().to_numpy()
+    _, first = np.unique(leaf, return_index=True)
+    leaves = rows.iloc[first].astype(object).reset_index(drop=True)
+    seen, before = (np.bincount(leaf, one, len(first)).astype(np.float64) for one in (observed, usual))
+    return leaves, seen, before
 
 
 @dataclass(frozen=True)

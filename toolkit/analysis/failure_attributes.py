@@ -1,0 +1,244 @@
+"""What failures can have in common: columns, labels, headers and JSON fields of few values, as one table."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import narwhals as nw
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+from narwhals.typing import IntoFrame
+from numpy.typing import NDArray
+
+from toolkit.analysis.grouping import group_failures
+from toolkit.analysis.selection import NONE, collect, effective_time, select
+from toolkit.redaction import Redactor
+from toolkit.tables.frames import to_frame
+
+WORKFLOW: Final = "workflow_url"
+SIGNATURE: Final = "signature"
+LABEL: Final = "label"
+
+_PLAIN: Final = (WORKFLOW, "flow_control_key", "caller_ip", "response_status")
+NAMED: Final = (*_PLAIN, SIGNATURE)
+"""The attributes that are columns."""
+
+_TIMES: Final = ("failed_at", "created_at")
+_GROUPED: Final = ("dlq_id", "response_body", "response_body_base64")
+_JSON: Final = {
+    "headers": "header",
+    "response_headers": "response header",
+    "body": "body",
+    "response_body": "response body",
+    "extra": "extra",
+}
+_READ: Final = 100_000  # rows; of more, JSON is not read
+_LONGEST: Final = 20_000  # characters of a JSON text
+_VALUES: Final = 40  # different values of a field of few values
+_PRESENT: Final = 0.02  # of the rows
+_FIELDS: Final = 12  # fields that are kept, the most frequent first
+_CUT: Final = 200  # characters of a value
+
+
+class FailureAttributes:
+    """Failures with a time, oldest first: `when` (ns since 1970), and a column of categories an attribute.
+
+    `labels` holds the labels of each, as tuples: a failure can have several.
+    """
+
+    def __init__(self, frame: IntoFrame, *, doing: str) -> None:
+        select(frame, _TIMES, doing=doing)  # raises where it is no frame
+        names = set(nw.from_native(frame).lazy().collect_schema().names())
+        signed = SIGNATURE in names
+        wanted = [*_PLAIN, *([SIGNATURE] if signed else []), "labels", LABEL]
+        present = [name for name in wanted if name in names]
+        json = [name for name in _JSON if name in names]
+        lazy = select(frame, [*_TIMES, *present, *json], doing=doing).with_columns(when_=effective_time())
+        table = collect(lazy)
+        when = pd.to_datetime(table["when_"].to_pandas(), utc=True)
+        dated = when.notna().to_numpy()
+        order = when[dated].sort_values(kind="stable").index
+        self.undated = int((~dated).sum())
+        self.when = when.loc[order].astype("datetime64[ns, UTC]").astype("int64").to_numpy()
+        redactor = Redactor()
+        columns: dict[str, pd.Categorical] = {}
+        for name in present:
+            if name not in ("labels", LABEL):
+                columns[name] = _category(table[name], redactor).take(order)
+        if not signed and {*_GROUPED, WORKFLOW, "response_status"} <= names:
+            signatures = group_failures(frame).assign(_pandas(frame))[SIGNATURE]
+            columns[SIGNATURE] = pd.Categorical(signatures.to_numpy(dtype=object)).take(order)
+        for source in json:
+            for name, values in _fields(table[source], _JSON[source], redactor):
+                columns[name] = values.take(order)
+        self.columns = _distinct(columns)
+        self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
+
+    def __len__(self) -> int:
+        return len(self.when)
+
+    def label_codes(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Every label of every failure, as codes of labels and positions of failures."""
+        rows = np.repeat(np.arange(len(self)), [len(labels) for labels in self.labels])
+        codes, _ = pd.factorize(np.array([one for labels in self.labels for one in labels], dtype=object))
+        return codes.astype(np.int64), rows.astype(np.int64)
+
+    def columns_of(
+        self, rows: NDArray[np.bool_], observed: NDArray[np.float64], expected: NDArray[np.float64]
+    ) -> dict[str, pd.Categorical]:
+        """The attributes of some failures; of several labels the one that rose most."""
+        columns = {name: column[rows] for name, column in self.columns.items()}
+        labels = self.labels[rows]
+        excess: dict[str, float] = defaultdict(float)
+        for own, more in zip(labels, observed - expected, strict=True):
+            for label in own:
+                excess[label] += more
+        if len(excess) > 0:
+            order = {
+                label: place
+                for place, label in enumerate(sorted(excess, key=lambda one: (-excess[one], one)))
+            }
+            chosen = [min(own, key=order.__getitem__) if own else NONE for own in labels]
+            columns[LABEL] = pd.Categorical(chosen)
+        return columns
+
+    def meets(self, condition: Mapping[str, str]) -> NDArray[np.bool_]:
+        """Which failures meet a condition."""
+        met = np.ones(len(self), dtype=bool)
+        for name, value in condition.items():
+            if name == LABEL:
+                met &= np.array(
+                    [value in own if value != NONE else not own for own in self.labels], dtype=bool
+                )
+            else:
+                met &= np.asarray(self.columns[name] == value)
+        return met
+
+    def shared(self, rows: NDArray[np.bool_], least: float) -> dict[str, str]:
+        """The values that at least such a share of some failures have, and not of all."""
+        found = {}
+        for name, column in self.columns.items():
+            counts = np.bincount(column.codes[rows], minlength=1)
+            code = int(counts.argmax())
+            value = str(column.categories[code])
+            usual = name not in (WORKFLOW, SIGNATURE) and (column.codes == code).mean() >= least
+            if counts[code] >= least * counts.sum() and value != NONE and not usual:
+                found[name] = value
+        counted = Counter(label for own in self.labels[rows] for label in own)
+        for label, count in counted.most_common(1):
+            if count >= least * rows.sum():
+                found[LABEL] = label
+        return found
+
+
+def _pandas(frame: IntoFrame) -> pd.DataFrame:
+    native = nw.to_native(frame, pass_through=True)
+    if isinstance(native, pd.DataFrame):
+        return native.reset_index(drop=True)
+    names = [*_GROUPED, WORKFLOW, "response_status", *_TIMES]
+    return to_frame(collect(select(frame, names, doing="reading a frame")))
+
+
+def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:
+    """The values of a column as masked texts; numbers without a fraction."""
+    encoded = column.combine_chunks().dictionary_encode()
+    known = [NONE if one in (None, "") else _text(one, redactor) for one in encoded.dictionary.to_pylist()]
+    return _categories([NONE if code is None else known[code] for code in encoded.indices.to_pylist()])
+
+
+def _categories(texts: list[str]) -> pd.Categorical:
+    """Texts as categories in their order."""
+    return pd.Categorical(np.array([NONE, *texts], dtype=object))[1:]
+
+
+def _text(value: object, redactor: Redactor) -> str:
+    plain = f"{value:g}" if isinstance(value, float) else str(value)
+    return redactor.text(plain)[:_CUT]
+
+
+def _labels(table: pa.Table, redactor: Redactor) -> pd.Series[Any]:
+    """The labels of each row as a tuple of masked texts."""
+    known: dict[tuple[str | None, str | None], tuple[str, ...]] = {}
+    nothing = [None] * table.num_rows
+    lists, singles = (
+        table[name].to_pylist() if name in table.column_names else nothing for name in ("labels", LABEL)
+    )
+    rows = []
+    for pair in zip(lists, singles, strict=True):
+        if pair not in known:
+            found = _decoded(pair[0])
+            texts = found if isinstance(found, list) else []
+            texts = [text for text in [*texts, pair[1]] if isinstance(text, str) and text]
+            known[pair] = tuple(dict.fromkeys(_text(text, redactor) for text in texts))
+        rows.append(known[pair])
+    return pd.Series(rows, dtype=object)
+
+
+def _fields(column: pa.ChunkedArray, prefix: str, redactor: Redactor) -> Iterator[tuple[str, pd.Categorical]]:
+    """The fields of JSON objects that have few values and are often there, as ``prefix name``."""
+    if len(column) > _READ:
+        return
+    texts = column.to_pylist()
+    values: dict[str, dict[int, str]] = defaultdict(dict)
+    seen: dict[str, set[str]] = defaultdict(set)
+    for row, text in enumerate(texts):
+        found = _decoded(text)
+        if isinstance(found, dict):
+            for name, value in _scalars(found):
+                if len(seen[name]) <= _VALUES:
+                    seen[name].add(value)
+                    values[name][row] = value
+    counts = Counter(
+        {
+            name: len(rows)
+            for name, rows in values.items()
+            if len(seen[name]) <= _VALUES and len(rows) >= _PRESENT * len(texts)
+        }
+    )
+    for name, _ in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:_FIELDS]:
+        masked = {value: redactor.header(name, redactor.text(value))[:_CUT] for value in sorted(seen[name])}
+        rows = values[name]
+        texts_of = [masked[rows[row]] if row in rows else NONE for row in range(len(texts))]
+        yield f"{prefix} {name}", _categories(texts_of)
+
+
+def _scalars(found: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """The single values of an object and of the objects in it; a list of one value is that value."""
+    for name, value in found.items():
+        if isinstance(value, dict):
+            for inner, item in value.items():
+                if isinstance(item, str | int):
+                    yield f"{name}.{inner}", _short(item)
+        elif isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            yield name, _short(value[0])
+        elif isinstance(value, str | int):
+            yield name, _short(value)
+
+
+def _short(value: str | int) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)[: 2 * _CUT]
+
+
+def _decoded(text: str | None) -> object:
+    if not text or len(text) > _LONGEST or text[0] not in "[{":
+        return None
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError, UnicodeError):
+        return None
+
+
+def _distinct(columns: Mapping[str, pd.Categorical]) -> dict[str, pd.Categorical]:
+    """Without attributes of one value, and without those that divide the rows as an earlier one does."""
+    kept: dict[str, pd.Categorical] = {}
+    seen: set[bytes] = set()
+    for name, column in columns.items():
+        codes, values = pd.factorize(column.codes)
+        if len(values) > 1 and codes.tobytes() not in seen:
+            seen.add(codes.tobytes())
+            kept[name] = column
+    return kept

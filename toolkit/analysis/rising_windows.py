@@ -1,0 +1,181 @@
+"""Windows of time in which counts are higher than before and after: a scan of all starts and lengths."""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from toolkit.analysis.change_points import dispersion, seasonal_profile
+
+_Floats = npt.NDArray[np.float64]
+_Ints = npt.NDArray[np.int64]
+
+FEWEST: Final = 10.0  # events in excess
+MARGIN: Final = 4.0  # natural units of log-likelihood beyond what chance reaches in all windows
+_GROWTH: Final = 1.35  # from one length to the next
+_LONGEST: Final = 0.85  # of all bins
+_STARTS: Final = 6  # of a window within its length
+_EPISODES: Final = 30
+_UNUSUAL: Final = 2.0  # times the usual dispersion
+_SHARE: Final = 2.5  # times what is gained over the other failures: what of them rose is explained later
+_JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
+
+
+class Window(NamedTuple):
+    """Bins in which a series is high, the last one excluded, and how clearly."""
+
+    score: float
+    series: int
+    start: int
+    stop: int
+
+
+def exposure(values: _Floats, wave: _Floats) -> _Floats:
+    """The share of each bin of what a series is expected to have: level, or with the wave of all failures."""
+    return wave if values @ np.log(wave * wave.size) > 0 else np.full(wave.size, 1 / wave.size)
+
+
+def wave_of(total: _Floats) -> _Floats:
+    """The share of each bin of all failures by the hour of day, where that explains them."""
+    wave = seasonal_profile(total)
+    return np.asarray(wave / wave.sum())
+
+
+def threshold(series: int, bins: int) -> float:
+    """What a window must score, where so many series and bins are searched."""
+    return float(np.log(max(series, 1)) + np.log(max(bins, 2) * _STARTS) + MARGIN)
+
+
+def spreads(counts: _Ints, wave: _Floats) -> _Floats:
+    """How much more than by chance each series varies, as far as most series do.
+
+    What one series does alone may be an incident.
+    """
+    size = counts.shape[1]
+    own = np.array([dispersion(one.astype(np.float64), exposure(one, wave) * size) for one in counts])
+    usual = float(np.median(own)) if own.size else 1.0
+    return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
+
+
+def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[Window]:
+    """The strongest window of each series and length that scores at least so much, the strongest first.
+
+    High is what rose against the other times, and against the other failures of the same times.
+    """
+    size = counts.shape[1]
+    logs = np.arange(int(counts.sum(axis=1).max(initial=0)) + 1, dtype=np.float64)
+    logs[1:] *= np.log(logs[1:])
+    sums = np.concatenate([np.zeros((len(counts), 1), dtype=np.int64), np.cumsum(counts, axis=1)], axis=1)
+    events = sums[:, -1:]
+    waving = np.array([exposure(values, wave) is wave for values in counts])[:, None]
+    of_all = _cumulated(total / max(total.sum(), 1e-9))
+    levels = np.linspace(0, 1, size + 1), _cumulated(wave)
+    found = []
+    for length in lengths(size):
+        starts = np.arange(0, size - length + 1, max(1, length // _STARTS))
+        stops = starts + length
+        inside = sums[:, stops] - sums[:, starts]
+        outside = events - inside
+        level, daily, whole = (np.clip(one[stops] - one[starts], 1e-9, 1 - 1e-9) for one in (*levels, of_all))
+        usual = np.where(waving, daily, level)
+        same = logs[inside] + logs[outside] - logs[events]
+        in_time = np.where(waving, _coded(inside, outside, daily), _coded(inside, outside, level))
+        score = np.minimum(same - in_time, _SHARE * (same - _coded(inside, outside, whole)))
+        high = (inside - events * usual >= FEWEST) & (inside > events * whole)
+        score = np.where(high, score, 0.0) / spread[:, None]
+        place = score.argmax(axis=1)
+        for series in np.flatnonzero(score.max(axis=1) >= least):
+            at = place[series]
+            window = Window(float(score[series, at]), int(series), int(starts[at]), int(stops[at]))
+            found.append(window)
+    return sorted(found, key=lambda one: (-one.score, one.series, one.start, one.stop))
+
+
+def _coded(inside: _Ints, outside: _Ints, share: _Floats) -> _Floats:
+    """Log-likelihood of where events fall, up to what does not depend on the share."""
+    return np.asarray(inside * np.log(share) + outside * np.log1p(-share))
+
+
+def _cumulated(shares: _Floats) -> _Floats:
+    return np.concatenate([[0.0], np.cumsum(shares)])
+
+
+def lengths(size: int) -> list[int]:
+    """Lengths of windows: all short ones, and then in steps of a third."""
+    found = [1]
+    while found[-1] < size * _LONGEST / _GROWTH:
+        found.append(max(found[-1] + 1, round(found[-1] * _GROWTH)))
+    return found
+
+
+def _gain(inside: _Floats, events: _Floats, share: _Floats) -> _Floats:
+    """Log-likelihood of a rate of its own inside, over one rate; zero where it is not higher."""
+    share = np.clip(share, 1e-9, 1 - 1e-9)
+    outside = events - inside
+    with np.errstate(divide="ignore", invalid="ignore"):
+        one = np.where(inside > 0, inside * np.log(inside / (events * share)), 0.0)
+        two = np.where(outside > 0, outside * np.log(outside / (events * (1 - share))), 0.0)
+    return np.where(inside > events * share, one + two, 0.0)
+
+
+def episodes(values: _Floats, share: _Floats, spread: float) -> list[tuple[int, int]]:
+    """All windows in which one series is high, in order; those that nearly touch are one."""
+    values, share = values.copy(), share / share.sum()
+    least = threshold(1, values.size)
+    found: list[tuple[int, int]] = []
+    while len(found) < _EPISODES and values.any() and share.sum() > 0:
+        span, score = _best(values, share / share.sum())
+        if score / spread < least:
+            break
+        found.append(span)
+        values[slice(*span)], share[slice(*span)] = 0, 0
+    return _joined(sorted(found))
+
+
+def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:
+    """The window of one series that is highest, its ends sharpened, and its score."""
+    sums, parts = _cumulated(values), _cumulated(share)
+    best, span = 0.0, (0, 1)
+    for length in lengths(values.size):
+        starts = np.arange(0, values.size - length + 1, max(1, length // _STARTS))
+        inside, usual = sums[starts + length] - sums[starts], parts[starts + length] - parts[starts]
+        score = np.where(inside - sums[-1] * usual >= FEWEST, _gain(inside, sums[-1], usual), 0.0)
+        place = int(score.argmax())
+        if score[place] > best:
+            best, span = float(score[place]), (int(starts[place]), int(starts[place]) + length)
+    return _sharpened(sums, parts, *span), best
+
+
+def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> tuple[int, int]:
+    """The window with the ends, near those found, that fit best; empty bins at the ends are left out."""
+    size = sums.size - 1
+    reach = max(2, -(-(stop - start) // 4))
+    lows = np.arange(max(0, start - reach), min(start + reach, size) + 1)
+    highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
+    low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
+    low, high = low[high > low], high[high > low]
+    best = int(_gain(sums[high] - sums[low], sums[-1], parts[high] - parts[low]).argmax())
+    full = np.flatnonzero(np.diff(sums[low[best] : high[best] + 1]))
+    if not full.size:
+        return start, stop
+    return int(low[best] + full[0]), int(low[best] + full[-1] + 1)
+
+
+def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    joined: list[tuple[int, int]] = []
+    for start, stop in spans:
+        if joined:
+            before = joined[-1]
+            if start - before[1] <= _JOINED * max(stop - start, before[1] - before[0]):
+                joined[-1] = (before[0], stop)
+                continue
+        joined.append((start, stop))
+    return joined
+
+
+def evidence(observed: float, expected: float) -> float:
+    """Log-likelihood of an observed count over that of the expected one."""
+    expected = max(expected, 1e-3)
+    return float(observed * np.log(observed / expected) - observed + expected) if observed > expected else 0.0
