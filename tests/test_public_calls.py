@@ -37,8 +37,8 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "Endpoint", "FailureClasses", "FailureComparison", "FailureGroups", "FailureReport",
-    "FrameSummary", "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard",
+    "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison", "FailureGroups",
+    "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard",
     "RetryOutcomes", "Service", "SimilarFailures", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
@@ -187,6 +187,20 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "as_matrix": lambda w: [{"vectors": w.vectors}],
     "classify_failures": lambda w: [{"failures": w.failures}],
+    "explain_change": lambda w: [
+        lambda: tk.explain_change(w.failures, w.failures),
+        {
+            "after": w.failures,
+            "before": w.failures,
+            "attributes": ["workflow_url"],
+            "weight": None,
+            "exposure": 2.0,
+        },
+    ],
+    "explain_spike": lambda w: [
+        lambda: tk.explain_spike(w.failures),
+        {"failures": w.failures, "window": None, "baseline": None, "now": None},
+    ],
     "compare_failures": lambda w: [
         {
             "before": w.failures[:40],

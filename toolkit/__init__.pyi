@@ -1,6 +1,7 @@
 # The public names and where they are defined: the one list, for type checkers and for __init__.py.
 
 from toolkit import errors as errors
+from toolkit.analysis import Explanation as Explanation
 from toolkit.analysis import FailureClasses as FailureClasses
 from toolkit.analysis import FailureComparison as FailureComparison
 from toolkit.analysis import FailureGroups as FailureGroups
@@ -19,6 +20,8 @@ from toolkit.analysis import count_over_time as count_over_time
 from toolkit.analysis import count_states as count_states
 from toolkit.analysis import count_workflows as count_workflows
 from toolkit.analysis import expiring as expiring
+from toolkit.analysis import explain_change as explain_change
+from toolkit.analysis import explain_spike as explain_spike
 from toolkit.analysis import group_failures as group_failures
 from toolkit.analysis import retry_outcomes as retry_outcomes
 from toolkit.analysis import similar_failures as similar_failures

@@ -20,6 +20,7 @@ from toolkit.analysis.explaining import Explanation, explain_change
 from toolkit.analysis.frame_summary import FrameSummary, summary
 from toolkit.analysis.group_rules import GroupRules
 from toolkit.analysis.grouping import FailureGroups, group_failures
+from toolkit.analysis.incidents import explain_spike, find_incidents
 from toolkit.analysis.lifetimes import (
     ExpiryBins,
     FailureDelays,
@@ -107,11 +108,13 @@ __all__ = [
     "expiring",
     "expiry_bins",
     "explain_change",
+    "explain_spike",
     "failure_calendar",
     "failure_delays",
     "failure_functions",
     "failure_overview",
     "failure_trend",
+    "find_incidents",
     "fuse",
     "group_failures",
     "mask_text",

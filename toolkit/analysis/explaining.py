@@ -50,7 +50,7 @@ class Explanation(Plotted):
     Attributes
     ----------
     frame : pandas.DataFrame
-        One row a condition, the likeliest first: `rank` (Int64), `condition` (dict of attribute to value),
+        One row a condition, the likeliest first: `rank` (Int64), ``condition`` (dict of attribute to value),
         `observed` and `expected` (float64, events after, and before in as long a time),
         `excess` (float64, their difference), `share` (float64, of the change), `lift` (float64, observed
         over expected), `confidence` (float64, 0 to 1), `alternatives` (list of dict: conditions that describe
@@ -61,6 +61,12 @@ class Explanation(Plotted):
         False when no condition rose more than the others beyond chance; `frame` then holds chance's best.
     window : pair of datetime, optional
         When it was (`explain_spike`).
+
+    Examples
+    --------
+    >>> before = pd.DataFrame({"step": ["pay", "ship"] * 40})
+    >>> explain_change(before, before).stands_out
+    False
     """
 
     frame: pd.DataFrame

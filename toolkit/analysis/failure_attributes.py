@@ -7,17 +7,16 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import msgspec
-import narwhals as nw
 import numpy as np
 import pandas as pd
 import pyarrow as pa
-from narwhals.typing import IntoFrame
 from numpy.typing import NDArray
 
-from toolkit.analysis.grouping import group_failures
-from toolkit.analysis.selection import NONE, collect, effective_time, select
+from toolkit.analysis.group_rules import GroupRules
+from toolkit.analysis.grouping import grouped, grouped_columns
+from toolkit.analysis.selection import NONE, collect_timed, opened, scanned, timestamps
+from toolkit.analysis.sources import AnyFrame
 from toolkit.redaction import Redactor
-from toolkit.tables.frames import to_frame
 
 WORKFLOW: Final = "workflow_url"
 SIGNATURE: Final = "signature"
@@ -27,8 +26,6 @@ _PLAIN: Final = (WORKFLOW, "flow_control_key", "caller_ip", "response_status")
 NAMED: Final = (*_PLAIN, SIGNATURE)
 """The attributes that are columns."""
 
-_TIMES: Final = ("failed_at", "created_at")
-_GROUPED: Final = ("dlq_id", "response_body", "response_body_base64")
 _JSON: Final = {
     "headers": "header",
     "response_headers": "response header",
@@ -50,32 +47,27 @@ class FailureAttributes:
     `labels` holds the labels of each, as tuples: a failure can have several.
     """
 
-    def __init__(self, frame: IntoFrame, *, doing: str) -> None:
-        select(frame, _TIMES, doing=doing)  # raises where it is no frame
-        names = set(nw.from_native(frame).lazy().collect_schema().names())
-        signed = SIGNATURE in names
-        wanted = [*_PLAIN, *([SIGNATURE] if signed else []), "labels", LABEL]
-        present = [name for name in wanted if name in names]
-        json = [name for name in _JSON if name in names]
-        lazy = select(frame, [*_TIMES, *present, *json], doing=doing).with_columns(when_=effective_time())
-        table = collect(lazy)
-        when = pd.to_datetime(table["when_"].to_pandas(), utc=True)
+    def __init__(self, frame: AnyFrame, *, doing: str) -> None:
+        frame = scanned(frame, doing=doing)
+        names = set(opened(frame, doing=doing).names)
+        present = [name for name in (*NAMED, "labels", LABEL, *_JSON) if name in names]
+        table = collect_timed(frame, present, doing=doing)
+        when = timestamps(table, "when_")
         dated = when.notna().to_numpy()
-        order = when[dated].sort_values(kind="stable").index
+        order = when[dated].sort_values(kind="stable").index.to_numpy()
         self.undated = int((~dated).sum())
         self.when = when.loc[order].astype("datetime64[ns, UTC]").astype("int64").to_numpy()
         redactor = Redactor()
         columns: dict[str, pd.Categorical] = {}
-        for name in present:
-            if name not in ("labels", LABEL):
-                columns[name] = _category(table[name], redactor).take(order)
-        if not signed and {*_GROUPED, WORKFLOW, "response_status"} <= names:
-            signatures = group_failures(frame).assign(_pandas(frame))[SIGNATURE]
-            columns[SIGNATURE] = pd.Categorical(signatures.to_numpy(dtype=object)).take(order)
-        for source in json:
-            for name, values in _fields(table[source], _JSON[source], redactor):
-                columns[name] = values.take(order)
-        self.columns = _distinct(columns)
+        for name in NAMED:
+            if name in names:
+                columns[name] = _category(table[name], redactor)
+        if SIGNATURE not in names and names.issuperset(grouped_columns(GroupRules())):
+            columns[SIGNATURE] = _categories(grouped(frame)[1])
+        for source, prefix in _JSON.items():
+            if source in names:
+                columns |= dict(_fields(table[source], prefix, redactor))
+        self.columns = _distinct({name: column.take(order) for name, column in columns.items()})
         self.labels = _labels(table, redactor).iloc[order].to_numpy(dtype=object)
 
     def __len__(self) -> int:
@@ -118,6 +110,15 @@ class FailureAttributes:
                 met &= np.asarray(self.columns[name] == value)
         return met
 
+    def most_frequent(self, name: str, rows: NDArray[np.bool_], most: int) -> list[str]:
+        """The most frequent values of an attribute among some failures."""
+        if name not in self.columns:
+            return []
+        column = self.columns[name]
+        counts = np.bincount(column.codes[rows], minlength=1)
+        codes = np.argsort(-counts, kind="stable")[:most]
+        return [str(column.categories[code]) for code in codes if counts[code]]
+
     def shared(self, rows: NDArray[np.bool_], least: float) -> dict[str, str]:
         """The values that at least such a share of some failures have, and not of all."""
         found = {}
@@ -133,14 +134,6 @@ class FailureAttributes:
             if count >= least * rows.sum():
                 found[LABEL] = label
         return found
-
-
-def _pandas(frame: IntoFrame) -> pd.DataFrame:
-    native = nw.to_native(frame, pass_through=True)
-    if isinstance(native, pd.DataFrame):
-        return native.reset_index(drop=True)
-    names = [*_GROUPED, WORKFLOW, "response_status", *_TIMES]
-    return to_frame(collect(select(frame, names, doing="reading a frame")))
 
 
 def _category(column: pa.ChunkedArray, redactor: Redactor) -> pd.Categorical:

@@ -10,12 +10,12 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from narwhals.typing import IntoFrame
 
 from toolkit.analysis import rising_windows
 from toolkit.analysis.explaining import Explanation, explain_rows
 from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
 from toolkit.analysis.selection import typed_frame, when_counted
+from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import wrong
 from toolkit.times import parse_time
 
@@ -32,14 +32,16 @@ _BINS: Final = 1_100  # that windows are searched in
 _FINE: Final = 4_400  # that their ends are found in
 _VALUES: Final = 20  # of an attribute, the most frequent first
 _MOST: Final = 12  # incidents
-_BURSTS: Final = 5.0  # times the usual burst: the excess of an incident
+_BURSTS: Final = 4.5  # times the usual burst: the excess of an incident
 _RETRIED: Final = 20 * _MINUTE  # between failures of one burst, at most
 _QUICK: Final = 0.1  # of the mean time between alike failures
 _USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
 _REJECTED: Final = 6  # windows in which nothing stands out, before the search ends
 _SAME_WINDOW: Final = 0.5
+_EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
 _EXPLAINING: Final = 7  # attributes, the strongest first
+_WORKFLOWS: Final = 5
 _SHARED: Final = 0.9  # of the failures of an incident
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
 _SLICES: Final = 24
@@ -49,14 +51,15 @@ _STEADY_TIMES: Final = 3.0  # of what the median workflow has
 _STEADY_ALIKE: Final = 0.8  # of the failures of its workflow
 _TIME: Final = "datetime64[ms, UTC]"
 _TYPES: Final = {
-    "rank": "Int64", "kind": "str", "condition": "object", "shared": "object", "from_at": _TIME,
-    "until_at": _TIME, "goes_on": "bool", "episodes": "object", "observed": "float64", "expected": "float64",
+    "rank": "Int64", "kind": "str", "condition": "object", "workflows": "object", "shared": "object",
+    "from_at": _TIME, "until_at": _TIME, "goes_on": "bool", "episodes": "object", "observed": "float64",
+    "expected": "float64",
     "excess": "float64", "share": "float64", "lift": "float64", "confidence": "float64",
     "alternatives": "object",
 }  # fmt: skip
 
 
-def find_incidents(failures: IntoFrame, *, now: datetime | None = None) -> pd.DataFrame:
+def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.DataFrame:
     """Find all times at which failures rose, and what those have in common.
 
     Windows of any length are searched in the counts of each value of each attribute (workflow, label,
@@ -77,12 +80,12 @@ def find_incidents(failures: IntoFrame, *, now: datetime | None = None) -> pd.Da
     pandas.DataFrame
         One row an incident, the largest excess first: `rank` (Int64), `kind` (str: ``rise``; after those
         ``steady``, a workflow that fails in one way all the time), `condition` (dict of attribute to value),
-        `shared` (dict: what nine of ten of its failures have in common), `from_at`, `until_at`
-        (datetime64[ms, UTC], its first and last failure), `goes_on` (bool: until the end of the history),
-        `episodes` (list of pairs of such times), `observed`, `expected`, `excess` (float64, failures),
-        `share` (float64, of all failures), `lift` (float64, observed over expected), `confidence` (float64,
-        0 to 1: that the condition is this one and no other), `alternatives` (list of dict: conditions that
-        describe the same failures).
+        `workflows` (list of str: the most frequent of its failures, five at most), `shared` (dict: what nine
+        of ten of its failures have in common), `from_at`, `until_at` (datetime64[ms, UTC], its first and last
+        failure), `goes_on` (bool: until the end of the history), `episodes` (list of pairs of such times),
+        `observed`, `expected`, `excess` (float64, failures), `share` (float64, of all failures), `lift`
+        (float64, observed over expected), `confidence` (float64, 0 to 1: that the condition is this one and
+        no other), `alternatives` (list of dict: conditions that describe the same failures).
 
     Raises
     ------
@@ -91,7 +94,7 @@ def find_incidents(failures: IntoFrame, *, now: datetime | None = None) -> pd.Da
 
     Examples
     --------
-    >>> times = [*pd.date_range("2026-03-01", periods=200, freq="h", tz="UTC"),
+    >>> times = [*pd.date_range("2026-03-01", periods=200, freq="61min", tz="UTC"),
     ...     *pd.date_range("2026-03-05 10:00", periods=60, freq="min", tz="UTC")]
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times,
     ...     "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60})
@@ -106,7 +109,7 @@ def find_incidents(failures: IntoFrame, *, now: datetime | None = None) -> pd.Da
 
 
 def explain_spike(
-    failures: IntoFrame,
+    failures: AnyFrame,
     window: tuple[datetime, datetime] | None = None,
     baseline: tuple[datetime, datetime] | None = None,
     *,
@@ -138,7 +141,7 @@ def explain_spike(
 
     Examples
     --------
-    >>> times = [*pd.date_range("2026-03-01", periods=200, freq="h", tz="UTC"),
+    >>> times = [*pd.date_range("2026-03-01", periods=200, freq="61min", tz="UTC"),
     ...     *pd.date_range("2026-03-05 10:00", periods=60, freq="min", tz="UTC")]
     >>> frame = pd.DataFrame({"failed_at": times, "created_at": times,
     ...     "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60})
@@ -171,9 +174,31 @@ class _Incident:
     times: list[_Times]  # first and last failure of each episode
     expected: float
     goes_on: bool
-    condition: dict[str, str]
+    root: dict[str, str]
     alternatives: list[dict[str, str]]
     confidence: float
+
+    def continues(self, other: _Incident) -> bool:
+        """Whether another one is an end of this one, which was less dense there."""
+        start, stop = self.times[0][0], self.times[-1][1]
+        near = _EDGE * (stop - start)
+        apart = max(other.times[0][0] - stop, start - other.times[-1][1])
+        return apart <= near and other.root in [self.root, *self.alternatives]
+
+    def with_edge(self, other: _Incident) -> _Incident:
+        """Both as one."""
+        times = sorted([*self.times, *other.times])
+        if len(self.times) == 1:
+            times = [(times[0][0], max(stop for _, stop in times))]
+        window = _datetimes((times[0][0], max(stop for _, stop in times)))
+        return replace(
+            self,
+            explanation=replace(self.explanation, window=window),
+            rows=self.rows | other.rows,
+            times=times,
+            expected=self.expected + other.expected,
+            goes_on=self.goes_on or other.goes_on,
+        )
 
 
 class _Search:
@@ -209,9 +234,15 @@ class _Search:
             counts, total = self._counts(series, rows), self._counted(self.left, self.step)
             least = rising_windows.threshold(len(counts), counts.shape[1])
             wave = rising_windows.wave_of(total)
-            for one in rising_windows.strongest(counts, total, wave, spread, least):
-                window = self._nanoseconds((one.start, one.stop), self.step)
-                incident = None if _like(window, rejected) else self._incident(window, least)
+            all_rose = rising_windows.unlike_any(total, wave, 2 * least)
+            strong = rising_windows.strongest(counts, total, wave, spread, least)
+            spans = [(one.start, one.stop) for one in strong]
+            if all_rose is not None:
+                spans.insert(0, all_rose)
+            for span in spans:
+                window = self._nanoseconds(span, self.step)
+                sure = span is all_rose
+                incident = None if _like(window, rejected) else self._incident(window, least, sure=sure)
                 if incident is not None or len(rejected) >= _REJECTED:
                     break
                 rejected.append(window)
@@ -219,8 +250,12 @@ class _Search:
                 break
             if incident is None:
                 break
-            found.append(incident)
             self._take(incident)
+            same = next((place for place, one in enumerate(found) if one.continues(incident)), None)
+            if same is None:
+                found.append(incident)
+            else:
+                found[same] = found[same].with_edge(incident)
         return sorted(found, key=lambda one: one.expected - one.rows.sum())[:most]
 
     def _series(self) -> tuple[_Ints, _Ints]:
@@ -269,14 +304,18 @@ class _Search:
         start, stop = (self._origin(step) + one * step for one in span)
         return max(start, self.start), min(stop, self.end)
 
-    def _incident(self, window: _Times, least: float) -> _Incident | None:
-        """What rose in a window, and at which times; None where nothing stands out."""
+    def _incident(self, window: _Times, least: float, *, sure: bool) -> _Incident | None:
+        """What rose in a window, and at which times; None where nothing stands out.
+
+        Where all failures rose for sure, the likeliest condition is taken, however unlikely.
+        """
         explanation = self._of([window])
-        if not explanation.stands_out:
+        if explanation.frame.empty or not (explanation.stands_out or sure):
             return None
+        explanation = replace(explanation, stands_out=True)
         first = explanation.frame.iloc[0]
         burst = self._burst(window)
-        clear = rising_windows.evidence(first["observed"], first["expected"]) / burst >= least
+        clear = rising_windows.surprise(first["observed"], first["expected"]) / burst >= least
         if not clear or (burst > 1 and first["excess"] < _BURSTS * (burst + 1)):
             return None
         spans = self._episodes(first["condition"])
@@ -441,7 +480,8 @@ def _frame(search: _Search, found: list[_Incident]) -> pd.DataFrame:
     records: list[dict[str, Any]] = [
         {
             "kind": "rise",
-            "condition": one.condition,
+            "condition": one.root,
+            "workflows": search.read.most_frequent(WORKFLOW, one.rows, _WORKFLOWS),
             "shared": search.read.shared(one.rows, _SHARED),
             "times": one.times,
             "goes_on": one.goes_on,
@@ -458,6 +498,7 @@ def _frame(search: _Search, found: list[_Incident]) -> pd.DataFrame:
             {
                 "kind": "steady",
                 "condition": condition,
+                "workflows": [condition[WORKFLOW]],
                 "shared": search.read.shared(rows, _SHARED),
                 "times": [(int(when[0]), int(when[-1]))],
                 "goes_on": True,

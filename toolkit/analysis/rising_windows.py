@@ -17,8 +17,10 @@ MARGIN: Final = 4.0  # natural units of log-likelihood beyond what chance reache
 _GROWTH: Final = 1.35  # from one length to the next
 _LONGEST: Final = 0.85  # of all bins
 _STARTS: Final = 6  # of a window within its length
+_ROUNDS: Final = 5
 _EPISODES: Final = 30
 _UNUSUAL: Final = 2.0  # times the usual dispersion
+_UNLIKE: Final = 1.8  # times the failures of any other time of this length
 _SHARE: Final = 2.5  # times what is gained over the other failures: what of them rose is explained later
 _JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
 
@@ -148,19 +150,36 @@ def _best(values: _Floats, share: _Floats) -> tuple[tuple[int, int], float]:
     return _sharpened(sums, parts, *span), best
 
 
+def unlike_any(total: _Floats, share: _Floats, least: float) -> tuple[int, int] | None:
+    """The window in which all failures are many as at no other time; None where there is none such."""
+    span, score = _best(total, share)
+    length = span[1] - span[0]
+    sums = _cumulated(total)
+    starts = np.arange(total.size - length + 1)
+    apart = starts[(starts + length <= span[0]) | (starts >= span[1])]
+    most = (sums[apart + length] - sums[apart]).max(initial=0.0)
+    inside = sums[span[1]] - sums[span[0]]
+    enough = score >= least and apart.size and inside >= _UNLIKE * most
+    return span if enough else None
+
+
 def _sharpened(sums: _Floats, parts: _Floats, start: int, stop: int) -> tuple[int, int]:
     """The window with the ends, near those found, that fit best; empty bins at the ends are left out."""
     size = sums.size - 1
-    reach = max(2, -(-(stop - start) // 4))
-    lows = np.arange(max(0, start - reach), min(start + reach, size) + 1)
-    highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
-    low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
-    low, high = low[high > low], high[high > low]
-    best = int(_gain(sums[high] - sums[low], sums[-1], parts[high] - parts[low]).argmax())
-    full = np.flatnonzero(np.diff(sums[low[best] : high[best] + 1]))
+    for _ in range(_ROUNDS):
+        reach = max(2, -(-(stop - start) // 4))
+        lows = np.arange(max(0, start - reach), min(start + reach, size) + 1)
+        highs = np.arange(max(0, stop - reach), min(stop + reach, size) + 1)
+        low, high = (grid.ravel() for grid in np.meshgrid(lows, highs))
+        low, high = low[high > low], high[high > low]
+        best = int(_gain(sums[high] - sums[low], sums[-1], parts[high] - parts[low]).argmax())
+        if (start, stop) == (low[best], high[best]):
+            break
+        start, stop = int(low[best]), int(high[best])
+    full = np.flatnonzero(np.diff(sums[start : stop + 1]))
     if not full.size:
         return start, stop
-    return int(low[best] + full[0]), int(low[best] + full[-1] + 1)
+    return start + int(full[0]), start + int(full[-1]) + 1
 
 
 def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -175,7 +194,7 @@ def _joined(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def evidence(observed: float, expected: float) -> float:
+def surprise(observed: float, expected: float) -> float:
     """Log-likelihood of an observed count over that of the expected one."""
     expected = max(expected, 1e-3)
     return float(observed * np.log(observed / expected) - observed + expected) if observed > expected else 0.0
