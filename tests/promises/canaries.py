@@ -307,12 +307,41 @@ LOOKS = tuple(
     Kind(name, partial(_drawn, name), form, ("plain", "JSON string"), _exact)
     for name, form in {
         "a scheme": "Bearer {}",
-        "a setting": "password={}",
+        "a scheme as JSON": "\\u0042earer {}",
+        "a scheme as HTML": "Bearer&#32;{}",
+        "a line of a scheme": 'Authorization: Digest username="ann", response="{}"',
         "a cookie": "Cookie: sid={}",
+        "a setting": "password={}",
+        "a sentence": "the api key: {} was refused",
+        "an option": "login --password {} --verbose",
+        "a member": '{"n": 1, "client_secret": "{}"}',
+        "an object under a name": '{"credentials": {"user": "ann", "value": "{}"}}',
+        "a header in a list": '[{"name": "X-Api-Key", "value": "{}"}]',
+        "a field of a form": "user=ann&password={}&x=1",
+        "a part of a form": '--x\r\nContent-Disposition: form-data; name="password"\r\n\r\n{}\r\n--x--',
+        "an element": "<a><password>{}</password></a>",
+        "an input": '<input name="csrf_token" value="{}">',
         "a connection string": "Server=db;Password={};Database=x",
-        "a well-known token": "ghp_{}",
+        "a connection of libpq": "host=db user=ann password={} dbname=x",
+        "a key of storage": "AccountName=a;AccountKey={}==;EndpointSuffix=x",
         "a query value": "https://app.example/?token={}",
+        "a query alone": "?code={}",
+        "a refresh": "0; url=https://app.example/?code={}",
+        "a fragment": "https://app.example/#access_token={}",
+        "a matrix parameter": "https://app.example/a;token={}/b",
+        "a part of a path": "https://app.example/reset/{}/b",
+        "a webhook": "https://hooks.slack.com/services/T0/B0/{}",
         "a user of an address": "amqps://ann:{}@app.example/x",
+        "a user, slashes escaped": r"postgres:\/\/ann:{}@app.example/x",
+        "a user, colon escaped": "redis&#58;//:{}@app.example/x",
+        "a user, backslashes": r"https:\\ann:{}@app.example\x",
+        "a JWT": "eyJhbGciOiJIUzI1NiJ9.{}.c2lnbmF0dXJl",
+        "a PEM block": "-----BEGIN PRIVATE KEY-----\n{}\n-----END PRIVATE KEY-----",
+        "an AWS key": "AKIAIOSFODNN7EXAMPLE 'wJalrXUtnFEMI/KZ{}'",
+        **{
+            f"a well-known token, {start}": f"{start}{{}}"
+            for start in ("ghp_", "github_pat_", "glpat-", "xoxb-1-", "sk_live_", "whsec_", "hf_", "ya29.")
+        },
     }.items()
 )
 """Kinds that are known by their looks and by the names beside them."""
