@@ -74,7 +74,9 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
     if title:
         size = 9 if small else 11
         fits = max(14, space * 9 // size)
-        lines = wrapped(drawable(re.split("[,:]", title)[0] if small else title, longest=120), fits)
+        lines = wrapped(drawable(title, longest=120), fits)
+        if len(lines) > 1 and inches_high(ax) - above < _LOW:  # a legend above already uses the height
+            lines = wrapped(drawable(re.split("[,:]", title)[0], longest=120), fits)
         if small and len(lines) > 1:
             lines = [f"{lines[0]}…"]
         ax.set_title(
