@@ -349,8 +349,8 @@ MUTANTS: tuple[Mutant, ...] = (
     Mutant(
         "the index is not updated",
         "snapshots/merging.py",
-        "            if before is not None and same\n",
-        "            if before is not None\n",
+        "index=before.index if before is not None and same else",
+        "index=before.index if before is not None else",
         _SYNCING,
     ),
     Mutant(
