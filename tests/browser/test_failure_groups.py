@@ -51,7 +51,9 @@ def test_a_group_and_a_bar_filter_the_table(notebook):
     bins = notebook.evaluate("len(mouse.trend.counts)")
 
     def bar(number):
-        area = shown.locator(".tk-brush svg").bounding_box()
+        trend = shown.locator(".tk-brush svg")
+        trend.scroll_into_view_if_needed()
+        area = trend.bounding_box()
         return area["x"] + (number + 0.5) * area["width"] / bins, area["y"] + area["height"] / 2
 
     notebook.page.mouse.click(*bar(tall))
