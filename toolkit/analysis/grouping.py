@@ -32,7 +32,7 @@ from toolkit.filters.error_text import binary_line, error_text
 from toolkit.redaction import Redactor, visible
 from toolkit.signatures.documents import NO_FRAME, Document
 from toolkit.signatures.signed_rows import SIGNATURE, SignedRows, cleaner, sign_rows
-from toolkit.signatures.signing import Learned, Signature, signature_id
+from toolkit.signatures.signing import RULES_VERSION, Learned, Signature, signature_id
 from toolkit.tables.frames import checked_frame
 
 _COLUMNS: Final = ("dlq_id", "workflow_url", "response_status", "response_body", "response_body_base64")
@@ -189,8 +189,9 @@ def _stored(failures: AnyFrame, rules: GroupRules) -> FailureGroups | None:
     counts = stored_counts(failures, splits, parts, doing=_DOING)
     if counts is None:
         return None
-    if rules.learned is None:
-        rules = GroupRules(rules.text, facts_of(failures).get("learned"))
+    learned = facts_of(failures).get("learned") or {}
+    if rules.learned is None and learned.get("rules_version") == RULES_VERSION:
+        rules = GroupRules(rules.text, learned)
     selected = select_timed(failures, [*grouped_columns(rules), SIGNATURE], doing=_DOING)
     latest = latest_rows(selected, [SIGNATURE, *splits], parts, LATEST_ROWS)
     rows = _with_stored(read_rows(latest, rules), latest[SIGNATURE])
