@@ -188,7 +188,6 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "as_matrix": lambda w: [{"vectors": w.vectors}],
     "classify_failures": lambda w: [{"failures": w.failures}],
     "explain_change": lambda w: [
-        lambda: tk.explain_change(w.failures, w.failures),
         {
             "after": w.failures,
             "before": w.failures,
@@ -198,7 +197,6 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         },
     ],
     "explain_spike": lambda w: [
-        lambda: tk.explain_spike(w.failures),
         {"failures": w.failures, "window": None, "baseline": None, "now": None},
     ],
     "compare_failures": lambda w: [

@@ -15,8 +15,7 @@ import pandas as pd
 from toolkit.analysis.results import Plotted, result_table, share_text
 from toolkit.analysis.selection import NONE, opened
 from toolkit.analysis.sources import AnyFrame
-from toolkit.arguments import wrong
-from toolkit.errors import InputError
+from toolkit.arguments import nearest, wrong
 from toolkit.redaction import Redactor, escape_html, visible
 
 _Floats = npt.NDArray[np.float64]
@@ -186,19 +185,15 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
     doing = "explaining a change"
     rows = opened(frame, doing=doing, name=name)
     known = list(rows.names)
-    if attributes is not None and (
-        isinstance(attributes, str) or not all(isinstance(one, str) for one in attributes)
-    ):
+    listed = isinstance(attributes, list | tuple) and all(isinstance(one, str) for one in attributes)
+    if attributes is not None and not listed:
         raise wrong("attributes", attributes, "a list of names of columns")
+    for one in attributes or ():
+        if one not in known:
+            raise wrong("attributes", one, f"columns of {name}", nearest(one, known, what="It has"))
+    if weight is not None and (not isinstance(weight, str) or weight not in known):
+        raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
     names = list(dict.fromkeys(known if attributes is None else attributes))
-    needed = [*(attributes or []), *([weight] if weight is not None else [])]
-    missing = [column for column in needed if column not in known]
-    if missing:
-        raise InputError(
-            doing,
-            got=f"{name} with the columns {', '.join(known[:30])}",
-            expected=f"also {', '.join(map(str, missing))}",
-        )
     table = rows.choose([column for column in known if column in names or column == weight]).table()
     read = {column: _texts(table[column].to_pandas()) for column in table.column_names if column != weight}
     numbers = np.ones(table.num_rows)
