@@ -232,7 +232,7 @@ class _Search:
         self.spread = float(spread.min(initial=rising_windows.FEWEST))
         while len(found) < _MOST:
             counts, total = self._counts(series, rows), self._counted(self.left, self.step)
-            least = rising_windows.threshold(len(counts), counts.shape[1])
+            least = rising_windows.least_surprise(len(counts), counts.shape[1])
             wave = rising_windows.wave_of(total)
             all_rose = rising_windows.unlike_any(total, wave, 2 * least)
             strong = rising_windows.strongest(counts, total, wave, spread, least)

@@ -45,7 +45,7 @@ def wave_of(total: _Floats) -> _Floats:
     return np.asarray(wave / wave.sum())
 
 
-def threshold(series: int, bins: int) -> float:
+def least_surprise(series: int, bins: int) -> float:
     """What a window must score, where so many series and bins are searched."""
     return float(np.log(max(series, 1)) + np.log(max(bins, 2) * _STARTS) + MARGIN)
 
@@ -125,7 +125,7 @@ def _gain(inside: _Floats, events: _Floats, share: _Floats) -> _Floats:
 def episodes(values: _Floats, share: _Floats, spread: float) -> list[tuple[int, int]]:
     """All windows in which one series is high, in order; those that nearly touch are one."""
     values, share = values.copy(), share / share.sum()
-    least = threshold(1, values.size)
+    least = least_surprise(1, values.size)
     found: list[tuple[int, int]] = []
     while len(found) < _EPISODES and values.any() and share.sum() > 0:
         span, score = _best(values, share / share.sum())
