@@ -12,6 +12,7 @@ import pytest
 import toolkit as tk
 from toolkit.analysis import norm_bins
 from toolkit.errors import InputError
+from toolkit.tables.failure_matching import match_failures
 
 WHEN = datetime(2026, 1, 2, tzinfo=UTC)
 FRAME = pd.DataFrame(
@@ -95,3 +96,13 @@ def test_other_columns_may_have_any_name():
     """A name that is not Unicode, of a column that is not read, is no obstacle."""
     frame = pd.DataFrame({"label": ["a", "a", "b"], "\ud800": 1, 5: 2})
     assert tk.count_by(frame, "label")["count"].tolist() == [2, 1]
+
+
+@pytest.mark.parametrize("cells", [[pd.Interval(0, 1), None], [["a"], ["b"]], [b"\xff", None]])
+def test_error_lines_that_are_no_texts_are_an_error(cells):
+    """A filter by error reads texts, and numbers as texts."""
+    frame = pd.DataFrame({"dlq_id": ["a", "b"], "error": pd.Series(cells, dtype=object)})
+    with pytest.raises(InputError, match="texts or numbers"):
+        match_failures(frame, tk.FailureFilter(error="amount"))
+    numbers = frame.assign(error=[5, None])
+    assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]

@@ -69,7 +69,7 @@ def _matching(frame: pd.DataFrame, field: FilterField, value: Any) -> NDArray[np
     """Which rows one field of a filter chooses."""
     if field.compare == "contains":
         # each distinct line is compared once: most failures share theirs with many others
-        codes, lines = pd.factorize(error_lines(frame))
+        codes, lines = pd.factorize(_arrow(error_lines(frame)).cast(pa.string()).to_pandas())
         return np.array([*(names_error(line, value) for line in lines), False])[codes]
     column = _column(frame, field.columns[0])
     if field.kind == "time":
