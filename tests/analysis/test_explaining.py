@@ -116,3 +116,13 @@ def test_what_cannot_be_used_is_named(arguments: dict[str, Any], named: str) -> 
     """Each with an error that names the argument or column."""
     with pytest.raises(InputError, match=named):
         explain_change(**{"after": _calm(9), "before": _calm(9)} | arguments)
+
+
+def test_a_number_is_one_value_whether_or_not_others_are_missing():
+    """A status is the same before and after, also where one of both frames has rows without a status."""
+    after = pd.DataFrame({"status": pd.array([500] * 60 + [404] * 5, dtype="Int64")})
+    before = pd.DataFrame({"status": pd.array([500] * 60 + [None] * 5, dtype="Int64")})
+    explanation = explain_change(after, before, attributes=["status"])
+    values = {row["condition"]["status"]: row["expected"] for row in explanation.frame.to_dict("records")}
+    assert values == {"404": 0.0}
+    assert not explanation.stands_out or "404" in repr(explanation)

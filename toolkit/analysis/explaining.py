@@ -195,7 +195,12 @@ def _read(frame: AnyFrame, attributes: Sequence[str] | None, weight: str | None,
         raise wrong("weight", weight, f"a column of {name}", nearest(weight, known, what="It has"))
     names = list(dict.fromkeys(known if attributes is None else attributes))
     table = rows.choose([column for column in known if column in names or column == weight]).table()
-    read = {column: _texts(table[column].to_pandas()) for column in table.column_names if column != weight}
+    # whole numbers stay whole where some are missing: 500 before and 500.0 after would be two values
+    read = {
+        column: _texts(table[column].to_pandas(integer_object_nulls=True))
+        for column in table.column_names
+        if column != weight
+    }
     numbers = np.ones(table.num_rows)
     if weight is not None:
         try:
