@@ -100,7 +100,7 @@ def find_incidents(failures: AnyFrame, *, now: datetime | None = None) -> pd.Dat
     ...     "workflow_url": ["pay", "mail"] * 100 + ["pay"] * 60})
     >>> find_incidents(frame)[["condition", "goes_on", "observed"]]
                      condition  goes_on  observed
-    0  {'workflow_url': 'pay'}    False      61.0
+    0  {'workflow_url': 'pay'}    False      60.0
     """
     read = FailureAttributes(failures, doing="finding incidents")
     end = None if now is None else when_counted(now)
