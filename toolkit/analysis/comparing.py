@@ -39,8 +39,7 @@ from toolkit.arguments import positive, wrong
 from toolkit.errors import InputError
 from toolkit.redaction import visible
 from toolkit.snapshots import scan_snapshot
-from toolkit.snapshots.data_files import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
-from toolkit.tables.schemas import FAILURES, TIME
+from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 from toolkit.times import parse_time
 
 CHANGES: Final = ("new", "back again", "growing", "shrinking", "gone", "steady")

@@ -22,12 +22,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
+from toolkit import snapshots  # loaded when a path is given
 from toolkit.analysis.sources import KINDS, AnyFrame, SelectedRows, open_rows
 from toolkit.arguments import nearest, shown, wrong
 from toolkit.errors import InputError
 from toolkit.receipt import Receipt
-from toolkit.snapshots import scan_snapshot
-from toolkit.snapshots.data_files import GONE_BEFORE
+from toolkit.tables.schemas import GONE_BEFORE
 from toolkit.times import parse_time
 
 NONE: Final = "(none)"
@@ -96,7 +96,7 @@ def scanned(frame: AnyFrame, *, doing: str, name: str = "failures") -> AnyFrame:
         return frame
     try:
         if "://" in str(frame) or Path(frame).is_dir():
-            return scan_snapshot(frame)
+            return snapshots.scan_snapshot(frame)
         raise FileNotFoundError
     except (InputError, OSError, ValueError):  # ValueError: null bytes and lone surrogates
         raise InputError(
@@ -227,7 +227,7 @@ def typed_frame(**columns: tuple[str, Any]) -> pd.DataFrame:
 def facts_of(frame: object) -> Mapping[Any, Any]:
     """What a frame, or a snapshot, says of itself: ``"receipt"``, and ``"learned"`` of its signatures."""
     if isinstance(frame, str | os.PathLike):
-        frame = scan_snapshot(frame)
+        frame = snapshots.scan_snapshot(frame)
     metadata = getattr(getattr(frame, "schema", None), "metadata", None) or {}
     if b"toolkit" in metadata:
         facts = json.loads(metadata[b"toolkit"])

@@ -6,17 +6,6 @@ runs a load with checkpoints, `transaction` makes a change atomic, `data_files` 
 `manifest` says what a snapshot is, and `store` and `object_store` hold its files.
 """
 
-from toolkit.snapshots.reading import Verification, read_snapshot, scan_snapshot, verify_snapshot
-from toolkit.snapshots.syncing import Changes, sync_failures
-from toolkit.snapshots.writing import export_vectors, write_snapshot
+from toolkit.lazy_names import lazy_names
 
-__all__ = [
-    "Changes",
-    "Verification",
-    "export_vectors",
-    "read_snapshot",
-    "scan_snapshot",
-    "sync_failures",
-    "verify_snapshot",
-    "write_snapshot",
-]
+__all__, __getattr__, __dir__ = lazy_names(__name__)

@@ -27,11 +27,8 @@ from toolkit.snapshots.manifest import SCHEMA_VERSION, Kind, ListedFile, Manifes
 from toolkit.snapshots.store import HashingFile, SnapshotStore, digest
 from toolkit.tables import schemas
 from toolkit.tables.frames import UNFIT
+from toolkit.tables.schemas import FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE
 from toolkit.tables.text import labels_json
-
-FIRST_SEEN_AT: Final = "first_seen_at"
-GONE_AFTER: Final = "gone_after"
-GONE_BEFORE: Final = "gone_before"
 
 STORED_FAILURES: Final = pa.schema(
     [

@@ -23,16 +23,7 @@ from toolkit.loading.load import Batch
 from toolkit.receipt import Receipt
 from toolkit.signatures.signed_rows import with_signatures
 from toolkit.signatures.signing import RULES_VERSION, Learned
-from toolkit.snapshots.data_files import (
-    FIRST_SEEN_AT,
-    GONE_AFTER,
-    GONE_BEFORE,
-    PART_BYTES,
-    STORED_FAILURES,
-    Part,
-    read_checked,
-    stored_failures,
-)
+from toolkit.snapshots.data_files import PART_BYTES, STORED_FAILURES, Part, read_checked, stored_failures
 from toolkit.snapshots.manifest import ListedFile, StoredCheckpoint
 from toolkit.snapshots.repair import Repair
 from toolkit.snapshots.resumable import Spool
@@ -51,7 +42,7 @@ from toolkit.snapshots.row_index import (
     repeated,
 )
 from toolkit.snapshots.transaction import Transaction
-from toolkit.tables.schemas import FAILURES, TIME
+from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_AFTER, GONE_BEFORE, TIME
 
 SMALL_BYTES: Final = PART_BYTES // 4
 """Files below this are merged."""

@@ -22,18 +22,10 @@ import pyarrow.compute as pc
 from toolkit.errors import SnapshotDamagedError
 from toolkit.loading.identities import identities
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.snapshots.data_files import (
-    FIRST_SEEN_AT,
-    GONE_BEFORE,
-    RESTORE,
-    damaged,
-    open_checked,
-    read_checked,
-    stored_failures,
-)
+from toolkit.snapshots.data_files import RESTORE, damaged, open_checked, read_checked, stored_failures
 from toolkit.snapshots.manifest import INDEX_VERSION, Manifest
 from toolkit.snapshots.store import SnapshotStore
-from toolkit.tables.schemas import FAILURES
+from toolkit.tables.schemas import FAILURES, FIRST_SEEN_AT, GONE_BEFORE
 
 KEY: Final = ("dlq_id",)
 """The columns that identify failures."""

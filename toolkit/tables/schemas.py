@@ -12,6 +12,10 @@ import pyarrow as pa
 
 TIME: Final = pa.timestamp("ms", tz="UTC")
 
+FIRST_SEEN_AT: Final = "first_seen_at"
+GONE_AFTER: Final = "gone_after"
+GONE_BEFORE: Final = "gone_before"
+
 
 class Kind(Enum):
     """What a column holds, which decides how it is decoded and masked."""

@@ -1,0 +1,36 @@
+"""Packages whose public names are loaded when they are first used."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+
+def lazy_names(package: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a package, from the imports of its ``__init__.pyi``.
+
+    A name that a module of the package also has must be imported by the package: importing that module
+    would replace it.
+    """
+    module = sys.modules[package]
+    listed = Path(str(module.__file__)).with_suffix(".pyi").read_text("utf-8")
+    homes = {
+        str(name.asname): (str(node.module), name.name)
+        for node in ast.parse(listed).body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+
+    def load(name: str) -> Any:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        home, attribute = homes[name]
+        value = getattr(import_module(home), attribute)
+        setattr(module, name, value)
+        return value
+
+    return sorted(homes), load, lambda: sorted({*vars(module), *homes})

@@ -1,0 +1,10 @@
+# The public names and where they are defined: the one list, for type checkers and for __init__.py.
+
+from toolkit.snapshots.reading import Verification as Verification
+from toolkit.snapshots.reading import read_snapshot as read_snapshot
+from toolkit.snapshots.reading import scan_snapshot as scan_snapshot
+from toolkit.snapshots.reading import verify_snapshot as verify_snapshot
+from toolkit.snapshots.syncing import Changes as Changes
+from toolkit.snapshots.syncing import sync_failures as sync_failures
+from toolkit.snapshots.writing import export_vectors as export_vectors
+from toolkit.snapshots.writing import write_snapshot as write_snapshot
