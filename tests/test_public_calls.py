@@ -37,9 +37,10 @@ from toolkit.errors import (
 from toolkit.redaction import Redactor
 
 MADE_BY_THE_TOOLKIT = {
-    "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison", "FailureGroups",
-    "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter", "Published", "Receipt", "ReplayGuard",
-    "RetryOutcomes", "Service", "SimilarFailures", "Verification",
+    "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison",
+    "FailureGroups", "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter", "Published",
+    "RecallAudit", "Receipt", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit",
+    "VectorChanges", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -186,6 +187,34 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
         for kind in ({"vector": [1.0]}, {"data": "x"}, {"sparse": ([1], [1.0])}, {"id": "a"})
     ],
     "as_matrix": lambda w: [{"vectors": w.vectors}],
+    "audit_recall": lambda w: [
+        {
+            "service": w.service,
+            "vectors": w.vectors,
+            "queries": queries,
+            "k": 2,
+            "filter": "n > 1",
+            "sample": 3,
+            "seed": 0,
+        }
+        for queries in (None, [[1.0, 0.5]])
+    ],
+    "audit_vectors": lambda w: [{"vectors": w.vectors, "sample": None}],
+    "calibrate_threshold": lambda w: [
+        {
+            "vectors": source,
+            "labels": labels,
+            "precision": 0.9,
+            "confidence": 0.95,
+            "similarity": None,
+            "seed": 0,
+        }
+        for source, labels in (
+            (w.service, None),
+            (w.vectors, pd.DataFrame({"score": [0.5, 0.9], "match": [False, True]})),
+        )
+    ],
+    "compare_vectors": lambda w: [{"before": w.vectors[:3], "after": w.vectors, "seed": 0}],
     "classify_failures": lambda w: [{"failures": w.failures}],
     "explain_change": lambda w: [
         {

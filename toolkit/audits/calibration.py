@@ -151,6 +151,7 @@ def calibrate_threshold(
     seed = whole("seed", seed, least=0)
     positive("precision", precision)
     positive("confidence", confidence)
+    choice("similarity", similarity, SIMILARITIES, optional=True)
     if isinstance(vectors, Service):
         info = index_info(vectors)
         if info.kind != "DENSE" or info.similarity not in SIMILARITIES:
@@ -164,7 +165,7 @@ def calibrate_threshold(
             raise wrong("similarity", similarity, f"{info.similarity!r}, as the index scores")
         similarity = info.similarity
         vectors = load_vectors(vectors, namespace="all", include_metadata=False, progress=False)
-    scale = choice("similarity", similarity or "COSINE", SIMILARITIES)
+    scale = similarity or "COSINE"
     judged = _labels(labels)
     index = read_rows(VectorTables(vectors, doing=_DOING), sample=_SAMPLE, seed=seed)
     unknown = sorted(set(judged) - set(index.sampled))

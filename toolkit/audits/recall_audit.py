@@ -20,7 +20,7 @@ from toolkit.audits.exact_search import SIMILARITIES, ExactSearch
 from toolkit.audits.vector_source import Matrix, VectorSource, VectorTables
 from toolkit.client.vectors import index_info
 from toolkit.errors import InputError
-from toolkit.filters.metadata import MetadataFilter
+from toolkit.filters.metadata import MetadataFilter, parse
 from toolkit.loading.queries import query
 from toolkit.loading.vectors import load_vectors
 from toolkit.plots.recall_intervals import draw_recall
@@ -169,7 +169,7 @@ def audit_recall(
       namespace  queries  share
     0  runbooks       20    1.0
     """
-    k, sample = whole("k", k, most=1000), whole("sample", sample)
+    k, sample, seed = whole("k", k, most=1000), whole("sample", sample), whole("seed", seed, least=0)
     filters = _filters(filter)
     before = index_info(service)
     if before.similarity not in SIMILARITIES:
@@ -216,8 +216,16 @@ def audit_recall(
 
 
 def _filters(value: Any) -> list[str]:
-    values = [value] if value is None or isinstance(value, str | MetadataFilter) else list(value)
-    return list(dict.fromkeys("" if one is None else str(one) for one in values)) or [""]
+    values = [value] if value is None or isinstance(value, str | MetadataFilter) else value
+    if not isinstance(values, list | tuple) or not all(
+        item is None or isinstance(item, str | MetadataFilter) for item in values
+    ):
+        raise wrong("filter", value, "a filter, or a list of filters")
+    texts = dict.fromkeys("" if item is None else str(item) for item in values)
+    for text in texts:
+        if text:
+            parse(text)  # says what is wrong before anything is asked
+    return list(texts) or [""]
 
 
 _Queries = dict[str, tuple[list[str], Matrix]]

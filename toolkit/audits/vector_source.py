@@ -13,9 +13,9 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from toolkit.analysis.selection import scanned
 from toolkit.arguments import shown
 from toolkit.errors import InputError
-from toolkit.snapshots import scan_snapshot
 from toolkit.tables.frames import UNFIT
 from toolkit.tables.vectors import is_numbers
 
@@ -45,7 +45,7 @@ class VectorTables:
     def __init__(self, vectors: VectorSource, *, doing: str, name: str = "vectors") -> None:
         self._doing, self._name = doing, name
         if isinstance(vectors, str | os.PathLike):
-            vectors = scan_snapshot(vectors)
+            vectors = scanned(vectors, doing=doing, name=name)
         if isinstance(vectors, pa.RecordBatch):
             vectors = pa.table(vectors)
         if isinstance(vectors, np.ndarray):
