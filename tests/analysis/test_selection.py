@@ -106,3 +106,12 @@ def test_error_lines_that_are_no_texts_are_an_error(cells):
         match_failures(frame, tk.FailureFilter(error="amount"))
     numbers = frame.assign(error=[5, None])
     assert match_failures(numbers, tk.FailureFilter(error="5")).tolist() == [True, False]
+
+
+@pytest.mark.parametrize("labels", ["[" * 2000 + "]" * 2000, '{"a": 1}', "[1]", "eu", '["eu"'])
+def test_labels_that_are_no_lists_of_texts_are_an_error(labels):
+    """Deeply nested ones, too: the parser's recursion ends there."""
+    frame = pd.DataFrame({"dlq_id": ["a"], "labels": [labels]})
+    for call in (tk.explode_labels, tk.count_labels):
+        with pytest.raises(InputError, match="a JSON list of texts"):
+            call(frame)

@@ -167,7 +167,7 @@ def label_lists(column: pd.Series[str] | pa.Array | pa.ChunkedArray) -> pa.ListA
     for text in encoded.dictionary.to_pylist():
         try:
             read.append(_LABELS.decode(text))
-        except (msgspec.DecodeError, UnicodeEncodeError):
+        except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
             raise _unreadable("labels", text, 'a JSON list of texts, such as ["eu","beta"]') from None
     return pa.array(read, pa.list_(pa.string())).take(encoded.indices)
 
