@@ -66,3 +66,15 @@ def test_a_report_on_a_snapshot_is_that_on_its_frame(sync, store, made, form):
     expected = tk.failure_report(tk.read_snapshot(store.path), now=now).to_dict()
     assert tk.failure_report(given, now=now).to_dict() == expected
     assert tk.summary(given).lines == tk.summary(tk.read_snapshot(store.path)).lines
+
+
+def test_a_part_without_rows_is_analysed(sync, store, made):
+    """A frame of no row of a snapshot has no errors and no groups; a report can have it as previous."""
+    sync(_entries(made, *BODIES))
+    frame = tk.read_snapshot(store.path)
+    none = frame[frame["dlq_id"] == "nope"]
+    assert tk.count_errors(none).empty
+    assert tk.group_failures(none).frame.empty
+    assert tk.classify_failures(none).frame.empty
+    assert set(tk.compare_failures(none, frame).frame["change"]) == {"new"}
+    assert tk.failure_report(frame, previous=none).to_markdown()

@@ -26,14 +26,14 @@ def stored_counts(
     """Failures counted by stored signature, status, workflow, further columns and what their bodies contain.
 
     The columns of the counts are these, `contains_` (the `parts` of bodies that are there, joined), `count_`,
-    `first_` and `last_`. None where some failure has no stored signature of today's rules.
+    `first_` and `last_`. None where there is no failure, or one without a signature of today's rules.
     """
     keys = [SIGNATURE, "response_status", "workflow_url", *columns]
     keys = list(dict.fromkeys(keys))
     read = [*keys, "response_body"] if (parts := tuple(parts)) else keys
     rows = select_timed(failures, read, doing=doing).then(partial(_with_parts, parts))
     counts = rows.count(*keys, "contains_", first_=("when_", "min"), last_=("when_", "max"))
-    return counts if are_signed(counts[SIGNATURE]) else None
+    return counts if counts.num_rows and are_signed(counts[SIGNATURE]) else None
 
 
 def latest_rows(

@@ -192,7 +192,7 @@ class FailureBrowser(Panel):
         Examples
         --------
         >>> browser = FailureBrowser(tk.load_failures(service))
-        >>> browser.groups().frame["count"].sum() == len(browser.found())
+        >>> int(browser.groups().frame["count"].sum()) == len(browser.found())
         True
         """
         return self._grouping.groups
