@@ -492,7 +492,7 @@ def test_buffered_pages_are_bounded():
     while windows.busy:
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    assert len(fetched) <= len(first) + 256
+    assert len(fetched) <= len(first) + 96
     count = len(first)
     while some := fetcher.take():
         count += len(some)

@@ -26,7 +26,7 @@ from toolkit.loading.paging import is_refusal
 from toolkit.loading.rate_limiter import LoadStopped, SharedRateLimiter
 from toolkit.loading.windows import FetchResult, Outcome, Span, Window, WindowPlanner
 
-_MOST_PAGES: Final = 256  # buffered or being requested: larger batches take less time to decode
+_MOST_PAGES: Final = 96  # buffered or being requested
 _MOST_BYTES: Final = 32 << 20  # of buffered pages
 _HANDFUL: Final = 16  # pages that are worth a decoder's while
 _FIRST_PAGES: Final = 2  # passed on one by one, so that a short listing or its first rows show early
