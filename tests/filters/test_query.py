@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from toolkit.errors import InputError
 from toolkit.filters.metadata import parse
-from toolkit.filters.query import SparseVector, VectorQuery
+from toolkit.filters.query import SparsePair, VectorQuery
 
 tk = types.SimpleNamespace(VectorQuery=VectorQuery)
 numbers = st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=1, max_size=5)
@@ -61,7 +61,7 @@ def test_arrays_and_filters_are_taken() -> None:
         vector=np.array([0.1, 2], dtype=np.float32), sparse=([3, 1], np.array([0.5, 2])), filter=parse("a=1")
     )
     assert query.vector == (float(np.float32(0.1)), 2.0)
-    assert query.sparse == SparseVector((3, 1), (0.5, 2.0))
+    assert query.sparse == SparsePair((3, 1), (0.5, 2.0))
     assert query.filter == "a = 1"
     assert repr(query) == "VectorQuery(vector=<2 numbers>, sparse=<2 terms>, filter='a = 1')"
     assert VectorQuery(vector=[1], top_k=np.int64(3)).top_k == 3  # type: ignore[arg-type]

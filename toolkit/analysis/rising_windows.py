@@ -25,7 +25,7 @@ _SHARE: Final = 2.5  # times what is gained over the other failures: what of the
 _JOINED: Final = 0.35  # of the longer of two episodes: a gap that does not part them
 
 
-class Window(NamedTuple):
+class Rise(NamedTuple):
     """Bins in which a series is high, the last one excluded, and how clearly."""
 
     score: float
@@ -61,7 +61,7 @@ def spreads(counts: _Ints, wave: _Floats) -> _Floats:
     return np.asarray(np.clip(own, usual, _UNUSUAL * usual))
 
 
-def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[Window]:
+def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, least: float) -> list[Rise]:
     """The strongest window of each series and length that scores at least so much, the strongest first.
 
     High is what rose against the other times, and against the other failures of the same times.
@@ -90,7 +90,7 @@ def strongest(counts: _Ints, total: _Floats, wave: _Floats, spread: _Floats, lea
         place = score.argmax(axis=1)
         for series in np.flatnonzero(score.max(axis=1) >= least):
             at = place[series]
-            window = Window(float(score[series, at]), int(series), int(starts[at]), int(stops[at]))
+            window = Rise(float(score[series, at]), int(series), int(starts[at]), int(stops[at]))
             found.append(window)
     return sorted(found, key=lambda one: (-one.score, one.series, one.start, one.stop))
 

@@ -17,7 +17,7 @@ from toolkit.analysis.selection import typed_frame
 from toolkit.analysis.wording import counted
 from toolkit.arguments import whole
 from toolkit.audits.neighbourhoods import NEAR, Neighbourhoods, neighbourhoods
-from toolkit.audits.vector_rows import IndexRows, MetadataField, read_rows, usual_dimensions
+from toolkit.audits.vector_rows import FieldCounts, IndexRows, read_rows, usual_dimensions
 from toolkit.audits.vector_source import VectorSource, VectorTables
 from toolkit.plots.hit_scores import draw_similarities
 from toolkit.plots.style import ThemeName
@@ -367,7 +367,7 @@ def _neighbours(
         yield "few directions", len(positions), [], f"about {found.effective_rank:.1f} of {dimension}"
 
 
-def _metadata(fields: dict[str, MetadataField], rows: int) -> Iterator[_Finding]:
+def _metadata(fields: dict[str, FieldCounts], rows: int) -> Iterator[_Finding]:
     redactor = Redactor()
     for name, item in sorted(fields.items()):
         shown = visible(redactor.text(name))[:80]

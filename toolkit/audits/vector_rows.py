@@ -21,7 +21,7 @@ _MOST_FIELDS: Final = 2_000
 
 
 @dataclass
-class MetadataField:
+class FieldCounts:
     """How often a field of metadata occurs, by the type of its values, with the first ids of each type."""
 
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -50,7 +50,7 @@ class IndexRows:
 
     rows: pd.DataFrame
     sampled: dict[str, tuple[npt.NDArray[np.intp], Matrix]]
-    fields: dict[str, dict[str, MetadataField]]
+    fields: dict[str, dict[str, FieldCounts]]
     constant: dict[str, dict[int, float]]  # by namespace: dimensions that have one value in all rows
     columns: list[str]
     is_sample: bool
@@ -65,7 +65,7 @@ def read_rows(tables: VectorTables, *, sample: int, seed: int = 0) -> IndexRows:
         drawn[rng.choice(tables.rows, sample, replace=False)] = True
     parts: list[dict[str, Any]] = []
     kept: list[tuple[npt.NDArray[np.intp], Matrix]] = []
-    fields: dict[str, dict[str, MetadataField]] = defaultdict(dict)
+    fields: dict[str, dict[str, FieldCounts]] = defaultdict(dict)
     extremes: dict[tuple[str, int], tuple[Matrix, Matrix]] = {}
     start = 0
     for batch in tables:
@@ -138,7 +138,7 @@ def _hashes(matrix: Matrix) -> npt.NDArray[np.uint64]:
     return sums | np.uint64(1)  # 0 means none
 
 
-def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, MetadataField]]) -> None:
+def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, FieldCounts]]) -> None:
     for namespace, key, text in zip(batch.namespaces, batch.ids, batch.metadata, strict=True):
         if text is None:
             continue
@@ -151,7 +151,7 @@ def _count_fields(batch: VectorBatch, fields: dict[str, dict[str, MetadataField]
         known = fields[namespace]
         for name, item in value.items():
             if item is not None and (name in known or len(known) < _MOST_FIELDS):
-                known.setdefault(name, MetadataField()).add(_KINDS[type(item)], key)
+                known.setdefault(name, FieldCounts()).add(_KINDS[type(item)], key)
 
 
 def _by_namespace(

@@ -21,7 +21,7 @@ FusionAlgorithm = Literal["RRF", "DBSF"]
 QueryMode = Literal["HYBRID", "DENSE", "SPARSE"]
 
 
-class SparseVector(NamedTuple):
+class SparsePair(NamedTuple):
     """The non-zero elements of a sparse vector; the service adds up the values of repeated indices."""
 
     indices: tuple[int, ...]
@@ -76,7 +76,7 @@ class VectorQuery:
 
     vector: tuple[float, ...] | None
     data: str | None
-    sparse: SparseVector | None
+    sparse: SparsePair | None
     id: str | None
     exclude_self: bool
     top_k: int
@@ -222,7 +222,7 @@ def _number(name: str, index: int, value: object) -> float:
     return number
 
 
-def sparse_vector(name: str, given: object) -> SparseVector:
+def sparse_vector(name: str, given: object) -> SparsePair:
     """A sparse vector from ``{"indices": …, "values": …}`` or ``(indices, values)``."""
     expected = "{'indices': …, 'values': …}, or a pair of them"
     if isinstance(given, Mapping):
@@ -249,7 +249,7 @@ def sparse_vector(name: str, given: object) -> SparseVector:
             got=f"{len(indices)} indices and {len(values)} values",
             expected="as many of each",
         )
-    return SparseVector(integers, tuple(values))
+    return SparsePair(integers, tuple(values))
 
 
 def _wrong_query(got: str, expected: str) -> InputError:

@@ -18,7 +18,7 @@ from toolkit.client.transport import Transport
 from toolkit.client.vectors import fetch_bytes, list_page, query_bytes, read_info
 from toolkit.errors import InputError, ToolkitError, UnexpectedResultWarning
 from toolkit.filters.metadata import MetadataFilter, parse
-from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
+from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.loading.vectors import FETCH_BATCH, batched, unknown_namespace
 from toolkit.own_tokens import masked_value
 from toolkit.settings.service import Service, endpoint_of
@@ -295,7 +295,7 @@ def _by_vector(wanted: VectorQuery, row: dict[str, Any] | None) -> VectorQuery:
         raise InputError(doing, got=f"{wanted.id!r}: {row['vector_problem']}", expected="a usable vector")
     sparse = None
     if row["sparse_indices"]:
-        sparse = SparseVector(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
+        sparse = SparsePair(tuple(row["sparse_indices"]), tuple(row["sparse_values"]))
     return replace(
         wanted,
         id=None,

@@ -16,7 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 
 from toolkit.local.operations import Operation, Query
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.scheduler import Queue
 from toolkit.local.vectors.registry import IndexRegistry
 from toolkit.local.vectors.specs import IndexSpec
@@ -66,7 +66,7 @@ def status_operation(queue: Queue, registry: IndexRegistry) -> Operation:
     return Operation("GET", "/", "status", "The status page.", page, str, tag="service", without_token=True)
 
 
-def _counted(tx: Transaction, since: int) -> list[tuple[str, int]]:
+def _counted(tx: QueueWrite, since: int) -> list[tuple[str, int]]:
     values = {"since": since}
     rows = {words: tx.connection.execute(sql, values).fetchone() for words, sql in _COUNTS.items()}
     return [(words, count) for words, (count,) in rows.items()]

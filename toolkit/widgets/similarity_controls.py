@@ -14,7 +14,7 @@ import pandas as pd
 from toolkit.analysis.wording import counted, shorten
 from toolkit.client.vectors import IndexInfo
 from toolkit.errors import InputError
-from toolkit.filters.query import FusionAlgorithm, QueryMode, SparseVector, VectorQuery, WeightingStrategy
+from toolkit.filters.query import FusionAlgorithm, QueryMode, SparsePair, VectorQuery, WeightingStrategy
 from toolkit.own_tokens import MASK
 from toolkit.redaction import Redactor, visible
 from toolkit.widgets.controls import Choices, Choosing, TextField, note
@@ -44,7 +44,7 @@ class Question:
 
     data: str | None = None
     vector: tuple[float, ...] | None = None
-    sparse: SparseVector | None = None
+    sparse: SparsePair | None = None
     stored: str | None = None
     origin: str = ""
 
@@ -108,7 +108,7 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
     >>> vectors_typed("0.5, 1").vector
     (0.5, 1.0)
     >>> vectors_typed('{"indices": [7], "values": [0.5]}').sparse
-    SparseVector(indices=(7,), values=(0.5,))
+    SparsePair(indices=(7,), values=(0.5,))
     """
     doing = "reading a vector"
     if text[:1] not in ("[", "{"):

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import accept
 from toolkit.local.queue.messages import Attempt, DestinationResponse, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
@@ -39,7 +39,7 @@ def publish(connection: sqlite3.Connection) -> None:
         [("Service-Workflow-RunId", "wfr_2"), *RUN[1:]],
     ):
         given = read_publish(URL, headers, b"body")
-        accept(Transaction(connection, NOW), given, caller_ip="")
+        accept(QueueWrite(connection, NOW), given, caller_ip="")
 
 
 def response_recorded(status: int, kind: str) -> Callable[[sqlite3.Connection], None]:
@@ -50,7 +50,7 @@ def response_recorded(status: int, kind: str) -> Callable[[sqlite3.Connection], 
             message = decode_message(spec)
             if message.kind == kind:
                 response = DestinationResponse(status, (), b"response")
-                record_outcome(Transaction(connection, NOW), Attempt(message, Sent((), b""), response, 0))
+                record_outcome(QueueWrite(connection, NOW), Attempt(message, Sent((), b""), response, 0))
 
     return work
 
@@ -69,7 +69,7 @@ def prepare(folder: Path) -> None:
 
     def work(connection: sqlite3.Connection) -> None:
         for headers in (ALL, RUN):
-            accept(Transaction(connection, NOW), read_publish(URL, headers, b"body"), caller_ip="")
+            accept(QueueWrite(connection, NOW), read_publish(URL, headers, b"body"), caller_ip="")
 
     store.database.submit(work).result()
     store.close()

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import accept
 from toolkit.local.queue.publishing import read_publish
 from toolkit.local.queue.state import Store
@@ -35,7 +35,7 @@ def publish(store: Store, count: int, *, now_ms: int = 1_800_000_000_000) -> lis
     """Store messages in one transaction; returns their ids."""
     request = [read_publish(URL, [], b"body %d" % number) for number in range(count)]
     responses = store.database.submit(
-        lambda connection: [accept(Transaction(connection, now_ms), each, caller_ip="") for each in request]
+        lambda connection: [accept(QueueWrite(connection, now_ms), each, caller_ip="") for each in request]
     ).result()
     return [response["messageId"] for response in responses]
 

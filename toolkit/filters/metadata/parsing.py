@@ -95,7 +95,7 @@ def parse(text: str) -> MetadataFilter:
     """
     if not isinstance(text, str):
         raise InputError("reading the text of a metadata filter", got=type(text).__name__, expected="text")
-    parser = _Parser(text)
+    parser = _FilterParser(text)
     if len(text) > MAX_TEXT:
         raise parser.error(MAX_TEXT, f"{len(text)} characters", f"at most {MAX_TEXT}")
     tree = parser.any_of()
@@ -103,7 +103,7 @@ def parse(text: str) -> MetadataFilter:
     return tree
 
 
-class _Parser:
+class _FilterParser:
     """Reads a text from its start, with one token of lookahead."""
 
     def __init__(self, text: str) -> None:

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _BATCH: Final = 256  # most writes in one transaction
 
 
-class Transaction(NamedTuple):
+class QueueWrite(NamedTuple):
     """A transaction, when it takes place (Unix ms), and the factor that divides delays."""
 
     connection: sqlite3.Connection

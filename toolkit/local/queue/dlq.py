@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Final
 
 from toolkit.local.operations import Texts, Timestamp
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.listing import Condition, FlowKey, ListQuery, Position, json_field, page, sql
 from toolkit.local.queue.messages import (
     Attempt,
@@ -61,7 +61,12 @@ class MessageDlqQuery(DlqQuery):
 
 
 def entries(
-    tx: Transaction, query: DlqQuery, *, workflow: bool, entered_since: int, after: Position | None = None
+    tx: QueueWrite,
+    query: DlqQuery,
+    *,
+    workflow: bool,
+    entered_since: int,
+    after: Position | None = None,
 ) -> tuple[list[sqlite3.Row], Position | None]:
     """A page of entries of runs or of plain messages, and the position of the last if there are more."""
     # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
@@ -81,7 +86,7 @@ def shown(row: sqlite3.Row) -> str:
     return f'{entry[:-1]}, "failureFunctionState": {json.dumps(row["state"])}}}'
 
 
-def add(tx: Transaction, attempt: Attempt, *, run_created_at: int | None) -> str:
+def add(tx: QueueWrite, attempt: Attempt, *, run_created_at: int | None) -> str:
     """Add the message of a failed attempt; returns its DLQ id."""
     message = attempt.message
     dlq_id = f"{tx.now_ms}-{secrets.token_hex(6)}"
@@ -93,7 +98,7 @@ def add(tx: Transaction, attempt: Attempt, *, run_created_at: int | None) -> str
     return dlq_id
 
 
-def insert(tx: Transaction, given: Iterable[Mapping[str, Any]], *, workflow: bool) -> int:
+def insert(tx: QueueWrite, given: Iterable[Mapping[str, Any]], *, workflow: bool) -> int:
     """Fill in entries, shown exactly as given; returns how many are new.
 
     They entered the DLQ when their response was dated, or else when they were created.
@@ -108,7 +113,7 @@ def insert(tx: Transaction, given: Iterable[Mapping[str, Any]], *, workflow: boo
 
 
 def _insert(
-    tx: Transaction, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None
+    tx: QueueWrite, entry: Mapping[str, Any], *, workflow: bool, entered_at: int, message: bytes | None
 ) -> None:
     stored, state = dict(entry), entry.get("failureFunctionState")
     if isinstance(state, str) and _storable(state) is not None:
@@ -155,7 +160,7 @@ def _entered_at(entry: Mapping[str, Any], now_ms: int) -> int:
     return min(created, now_ms) if isinstance(created, int) else now_ms
 
 
-def cancel_callback(tx: Transaction, dlq_id: str | None) -> bool:
+def cancel_callback(tx: QueueWrite, dlq_id: str | None) -> bool:
     """Cancel the failure function of an entry; whether it was running."""
     canceled = tx.execute(
         "UPDATE dlq SET state = 'CALLBACK_CANCELED' WHERE id = ? AND state = 'CALLBACK_INPROGRESS'", dlq_id
@@ -163,12 +168,12 @@ def cancel_callback(tx: Transaction, dlq_id: str | None) -> bool:
     return canceled.rowcount > 0
 
 
-def set_state(tx: Transaction, dlq_id: str, state: FunctionState) -> None:
+def set_state(tx: QueueWrite, dlq_id: str, state: FunctionState) -> None:
     """Set the failure-function state of an entry; nothing happens when the entry does not exist."""
     tx.execute("UPDATE dlq SET state = ? WHERE id = ?", state, dlq_id)
 
 
-def delete(tx: Transaction, row: sqlite3.Row) -> None:
+def delete(tx: QueueWrite, row: sqlite3.Row) -> None:
     """Remove an entry."""
     tx.execute("DELETE FROM dlq WHERE seq = ?", row["seq"])
 

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError, invalid
 from toolkit.local.operations import Endpoint, Operation, Query
 from toolkit.local.queue import dlq
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.dlq import DlqQuery, MessageDlqQuery
 from toolkit.local.queue.intake import again, enqueue
 from toolkit.local.queue.listing import Position, TextOrTexts, conditions, with_ids
@@ -25,7 +25,7 @@ from toolkit.local.queue.outcomes import report_failure_again
 from toolkit.local.queue.runs import start_again
 from toolkit.local.queue.scheduler import Queue
 
-Action: TypeAlias = Callable[[Transaction, sqlite3.Row, Queue], dict[str, Any]]
+Action: TypeAlias = Callable[[QueueWrite, sqlite3.Row, Queue], dict[str, Any]]
 """Acts on an entry; returns its item of the response."""
 
 
@@ -130,7 +130,7 @@ class DeadLetters:
         """Do something with one entry."""
 
         async def endpoint(request: Request, _: Query) -> Response:
-            def work(tx: Transaction) -> dict[str, Any]:
+            def work(tx: QueueWrite) -> dict[str, Any]:
                 return action(tx, self._find_one(tx, request.path_params["dlq_id"]), self._queue)
 
             return shown(await self._queue.write(work))
@@ -145,7 +145,7 @@ class DeadLetters:
             if not conditions(query):
                 raise invalid("no entries are selected", "neither dlqIds nor a filter", "one of them")
 
-            def work(tx: Transaction) -> tuple[list[dict[str, Any]], Position | None]:
+            def work(tx: QueueWrite) -> tuple[list[dict[str, Any]], Position | None]:
                 rows, last = self._find(tx, query)
                 return [action(tx, row, self._queue) for row in rows], last
 
@@ -155,13 +155,13 @@ class DeadLetters:
 
         return endpoint
 
-    def _find(self, tx: Transaction, query: DlqQuery) -> tuple[list[sqlite3.Row], Position | None]:
+    def _find(self, tx: QueueWrite, query: DlqQuery) -> tuple[list[sqlite3.Row], Position | None]:
         store = self._queue.store
         after = store.cursors.read(self._listing, query.cursor)
         since = store.expired_before
         return dlq.entries(tx, query, workflow=self._workflow, entered_since=since, after=after)
 
-    def _find_one(self, tx: Transaction, dlq_id: str) -> sqlite3.Row:
+    def _find_one(self, tx: QueueWrite, dlq_id: str) -> sqlite3.Row:
         rows, _ = self._find(tx, DlqQuery(count=1, dlq_ids=(dlq_id,)))
         if not rows:
             expected = "one that was neither removed nor expired"
@@ -169,26 +169,26 @@ class DeadLetters:
         return rows[0]
 
 
-def _delete(tx: Transaction, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
+def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
     dlq.delete(tx, row)
     return {}
 
 
-def _resume(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _resume(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     dlq.delete(tx, row)
     return start_again(tx, _message(row, queue), from_failed_step=True)
 
 
-def _restart(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _restart(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     dlq.delete(tx, row)
     return start_again(tx, _message(row, queue), from_failed_step=False)
 
 
-def _call_failure_function(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     return report_failure_again(tx, _message(row, queue), row)
 
 
-def _retry(tx: Transaction, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _retry(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
     message = again(tx, _message(row, queue))
     enqueue(tx, message)
     dlq.delete(tx, row)

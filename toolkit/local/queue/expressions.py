@@ -46,7 +46,7 @@ class RetryDelay:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise _refused(f"{len(text)} characters", f"at most {MAX_LENGTH}")
-        self._term = _Parser(text).whole()
+        self._term = _ExpressionParser(text).whole()
 
     def __call__(self, retried: int) -> int:
         """The delay before the retry after `retried` earlier ones, in milliseconds from 0.
@@ -66,7 +66,7 @@ def _refused(got: str, expected: str) -> InputError:
     return InputError("reading a Retry-Delay expression", got=got, expected=expected)
 
 
-class _Parser:
+class _ExpressionParser:
     """Makes a function of an expression, token by token."""
 
     def __init__(self, text: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NotRequired, TypeAlias, TypedDict
 import msgspec
 
 from toolkit.local.queue import steps
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import Message, Settings, new_id
 from toolkit.local.queue.publishing import Publish
 
@@ -29,7 +29,7 @@ class PublishedMessage(TypedDict):
     workflowRunId: NotRequired[str]
 
 
-def accept(tx: Transaction, publish: Publish, *, caller_ip: str) -> PublishedMessage:
+def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
     if publish.deduplication:
         known = tx.first(
@@ -65,7 +65,7 @@ def accept(tx: Transaction, publish: Publish, *, caller_ip: str) -> PublishedMes
     return {"messageId": message.id}
 
 
-def enqueue(tx: Transaction, message: Message) -> None:
+def enqueue(tx: QueueWrite, message: Message) -> None:
     """Store a message where the scheduler finds it."""
     tx.execute(
         "INSERT INTO messages (id, due_at, run_id, flow_key, about, event_id, spec) "
@@ -81,7 +81,7 @@ def enqueue(tx: Transaction, message: Message) -> None:
     record(tx, message, "CREATED")
 
 
-def record(tx: Transaction, message: Message, state: EventState, **more: Any) -> None:
+def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> None:
     """Store one event; `more` are further fields of its entry, by their names in JSON."""
     settings = message.settings
     optional = {
@@ -112,12 +112,12 @@ def record(tx: Transaction, message: Message, state: EventState, **more: Any) ->
     )
 
 
-def again(tx: Transaction, message: Message) -> Message:
+def again(tx: QueueWrite, message: Message) -> Message:
     """The message under a new id, due now."""
     return msgspec.structs.replace(message, id=new_id("msg"), created_at=tx.now_ms, not_before=tx.now_ms)
 
 
-def first_delay(tx: Transaction, settings: Settings) -> int:
+def first_delay(tx: QueueWrite, settings: Settings) -> int:
     """Milliseconds until the first delivery: Not-Before wins over Delay; the time factor divides them."""
     delay = settings.delay_ms or 0
     if settings.not_before is not None:

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from toolkit.local.api import ApiError, parse_json, read_as, read_body
 from toolkit.local.operations import Query, Texts, Timestamp, parameters_of
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 
 Q = TypeVar("Q", bound=Query)
 Position: TypeAlias = tuple[int, int]
@@ -117,7 +117,7 @@ def starts_with(column: str, values: Sequence[str]) -> Condition:
 
 
 def page(
-    tx: Transaction, table: str, order: str, query: ListQuery, *more: Condition, after: Position | None
+    tx: QueueWrite, table: str, order: str, query: ListQuery, *more: Condition, after: Position | None
 ) -> tuple[list[sqlite3.Row], Position | None]:
     """A page of a table, newest first, and the position of its last row; None when there are no more."""
     wanted, values = where(*conditions(query), *more, (f"({order}, seq) < ({{}})", after))

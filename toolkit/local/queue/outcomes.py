@@ -25,7 +25,7 @@ import msgspec
 from toolkit.errors import InputError
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, runs
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.expressions import RetryDelay
 from toolkit.local.queue.intake import enqueue, first_delay, record
 from toolkit.local.queue.messages import (
@@ -52,7 +52,7 @@ _NON_RETRYABLE_HEADERS: Final = (
 )  # fmt: skip
 
 
-def record_outcome(tx: Transaction, attempt: Attempt) -> None:
+def record_outcome(tx: QueueWrite, attempt: Attempt) -> None:
     """Record an attempt and everything that follows from it."""
     message, response = attempt.message, attempt.response
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id) is None:
@@ -106,7 +106,7 @@ def _is_final(response: DestinationResponse) -> bool:
     )
 
 
-def _report_response(tx: Transaction, attempt: Attempt) -> None:
+def _report_response(tx: QueueWrite, attempt: Attempt) -> None:
     """Enqueue a callback about the response, when the message has one."""
     message = attempt.message
     if message.callback is None:
@@ -120,7 +120,7 @@ def _report_response(tx: Transaction, attempt: Attempt) -> None:
     enqueue(tx, callback)
 
 
-def _report_failure(tx: Transaction, attempt: Attempt, dlq_id: str) -> None:
+def _report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str) -> None:
     """Enqueue a failure callback, when the message has one, and set the state of its DLQ entry."""
     if attempt.message.failure_callback is None:
         return
@@ -130,7 +130,7 @@ def _report_failure(tx: Transaction, attempt: Attempt, dlq_id: str) -> None:
     dlq.set_state(tx, dlq_id, "CALLBACK_INPROGRESS")
 
 
-def report_failure_again(tx: Transaction, failed: Message, row: sqlite3.Row) -> dict[str, Any]:
+def report_failure_again(tx: QueueWrite, failed: Message, row: sqlite3.Row) -> dict[str, Any]:
     """Run the failure function of a DLQ entry again.
 
     Raises `ApiError` with 400 when the entry has no failure function, or it is running.
@@ -157,7 +157,7 @@ def report_failure_again(tx: Transaction, failed: Message, row: sqlite3.Row) -> 
     return {"workflowRunId": failed.run_id, "failureFunctionState": "CALLBACK_INPROGRESS"}
 
 
-def _callback(tx: Transaction, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
+def _callback(tx: QueueWrite, attempt: Attempt, settings: Settings, dlq_id: str | None = None) -> Message:
     """A callback message: with the retry settings of the message it reports on unless it has its own."""
     source = attempt.message
     settings = msgspec.structs.replace(
@@ -179,7 +179,7 @@ def _callback(tx: Transaction, attempt: Attempt, settings: Settings, dlq_id: str
     )
 
 
-def _source_body(tx: Transaction, message: Message) -> bytes | None:
+def _source_body(tx: QueueWrite, message: Message) -> bytes | None:
     """The source body in callbacks: with the InitialBody feature, the payload of the run."""
     first = None if message.kind == "call" else first_message(tx, message.run_id)
     workflow = first and first.settings.workflow

@@ -24,7 +24,7 @@ from toolkit.local.api import (
 )
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import dlq
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import PublishedMessage, accept, record
 from toolkit.local.queue.listing import (
     FlowKey,
@@ -213,7 +213,7 @@ async def _cancel_many(queue: Queue, request: Request, query: MessagesQuery) -> 
     """Cancel the messages that are named or meet the filters, or all of them."""
     wanted, values = where(*conditions(await with_ids(request, query, MessageIds)))
 
-    def work(tx: Transaction) -> int:
+    def work(tx: QueueWrite) -> int:
         rows = tx.rows(f"SELECT id FROM messages WHERE {wanted}", *values)  # noqa: S608 - SQL of this package, values bound
         for row in rows:
             _cancel(tx, row["id"])
@@ -227,7 +227,7 @@ async def _show(queue: Queue, request: Request, _: Query) -> Response:
     """The stored message."""
     message_id = request.path_params["message_id"]
     row = await queue.store.read(
-        Transaction.first, "SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id
+        QueueWrite.first, "SELECT spec, due_at, retried FROM messages WHERE id = ?", message_id
     )
     if row is None:
         raise _no_message(message_id)
@@ -242,7 +242,7 @@ async def _cancel_one(queue: Queue, request: Request, _: Query) -> Response:
     return Response(status_code=202)
 
 
-def _cancel(tx: Transaction, message_id: str) -> None:
+def _cancel(tx: QueueWrite, message_id: str) -> None:
     """Cancel a message. A failure callback that is canceled leaves its DLQ entry as CALLBACK_CANCELED."""
     row = tx.first("DELETE FROM messages WHERE id = ? RETURNING spec", message_id)
     if row is None:

@@ -16,7 +16,7 @@ from starlette.responses import JSONResponse, Response
 from toolkit.local.api import ApiError, read_as, read_body, read_json
 from toolkit.local.operations import Declared, Operation, Query, Texts, Timestamp
 from toolkit.local.queue import runs, steps, waiting
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import PublishedMessage
 from toolkit.local.queue.listing import (
     FlowKey,
@@ -252,17 +252,17 @@ async def _event_log(queue: Queue, _: Request, query: EventLogQuery) -> Response
     return JSONResponse(await queue.store.read(_listed, queue, "events", "time", query, _event))
 
 
-def _event(_: Transaction, row: sqlite3.Row) -> Any:
+def _event(_: QueueWrite, row: sqlite3.Row) -> Any:
     return json.loads(row["entry"])
 
 
 def _listed(
-    tx: Transaction,
+    tx: QueueWrite,
     queue: Queue,
     table: str,
     order: str,
     query: ListQuery,
-    shown: Callable[[Transaction, sqlite3.Row], Any],
+    shown: Callable[[QueueWrite, sqlite3.Row], Any],
 ) -> dict[str, Any]:
     """A page of a table, newest first, as its operation responds."""
     cursors = queue.store.cursors

@@ -18,7 +18,7 @@ import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue import dlq, steps
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import EventState, again, enqueue, record
 from toolkit.local.queue.listing import Condition, where
 from toolkit.local.queue.messages import Message, Settings, decode_message, new_id
@@ -38,7 +38,7 @@ class RestartedRun(TypedDict):
     workflowRunId: str
 
 
-def fail(tx: Transaction, message: Message) -> int | None:
+def fail(tx: QueueWrite, message: Message) -> int | None:
     """Mark the message's run as failed; returns when the run was created.
 
     Its other pending deliveries and waits are parked until it is resumed.
@@ -62,7 +62,7 @@ def fail(tx: Transaction, message: Message) -> int | None:
     return row["created_at"] if row else message.created_at
 
 
-def end(tx: Transaction, run_id: str, *, cancel: bool, result: bytes = b"") -> None:
+def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> None:
     """End a run: as a success, as its endpoint does, or by canceling it or its failure function.
 
     The result is passed to the run that invoked it.
@@ -86,7 +86,7 @@ def end(tx: Transaction, run_id: str, *, cancel: bool, result: bytes = b"") -> N
         )
 
 
-def cancel_all(tx: Transaction, conditions: Iterable[Condition]) -> int:
+def cancel_all(tx: QueueWrite, conditions: Iterable[Condition]) -> int:
     """Cancel the runs that are running and meet the conditions; returns how many."""
     wanted, values = where(*conditions)
     running_here = "state = 'RUN_STARTED' AND first IS NOT NULL"
@@ -97,7 +97,7 @@ def cancel_all(tx: Transaction, conditions: Iterable[Condition]) -> int:
 
 
 def _report_to_invoker(
-    tx: Transaction, run_id: str, result: bytes, *, failed: bool = False, canceled: bool = False
+    tx: QueueWrite, run_id: str, result: bytes, *, failed: bool = False, canceled: bool = False
 ) -> None:
     """Add a step with how the run ended to the run that invoked it."""
     row = tx.first("SELECT invoker FROM runs WHERE id = ?", run_id)
@@ -110,14 +110,14 @@ def _report_to_invoker(
         enqueue(tx, steps.as_step(tx, msgspec.structs.replace(again(tx, invoker), body=body)))
 
 
-def _drop_messages(tx: Transaction, run_id: str, state: EventState) -> None:
+def _drop_messages(tx: QueueWrite, run_id: str, state: EventState) -> None:
     for row in tx.rows("SELECT spec FROM messages WHERE run_id = ?", run_id):
         record(tx, decode_message(row["spec"]), state)
     tx.execute("DELETE FROM messages WHERE run_id = ?", run_id)
     tx.execute("DELETE FROM notifications WHERE run_id = ?", run_id)
 
 
-def start_again(tx: Transaction, failed: Message, *, from_failed_step: bool) -> dict[str, Any]:
+def start_again(tx: QueueWrite, failed: Message, *, from_failed_step: bool) -> dict[str, Any]:
     """Start a new run from a failed one: after its finished steps, or from the beginning.
 
     A resumed run also gets the other pending deliveries and waits of the failed one (parallel steps), unless
@@ -142,7 +142,7 @@ def start_again(tx: Transaction, failed: Message, *, from_failed_step: bool) -> 
     return {"workflowRunId": run_id, "workflowCreatedAt": tx.now_ms}
 
 
-def _for_run(tx: Transaction, message: Message, run_id: str) -> Message:
+def _for_run(tx: QueueWrite, message: Message, run_id: str) -> Message:
     """The message as one of another run, due now."""
     return msgspec.structs.replace(
         again(tx, message),
@@ -184,7 +184,7 @@ def insert(connection: sqlite3.Connection, entries: Iterable[Mapping[str, Any]])
     return connection.total_changes - before
 
 
-def shown(tx: Transaction, row: sqlite3.Row) -> dict[str, Any]:
+def shown(tx: QueueWrite, row: sqlite3.Row) -> dict[str, Any]:
     """A run as the run log shows it."""
     if row["entry"] is not None:
         given: dict[str, Any] = json.loads(row["entry"])

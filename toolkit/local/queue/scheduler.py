@@ -15,7 +15,7 @@ import msgspec
 
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import steps, waiting
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import (
     Attempt,
     DestinationResponse,
@@ -72,7 +72,7 @@ class Queue:
         self.scheduler = Scheduler(store, self._sender, concurrency=concurrency)
 
     async def write(
-        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function in a transaction, and deliver what it enqueued."""
         result = await self.store.write(work, *args, **kwargs)
@@ -143,7 +143,7 @@ class Scheduler:
         if capacity <= 0:
             return now + _EXPIRY_EVERY_MS  # a delivery that ends wakes the loop
 
-        def read(tx: Transaction) -> tuple[list[sqlite3.Row], int | None]:
+        def read(tx: QueueWrite) -> tuple[list[sqlite3.Row], int | None]:
             other = f"seq NOT IN ({','.join('?' * len(claimed))})"
             free = f"(flow_key IS NULL OR flow_key NOT IN ({','.join('?' * len(blocked))}))"
             rows = tx.rows(
@@ -187,7 +187,7 @@ class Scheduler:
             limit = limits_of(message)
             if limit and limit.rate:  # stored before it is sent, so that a restart does not forget it
                 until = self._flow.counts_until(limit, store.clock.now_ms())
-                await store.write(Transaction.execute, _COUNT, message.settings.flow_key, until)
+                await store.write(QueueWrite.execute, _COUNT, message.settings.flow_key, until)
             history = []
             if message.step is not None:
                 history = await store.read(steps.steps, message.run_id, until=message.step)
@@ -298,6 +298,6 @@ def limits_of(message: Message) -> FlowLimits | None:
     return None if message.kind == "wait" else message.settings.flow
 
 
-def counting(tx: Transaction) -> list[tuple[str, int]]:
+def counting(tx: QueueWrite) -> list[tuple[str, int]]:
     """Key and time of all deliveries that still count against a rate, earliest time first."""
     return [tuple(row) for row in tx.rows("SELECT flow_key, until FROM rates ORDER BY until")]

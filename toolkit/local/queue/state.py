@@ -13,7 +13,7 @@ from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
 
 from toolkit.local.api import RETENTION_MS
 from toolkit.local.queue import dlq, runs
-from toolkit.local.queue.database import Database, Transaction
+from toolkit.local.queue.database import Database, QueueWrite
 from toolkit.local.queue.listing import CursorSigner
 
 P = ParamSpec("P")
@@ -82,17 +82,17 @@ class Store:
         return self.clock.now_ms() - self.retention_ms
 
     async def write(
-        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function in a transaction, and return once what it changed is on disk."""
-        tx = partial(Transaction, now_ms=self.clock.now_ms(), factor=self.factor)
+        tx = partial(QueueWrite, now_ms=self.clock.now_ms(), factor=self.factor)
         return await self.database.write(lambda connection: work(tx(connection), *args, **kwargs))
 
     async def read(
-        self, work: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+        self, work: Callable[Concatenate[QueueWrite, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a function that only reads what has been committed."""
-        tx = partial(Transaction, now_ms=self.clock.now_ms(), factor=self.factor)
+        tx = partial(QueueWrite, now_ms=self.clock.now_ms(), factor=self.factor)
         return await self.database.read(lambda connection: work(tx(connection), *args, **kwargs))
 
     async def rotate_keys(self) -> tuple[str, str]:
@@ -110,7 +110,7 @@ class Store:
         """
         now, given = self.clock.now_ms(), list(entries)
         return self.database.submit(
-            lambda connection: dlq.insert(Transaction(connection, now), given, workflow=workflow)
+            lambda connection: dlq.insert(QueueWrite(connection, now), given, workflow=workflow)
         ).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
@@ -130,7 +130,7 @@ class Store:
         self.database.close()
 
 
-def _expire(tx: Transaction, before: int) -> None:
+def _expire(tx: QueueWrite, before: int) -> None:
     tx.execute("DELETE FROM dlq WHERE entered_at < ?", before)
     tx.execute("DELETE FROM events WHERE time < ?", before)
     tx.execute("DELETE FROM deduplication WHERE expires_at <= ?", tx.now_ms)

@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from toolkit.local.api import ApiError
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.messages import Message, decode_message
 from toolkit.local.queue.publishing import read_publish
 
@@ -60,7 +60,7 @@ def position_of(body: bytes) -> StepPosition:
         return StepPosition()
 
 
-def append(tx: Transaction, message: Message) -> Message:
+def append(tx: QueueWrite, message: Message) -> Message:
     """Add a step after those that are already there; returns the message with its position."""
     (last,) = tx.rows("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)[0]
     message = msgspec.structs.replace(message, step=0 if last is None else last + 1)
@@ -70,7 +70,7 @@ def append(tx: Transaction, message: Message) -> Message:
     return message
 
 
-def posted_before(tx: Transaction, run_id: str | None, body: bytes) -> str | None:
+def posted_before(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None:
     """The message that brought the same step before: an endpoint that is called twice posts it twice."""
     name = position_of(body).name
     if name is None:
@@ -79,7 +79,7 @@ def posted_before(tx: Transaction, run_id: str | None, body: bytes) -> str | Non
     return row["message_id"] if row else None
 
 
-def steps(tx: Transaction, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
+def steps(tx: QueueWrite, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
     """Message id and body of the steps of a run in order, its start first, up to a position or all."""
     rows = tx.rows(
         "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position",
@@ -89,7 +89,7 @@ def steps(tx: Transaction, run_id: str | None, *, until: int | None = None) -> l
     return [(row["message_id"], row["body"]) for row in rows]
 
 
-def copy(tx: Transaction, old_run: str | None, new_run: str | None) -> None:
+def copy(tx: QueueWrite, old_run: str | None, new_run: str | None) -> None:
     """Append the steps of another run to this run's own start."""
     tx.execute(
         "INSERT INTO steps (run_id, position, message_id, name, body) "
@@ -99,7 +99,7 @@ def copy(tx: Transaction, old_run: str | None, new_run: str | None) -> None:
     )
 
 
-def has_result(tx: Transaction, message: Message) -> bool:
+def has_result(tx: QueueWrite, message: Message) -> bool:
     """Whether the result of the step that this message triggers is in the history already."""
     if not message.step:
         return False
@@ -112,7 +112,7 @@ def has_result(tx: Transaction, message: Message) -> bool:
     )
 
 
-def shown(tx: Transaction, run_id: str) -> list[dict[str, Any]]:
+def shown(tx: QueueWrite, run_id: str) -> list[dict[str, Any]]:
     """The steps of a run as the run log shows them: groups of one, or of those that ran in parallel."""
     groups: list[dict[str, Any]] = []
     for message_id, body in steps(tx, run_id):
@@ -143,7 +143,7 @@ def _log(message_id: str, step: dict[str, Any]) -> dict[str, Any]:
     return {**entry, "callType": "step", "messageId": message_id, "state": "STEP_SUCCESS"}
 
 
-def brought_before(tx: Transaction, message: Message) -> str | None:
+def brought_before(tx: QueueWrite, message: Message) -> str | None:
     """The message that started this run or brought this step before: an endpoint called twice posts twice."""
     workflow = message.settings.workflow
     if workflow is None or not workflow.init:
@@ -157,7 +157,7 @@ def brought_before(tx: Transaction, message: Message) -> str | None:
     return decode_message(row["first"]).id if row else None
 
 
-def join_run(tx: Transaction, message: Message) -> Message:
+def join_run(tx: QueueWrite, message: Message) -> Message:
     """Add a step that was published to its run, or start a run, perhaps invoked by another."""
     message, invoker = split_invocation(message)
     message = as_step(tx, message)
@@ -195,19 +195,19 @@ def split_invocation(message: Message) -> tuple[Message, Message | None]:
     return msgspec.structs.replace(message, body=invocation.body.encode()), step
 
 
-def first_message(tx: Transaction, run_id: str | None) -> Message | None:
+def first_message(tx: QueueWrite, run_id: str | None) -> Message | None:
     """The message that started a run; None when that did not happen here."""
     row = tx.first("SELECT first FROM runs WHERE id = ?", run_id)
     return decode_message(row["first"]) if row and row["first"] else None
 
 
-def running(tx: Transaction, run_id: str | None) -> Message | None:
+def running(tx: QueueWrite, run_id: str | None) -> Message | None:
     """The message that started a run, when that happened here and the run is running."""
     row = tx.first("SELECT first FROM runs WHERE id = ? AND state = 'RUN_STARTED'", run_id)
     return decode_message(row["first"]) if row and row["first"] else None
 
 
-def as_step(tx: Transaction, message: Message) -> Message:
+def as_step(tx: QueueWrite, message: Message) -> Message:
     """Add the message to its run's history: as its start, or after the steps that are already there.
 
     Raises `ApiError` with 404 when its run is not running (any more).
@@ -218,7 +218,7 @@ def as_step(tx: Transaction, message: Message) -> Message:
     return append(tx, of_run(tx, message))
 
 
-def of_run(tx: Transaction, message: Message) -> Message:
+def of_run(tx: QueueWrite, message: Message) -> Message:
     """The message with the settings of its run's first message where it has none of its own.
 
     Raises `ApiError` with 404 when its run is not running (any more).
@@ -248,7 +248,7 @@ def of_run(tx: Transaction, message: Message) -> Message:
     )
 
 
-def start_run(tx: Transaction, first: Message) -> Message:
+def start_run(tx: QueueWrite, first: Message) -> Message:
     """Store a new run and its first message, whose body is the run's payload."""
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow

@@ -21,7 +21,7 @@ import msgspec
 
 from toolkit.local.api import ApiError
 from toolkit.local.queue import steps
-from toolkit.local.queue.database import Transaction
+from toolkit.local.queue.database import QueueWrite
 from toolkit.local.queue.intake import PublishedMessage, again, enqueue, record
 from toolkit.local.queue.messages import Message, Waiting, decode_message, header_lists, new_id
 from toolkit.local.queue.publishing import Publish
@@ -84,7 +84,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def wait(
-    tx: Transaction, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
+    tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
 ) -> PublishedMessage:
     """Let a run wait for an event.
 
@@ -123,12 +123,12 @@ def wait(
     return {"messageId": message.id}
 
 
-def notify(tx: Transaction, event_id: str, body: bytes) -> list[Notified]:
+def notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
     """Notify all waiters of an event, and return them."""
     return [_notified(tx, message, body) for message in waiters(tx, event_id)]
 
 
-def notify_run(tx: Transaction, run_id: str, event_id: str, body: bytes) -> Notified:
+def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
     """Notify one run of an event, which is stored when the run does not wait yet.
 
     Raises `ApiError` with 404 when there is no such run, or it has ended.
@@ -143,13 +143,13 @@ def notify_run(tx: Transaction, run_id: str, event_id: str, body: bytes) -> Noti
     return {"messageId": new_id("msg"), "workflowRunId": run_id, "workflowCreatedAt": run["created_at"]}
 
 
-def waiters(tx: Transaction, event_id: str) -> list[Message]:
+def waiters(tx: QueueWrite, event_id: str) -> list[Message]:
     """The messages that wait for an event, the longest waiting first."""
     rows = tx.rows("SELECT spec FROM messages WHERE event_id = ? ORDER BY seq", event_id)
     return [decode_message(row["spec"]) for row in rows]
 
 
-def time_out(tx: Transaction, message: Message) -> None:
+def time_out(tx: QueueWrite, message: Message) -> None:
     """Resume without the event, unless it arrived in the meantime."""
     if tx.first("SELECT 1 FROM messages WHERE id = ?", message.id):
         _resume(tx, message, None)
@@ -168,7 +168,7 @@ def shown(message: Message) -> Waiter:
     }
 
 
-def _is_waiting(tx: Transaction, message: Message) -> str | None:
+def _is_waiting(tx: QueueWrite, message: Message) -> str | None:
     name = steps.position_of(message.body).name
     if name is None or message.waiting is None:
         return None
@@ -178,7 +178,7 @@ def _is_waiting(tx: Transaction, message: Message) -> str | None:
     return None
 
 
-def _notified(tx: Transaction, message: Message, body: bytes) -> Notified:
+def _notified(tx: QueueWrite, message: Message, body: bytes) -> Notified:
     (created_at,) = tx.rows("SELECT created_at FROM runs WHERE id = ?", message.run_id)[0]
     return {
         "waiter": shown(message),
@@ -188,7 +188,7 @@ def _notified(tx: Transaction, message: Message, body: bytes) -> Notified:
     }
 
 
-def _resume(tx: Transaction, message: Message, event: bytes | None) -> str:
+def _resume(tx: QueueWrite, message: Message, event: bytes | None) -> str:
     """Turn a waiter into a step, with the event or as timed out; returns the id of the new message."""
     tx.execute("DELETE FROM messages WHERE id = ?", message.id)
     record(tx, message, "DELIVERED")
