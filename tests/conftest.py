@@ -23,7 +23,9 @@ _PREFIXES = ("TOOLKIT_", "QSTASH_", "UPSTASH_", "US_EAST_1_", "EU_CENTRAL_1_")
 
 @pytest.fixture(autouse=True)
 def clean_environment(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """No address or token from outside, and a masking key of the test's own."""
+    """No address or token from outside, a masking key of the test's own, and no figure of an earlier test."""
+    if pyplot := sys.modules.get("matplotlib.pyplot"):
+        pyplot.close("all")
     for name in list(os.environ):
         if name.startswith(_PREFIXES):
             monkeypatch.delenv(name)
