@@ -1,8 +1,7 @@
 """The small application that fails: workflow endpoints, a failure function and a callback endpoint over HTTP.
 
-``python -m toolkit_demo.application`` serves it as a process of its own on a free loopback port. Where the
-queue is, with which token and signing keys, comes from the environment, as for every program of the
-toolkit. The first line on standard output is a JSON object with its address.
+``python -m toolkit_demo.application`` serves it on a free loopback port, for the queue that the environment
+names. The first line on standard output is a JSON object with its address.
 """
 
 from __future__ import annotations
@@ -37,18 +36,10 @@ _TIMEOUT: Final = 20.0
 
 
 def application(queue: Endpoint) -> Starlette:
-    """The application as an ASGI object.
+    """The application: ``/flows/<workflow>``, failure functions, ``/callback``, ``/orders``, ``/received``.
 
-    Parameters
-    ----------
-    queue : Endpoint
-        The queue that its workflows run on. With signing keys, unsigned deliveries and callbacks are refused.
-
-    Returns
-    -------
-    Starlette
-        ``/flows/<workflow>`` for each of `WORKFLOWS`, the failure functions, ``/callback``, ``/orders`` (a
-        plain destination that echoes the request) and ``/received`` (the requests received, as JSON).
+    ``/orders`` echoes a request, ``/received`` lists the callbacks received. With signing keys of the queue,
+    unsigned deliveries and callbacks are refused.
     """
     received: deque[dict[str, Any]] = deque(maxlen=_KEPT)
     http = httpx.AsyncClient(timeout=_TIMEOUT, limits=httpx.Limits(max_connections=64), trust_env=False)

@@ -1,7 +1,6 @@
 """The causes of failures of the sample workflows: an application's error responses.
 
-Every text here is made up. ``$number`` and ``$hex`` in a text are filled in for each failure, so that no
-two failures of a cause are the same text, while all of them have the same shape.
+Every text is made up. ``$number`` and ``$hex`` in it are filled in for each failure.
 """
 
 from __future__ import annotations
@@ -20,20 +19,9 @@ TEXT_TYPE: Final = "text/plain; charset=utf-8"
 
 @dataclass(frozen=True, kw_only=True)
 class Cause:
-    """One cause of failures.
+    """One cause of failures: its response (`status` None: there was none), `text` a template of its body.
 
-    Attributes
-    ----------
-    name : str
-    status : int or None
-        Status of the response; None when there was none.
-    content_type : str
-    text : str
-        Body as a `string.Template` over ``$number`` and ``$hex``.
-    encoding : {"utf-8", "latin-1", "utf-16-le", "binary"}
-        How the text becomes bytes. ``"binary"`` is the text's bytes followed by 96 bytes of noise.
-    headers : dict
-        Further headers of the response.
+    ``"binary"`` encodes a text as its Latin-1 bytes followed by 96 bytes of noise.
     """
 
     name: str
@@ -277,15 +265,8 @@ _BY_NAME: Final = {item.name: item for item in CAUSES}
 
 
 def cause(name: str) -> Cause:
-    """The cause of this name.
+    """The cause of this name; an `InputError` where there is none.
 
-    Raises
-    ------
-    InputError
-        When there is none.
-
-    Examples
-    --------
     >>> cause("html_gateway").status
     502
     """

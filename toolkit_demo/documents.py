@@ -1,8 +1,4 @@
-"""The sample's texts: notes, runbooks and incident reports with metadata, in three namespaces.
-
-They hold no vectors: the index that they are loaded into computes them from the text, so texts on one
-topic lie close together.
-"""
+"""The sample's texts: notes, runbooks and incident reports with metadata, in three namespaces."""
 
 from __future__ import annotations
 
@@ -35,15 +31,7 @@ _TEAMS: Final = ("checkout", "platform", "finance", "content")
 
 @dataclass(frozen=True, kw_only=True)
 class SampleDocument:
-    """One text of the sample.
-
-    Attributes
-    ----------
-    namespace, id, data : str
-        `data` is the text.
-    metadata : dict
-        Texts, numbers, booleans, arrays and nested objects; not every document has every field.
-    """
+    """One text of the sample, `data`; not every document has every field of metadata."""
 
     namespace: str
     id: str
@@ -56,22 +44,10 @@ class SampleDocument:
 
 
 def documents(*, seed: int = SEED) -> list[SampleDocument]:
-    """Every document of the sample.
+    """Every document of the sample, the same for the same seed; ids are unique within a namespace.
 
-    Parameters
-    ----------
-    seed : int
-        The same seed returns the same list, on every machine.
-
-    Returns
-    -------
-    list of SampleDocument
-        2,000 in the three `NAMESPACES`; ids are unique within a namespace, texts everywhere.
-
-    Examples
-    --------
-    >>> found = documents()
-    >>> len(found), found[0].id, sorted({document.namespace for document in found})
+    >>> result = documents()
+    >>> len(result), result[0].id, sorted({document.namespace for document in result})
     (2000, 'note-0001', ['', 'incidents', 'runbooks'])
     """
     random = Random(seed)  # noqa: S311 - a sample that must be reproducible

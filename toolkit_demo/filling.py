@@ -18,15 +18,7 @@ INDEX: Final = "docs"
 
 
 def fill(store: Store, registry: IndexRegistry) -> None:
-    """Put the whole sample into an embedded service.
-
-    Parameters
-    ----------
-    store : Store
-        The queue's state: gets the failures and the run log, with times shifted so that they end now.
-    registry : IndexRegistry
-        The vector indexes: `INDEX`, where it is there, gets the documents, embedded by its own model.
-    """
+    """Put the failures and runs of the sample, ending now, into a queue, and its documents into `INDEX`."""
     now_ms = time.time_ns() // 1_000_000
     store.insert_failures(wire_entries(now_ms))
     store.insert_runs(wire_runs(now_ms))

@@ -1,8 +1,4 @@
-"""The sample as a service would list it: every occurrence as the wire entry of a failed run.
-
-Times in the sample are offsets; they become times on the clock when it is served, so the sample always
-ends now.
-"""
+"""The sample as a service would list it: every occurrence as the wire entry of a failed run."""
 
 from __future__ import annotations
 
@@ -31,22 +27,8 @@ _LETTERS: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxy
 
 
 def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
-    """The sample's failed runs as the service lists them.
+    """The sample's failed runs as the DLQ lists them, in order; the sample ends at `now_ms`.
 
-    Parameters
-    ----------
-    now_ms : int
-        The time at which the sample ends, Unix milliseconds.
-    found : iterable of Occurrence, optional
-        Default: all of `occurrences`.
-
-    Returns
-    -------
-    list of dict
-        Entries with the wire names of the DLQ list, in the order given. Fields may be absent, unknown, or "".
-
-    Examples
-    --------
     >>> entry = wire_entries(1_750_000_000_000)[0]
     >>> entry["workflowUrl"], entry["createdAt"] < 1_750_000_000_000
     ('https://shop.example.com/flows/payments/capture', True)
@@ -57,20 +39,6 @@ def wire_entries(now_ms: int, found: Iterable[Occurrence] | None = None) -> list
 def wire_runs(now_ms: int, found: Iterable[Occurrence] | None = None) -> list[dict[str, Any]]:
     """The sample's run log: one record for each failed run, and `SUCCEEDED` that went well.
 
-    Parameters
-    ----------
-    now_ms : int
-        The time at which the sample ends, Unix milliseconds.
-    found : iterable of Occurrence, optional
-        Default: all of `occurrences`.
-
-    Returns
-    -------
-    list of dict
-        Records with the wire names of the run log.
-
-    Examples
-    --------
     >>> runs = wire_runs(1_750_000_000_000)
     >>> len(runs), sorted({run["workflowState"] for run in runs})
     (9000, ['RUN_FAILED', 'RUN_SUCCESS'])

@@ -1,7 +1,7 @@
 """JupyterLab on the notebooks, connected to an embedded service with sample data.
 
-``python -m toolkit_demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter runs in a process of
-its own, which ends with its kernels when its standard input closes: also when this process is killed.
+``python -m toolkit_demo.lab [--port N] [--no-browser]`` runs both until Ctrl-C. Jupyter and its kernels end
+with this process, also when it is killed.
 """
 
 from __future__ import annotations
@@ -28,31 +28,8 @@ _GRACE: Final = 20.0  # seconds Jupyter has to end its kernels
 
 
 def run_lab(notebooks: Path, *, port: int = DEFAULT_PORT, browser: bool = True) -> int:
-    """Run JupyterLab on a folder of notebooks until it ends or is interrupted.
+    """Run JupyterLab on a folder of notebooks until it ends or is interrupted; returns its exit status.
 
-    Parameters
-    ----------
-    notebooks : Path
-        The folder it opens.
-    port : int
-        Port on 127.0.0.1, 1 to 65535.
-    browser : bool
-        Whether to open a browser.
-
-    Returns
-    -------
-    int
-        JupyterLab's exit status.
-
-    Raises
-    ------
-    InputError
-        When there is no such folder.
-    LocalServiceError
-        When JupyterLab is not installed, or the embedded service does not start.
-
-    Examples
-    --------
     >>> run_lab(Path("no-such-folder"))
     Traceback (most recent call last):
     ...

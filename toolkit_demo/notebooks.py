@@ -1,8 +1,7 @@
 """Executing a notebook cell by cell, in a process of its own.
 
-``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes one, with DIR as the kernel's working
-folder, and writes it with its outputs. One line of JSON a cell on standard output reports the progress. The
-process, and its kernel, end when standard input closes or a signal comes.
+``python -m toolkit_demo.notebooks INPUT OUTPUT --folder DIR`` executes one in the working folder DIR and
+prints a line of JSON a cell. It ends, with its kernel, when standard input closes or a signal comes.
 """
 
 from __future__ import annotations
@@ -25,22 +24,7 @@ CELL_TIMEOUT: Final = 100
 
 
 def execute(source: Path, target: Path, folder: Path) -> str | None:
-    """Execute a notebook and write it with its outputs.
-
-    Parameters
-    ----------
-    source : Path
-        The notebook; it is not changed.
-    target : Path
-        Where the executed one is written, also when a cell failed.
-    folder : Path
-        The kernel's working folder.
-
-    Returns
-    -------
-    str or None
-        The error, in one line; None when every cell ran.
-    """
+    """Execute a notebook and write it with its outputs; the error in one line, None when every cell ran."""
     notebook = nbformat.read(source, as_version=4)  # type: ignore[no-untyped-call]
     total = sum(cell.cell_type == "code" for cell in notebook.cells)
     begun = 0

@@ -1,14 +1,9 @@
 """A workflow endpoint that speaks the workflow protocol by hand, without any vendor's package.
 
-A workflow is a list of named steps. The endpoint is called in two ways:
-
-* *start*, by anyone, without the protocol's version header: it makes a run id, publishes the first message to
-  itself through the service, and responds with ``{"workflowRunId": …}``;
-* *delivery*, by the service: the body is the run's history so far, a JSON array of the initial payload and
-  one item a finished step. The endpoint runs the next step and posts its result to ``/v2/batch``, which makes
-  the service deliver again; with nothing left to do it ends the run.
-
-A step that fails responds with an error status. The service then decides whether to retry.
+A request without the protocol's version header starts a run: it publishes the first message to the endpoint
+itself. A delivery is the run's history, an array of the initial payload and one item a finished step: the
+next step is run and its result posted to ``/v2/batch``, which makes the service deliver again; after the last
+step the run is ended. A step that fails responds with an error status.
 """
 
 from __future__ import annotations
@@ -41,18 +36,7 @@ _LETTERS: Final = string.ascii_letters + string.digits
 
 @dataclass(frozen=True, kw_only=True)
 class StepContext:
-    """The arguments of a step.
-
-    Attributes
-    ----------
-    run_id : str
-    payload : bytes
-        The body that the run was started with, byte for byte.
-    results : tuple
-        Results of the steps that are done.
-    retried : int
-        How often this delivery was tried before.
-    """
+    """The arguments of a step: the run, its payload byte for byte, earlier results, and retries so far."""
 
     run_id: str
     payload: bytes
@@ -74,35 +58,17 @@ Step = Callable[[StepContext], Awaitable[Any]]
 
 @dataclass(frozen=True, kw_only=True)
 class Sleep:
-    """A step that waits inside the service, not in the application.
-
-    Attributes
-    ----------
-    seconds : int
-    """
+    """A step that waits inside the service, not in the application."""
 
     seconds: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class SampleWorkflow:
-    """A workflow: its steps, and how the service is to deliver them.
+    """A workflow: its steps in order, by unique names, and how the service is to deliver them.
 
-    Attributes
-    ----------
-    name : str
-        Path of the endpoint, such as ``"orders/fulfil"``.
-    steps : dict of str to Step or Sleep
-        In order; names are unique.
-    retries : int
-        Retries before a step counts as failed.
-    labels : tuple of str
-    settings : dict
-        Further publish headers without the dialect's prefix, such as ``{"Timeout": "1s"}``.
-    fails : bool
-        Whether every run of it ends in the DLQ.
-    failure_function : str or None
-        Address path that is called once a run has failed.
+    `settings` are publish headers without the prefix (``{"Timeout": "1s"}``). With `fails`, every run ends in
+    the DLQ, and the path `failure_function` is called.
     """
 
     name: str
@@ -115,16 +81,7 @@ class SampleWorkflow:
 
 
 class WorkflowEndpoint:
-    """The endpoint of one workflow.
-
-    Parameters
-    ----------
-    workflow : SampleWorkflow
-    queue : Endpoint
-        Address, token and dialect of the queue.
-    http : httpx.AsyncClient
-        Sends to the queue.
-    """
+    """The endpoint of one workflow."""
 
     def __init__(self, workflow: SampleWorkflow, queue: Endpoint, http: httpx.AsyncClient) -> None:
         self.workflow = workflow
@@ -205,19 +162,21 @@ class WorkflowEndpoint:
 
     async def _publish(self, destination: str, headers: dict[str, str], body: str) -> None:
         message = {"destination": destination, "headers": headers, "body": body}
-        await self._ask("POST", "/v2/batch", json=[message])
+        await self._send("POST", "/v2/batch", json=[message])
 
     async def _end(self, run_id: str) -> None:
-        await self._ask("DELETE", f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
+        await self._send("DELETE", f"/v2/workflows/runs/{run_id}", params={"cancel": "false"})
 
-    async def _ask(self, method: str, path: str, **options: Any) -> None:
+    async def _send(self, method: str, path: str, **options: Any) -> None:
         authorization = {"Authorization": f"Bearer {self._queue.token.reveal()}"}
-        reply = await self._http.request(method, f"{self._queue.url}{path}", headers=authorization, **options)
-        if not reply.is_success:
+        response = await self._http.request(
+            method, f"{self._queue.url}{path}", headers=authorization, **options
+        )
+        if not response.is_success:
             raise ProtocolError(
-                f"telling the service about a step of {self.workflow.name!r}",
+                f"sending a step of {self.workflow.name!r}",
                 request=f"{method} {path}",
-                got=f"status {reply.status_code}",
+                got=f"status {response.status_code}",
                 expected="success",
             )
 

@@ -1,8 +1,6 @@
 """The main job from end to end: runs fail, are loaded, stored, analysed and reported.
 
-`run_demo` starts the embedded service with the sample history and the small application, starts runs of
-every workflow, waits until those that fail are in the DLQ, loads everything, writes snapshots, executes the
-notebooks and writes the report. Nothing it starts outlives it, also when it is interrupted.
+Nothing it starts outlives it, also when it is interrupted.
 """
 
 from __future__ import annotations
@@ -52,18 +50,7 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """The results of the main job.
-
-    Attributes
-    ----------
-    out : Path
-    started : dict of str to str
-        Workflow name by run id, of every run that was started.
-    failed : set of str
-        Ids of those runs that were found in the DLQ.
-    problems : tuple of str
-        Notebooks with a failing cell; empty when all succeeded.
-    """
+    """The results of the main job: runs started (id to workflow), ids found in the DLQ, failed notebooks."""
 
     out: Path
     started: dict[str, str]
@@ -80,27 +67,10 @@ class Demo:
 
 
 def run_demo(out: Path, *, runs: int = 200, notebooks: Path | None = None) -> Demo:
-    """Run the main job once. Progress is printed to standard error.
+    """Start runs, evenly over the workflows; load, store and report them; execute the notebooks of a folder.
 
-    Parameters
-    ----------
-    out : Path
-        Folder for everything that is written: new, empty, or of an earlier demo, whose files are replaced.
-    runs : int
-        Runs to start, at least 1, spread evenly over the application's workflows.
-    notebooks : Path, optional
-        Folder whose ``*.ipynb`` are executed, in the order of their names. Default: none.
-
-    Returns
-    -------
-    Demo
-
-    Raises
-    ------
-    InputError
-        When `out` is not the demo's own folder, or `runs` is less than 1.
-    LocalServiceError
-        When a child process does not start, or runs do not end in time.
+    `out` is a new or empty folder, or that of an earlier demo, whose files are replaced: any other is an
+    `InputError`. A child process that does not start, or runs that do not end, are a `LocalServiceError`.
     """
     if runs < 1:
         raise InputError("running the demo", got=f"{runs} runs", expected="at least 1")
@@ -204,9 +174,9 @@ def _callbacks(address: str) -> Counter[str]:
             response = httpx.get(f"{address}/received", trust_env=False).raise_for_status()
         except httpx.HTTPError as error:
             raise LocalServiceError(
-                "asking the application for its callbacks", got=type(error).__name__, expected="a response"
+                "reading the callbacks of the application", got=type(error).__name__, expected="a response"
             ) from error
-        kinds = Counter(str(one["kind"]) for one in response.json())
+        kinds = Counter(str(item["kind"]) for item in response.json())
         if kinds["callback"] >= _MESSAGES or time.monotonic() > until:
             return kinds
         time.sleep(_POLL)
@@ -296,7 +266,9 @@ def _ended_by_signals() -> Iterator[None]:
     # only the main thread may set handlers, and signals that nohup ignores stay ignored
     mine = threading.current_thread() is threading.main_thread()
     numbers = [
-        one for one in (signal.SIGTERM, signal.SIGHUP) if mine and signal.getsignal(one) != signal.SIG_IGN
+        number
+        for number in (signal.SIGTERM, signal.SIGHUP)
+        if mine and signal.getsignal(number) != signal.SIG_IGN
     ]
     before = {number: signal.signal(number, end) for number in numbers}
     try:

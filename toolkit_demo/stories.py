@@ -1,8 +1,7 @@
 """The failures of the fourteen days of the sample: one record each, small enough to keep as text.
 
 Six stories overlap: a steady background, a burst after a deploy, a slow leak, a noisy neighbour,
-a workflow that is broken throughout, and a new failure of the last hours. `occurrences` decides *what*
-failed *when*; `toolkit_demo.history` turns each record into the entry a service would list.
+a workflow that is broken throughout, and a new failure of the last hours.
 """
 
 from __future__ import annotations
@@ -39,23 +38,10 @@ ODDITIES: Final = (
 
 @dataclass(frozen=True, kw_only=True)
 class Occurrence:
-    """One failure of the sample.
+    """One failure of the sample; ids and invented values are derived from its `number`.
 
-    Attributes
-    ----------
-    number : int
-        Counts from 1; every id and invented value is derived from it.
-    at : int
-        When it failed, in milliseconds before now.
-    story, workflow, cause : str
-        Names; `workflow` is the path below the sample application's address.
-    retries : int
-        Retries made before giving up; with `RETRY_DELAYS` they say when the message was created.
-    ip : str
-        Publisher, from the address blocks reserved for documentation.
-    flow, state : str or None
-        Flow control key, failure function state.
-    labels, oddities : tuple of str
+    `at` is milliseconds before now, `workflow` the path below the sample application's address, `state` that
+    of the failure function, and `ip` of the blocks reserved for documentation.
     """
 
     number: int
@@ -84,13 +70,7 @@ class Occurrence:
 
     @classmethod
     def from_row(cls, row: dict[str, Any]) -> Occurrence:
-        """The occurrence back from `to_row`.
-
-        Raises
-        ------
-        InputError
-            When the row has other names.
-        """
+        """The occurrence of `to_row`; an `InputError` for other names."""
         names = {item.name for item in fields(cls)}
         if not set(row) <= names:
             expected = f"names out of {', '.join(sorted(names))}"
@@ -206,22 +186,10 @@ _STORIES: Final = (
 
 
 def occurrences(*, seed: int = SEED) -> list[Occurrence]:
-    """Every failure of the sample, newest first.
+    """The 5,000 failures of the sample, newest first, the same for the same seed.
 
-    Parameters
-    ----------
-    seed : int
-        The same seed returns the same list, on every machine.
-
-    Returns
-    -------
-    list of Occurrence
-        Exactly 5,000 over 14 days; numbers are unique.
-
-    Examples
-    --------
-    >>> found = occurrences()
-    >>> len(found), found[0].story, found[-1].at <= 14 * 24 * HOUR
+    >>> result = occurrences()
+    >>> len(result), result[0].story, result[-1].at <= 14 * 24 * HOUR
     (5000, 'new', True)
     """
     random = Random(seed)  # noqa: S311 - a sample that must be reproducible

@@ -8,15 +8,7 @@ from typing import Final
 
 @dataclass(frozen=True)
 class Topic:
-    """Sentences on one subject. ``{service}`` and ``{city}`` are replaced by a service and a data centre.
-
-    Attributes
-    ----------
-    name : str
-    tags : tuple of str
-    signs, checks, cures : tuple of str
-        Symptoms, checks and remedies.
-    """
+    """Symptoms, checks and remedies on one subject; ``{service}`` and ``{city}`` are filled in."""
 
     name: str
     tags: tuple[str, ...]

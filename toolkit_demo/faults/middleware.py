@@ -65,36 +65,14 @@ class Faults:
 
     def operations(self) -> tuple[Operation, ...]:
         """Look at the script, replace it, clear it."""
-        path = "/admin/faults"
-        return (
-            Operation(
-                "GET",
-                path,
-                "faults",
-                "The fault script and its counts.",
-                self._show,
-                CountedFaults,
-                tag="service",
-            ),
-            Operation(
-                "PUT",
-                path,
-                "putFaults",
-                "Replace the fault script.",
-                self._put,
-                CountedFaults,
-                tag="service",
-                body=NewScript,
-            ),
-            Operation(
-                "DELETE",
-                path,
-                "clearFaults",
-                "Clear the fault script.",
-                self._clear,
-                CountedFaults,
-                tag="service",
-            ),
+        declared = (
+            ("GET", "faults", "The fault script and its counts.", self._show, None),
+            ("PUT", "putFaults", "Replace the fault script.", self._put, NewScript),
+            ("DELETE", "clearFaults", "Clear the fault script.", self._clear, None),
+        )
+        return tuple(
+            Operation(method, "/admin/faults", name, summary, run, CountedFaults, tag="service", body=body)
+            for method, name, summary, run, body in declared
         )
 
     async def _show(self, _: Request, __: Query) -> Response:

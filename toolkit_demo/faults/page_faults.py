@@ -17,10 +17,7 @@ _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
 
 @dataclass
 class Listings:
-    """What is remembered of the listings of a service to put faults into their pages.
-
-    A cursor made up here means the cursor of the request that it repeats.
-    """
+    """What is remembered of listings to put faults into their pages; a made-up cursor stands for one."""
 
     previous: dict[str, list[Any]] = field(default_factory=dict)
     first_cursors: dict[str, str] = field(default_factory=dict)

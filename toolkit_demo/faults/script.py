@@ -121,14 +121,10 @@ class Fault(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
 class FaultScript:
     """The faults of a service, and how many requests each has seen and was applied to.
 
-    Examples
-    --------
     >>> script = FaultScript()
     >>> script.put({"faults": [{"route": "/v2/*", "first": 2, "status": 503}]})
-    >>> script.strike("GET", "/v2/dlq") is None
-    True
-    >>> script.strike("GET", "/v2/dlq").status
-    503
+    >>> script.strike("GET", "/v2/dlq") is None, script.strike("GET", "/v2/dlq").status
+    (True, 503)
     >>> script.shown()["faults"][0]["requests"]
     2
     """
@@ -140,10 +136,7 @@ class FaultScript:
         self._struck: list[int] = []
 
     def put(self, values: Any) -> None:
-        """Replace the script by JSON values, ``{"faults": [{…}, …]}``; counting starts again.
-
-        Raises `InputError` when it is malformed; the script is then unchanged.
-        """
+        """Replace the script, ``{"faults": [{…}, …]}``; an `InputError` for a malformed one."""
         if (
             not isinstance(values, dict)
             or set(values) != {"faults"}
