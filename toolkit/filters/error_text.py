@@ -1,7 +1,7 @@
 r"""The one line of a response body that says what went wrong, and the same line with its particulars masked.
 
-Bodies are what applications respond with: JSON, HTML pages, stack traces of several languages, plain text.
-The rules are simple, to group equal failures; they do not understand the error.
+Bodies are JSON, HTML pages, stack traces of several languages, plain text. The rules are simple, to group
+equal failures.
 """
 
 from __future__ import annotations

@@ -25,20 +25,9 @@ Comparison = Literal[">=", "<=", "=", "in", "contains"]
 class FilterField:
     """One field of a `FailureFilter`, and its names everywhere.
 
-    Attributes
-    ----------
-    compare : {">=", "<=", "=", "in", "contains"}
-        ``"in"`` and ``"contains"`` accept several values, of which one has to match.
-    parameter : str
-        Of a request that lists the DLQ; empty where the service cannot filter by it.
-    members : tuple of str
-        Of an entry as the service sends it; empty where the specification does not say which.
-    columns : tuple of str
-        Of a frame of failures; any of them may hold the value. Default: the column named as the field.
-    known, typed
-        Values that the specification names, and the pattern of those that a panel accepts beyond the known.
-    title, option, metavar, help : str
-        In panels, and on the command line; without `option` it is not there.
+    `parameter` is that of a request, empty where the service cannot filter by it; `members` those of an entry
+    that it sends; `columns` those of a frame, by default the field's name. `known` and `typed` are the values
+    offered and the pattern of others that a panel accepts. Without `option`, it is not on the command line.
     """
 
     name: str

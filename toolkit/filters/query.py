@@ -179,11 +179,7 @@ _DEFAULTS: Final = signature(VectorQuery).parameters
 
 
 def numbers(name: str, values: object) -> list[float]:
-    """Finite numbers of one axis, at least one.
-
-    >>> numbers("vector", (1, 0.5))
-    [1.0, 0.5]
-    """
+    """Finite numbers of one axis, at least one."""
     expected = "a sequence of finite numbers"
     if isinstance(values, str | bytes | Mapping) or not isinstance(values, Iterable):
         raise wrong(name, values, expected)

@@ -56,10 +56,7 @@ _TOKENS: Final = re.compile(rf"{_STRING}|[\[\]{{}}:]", re.DOTALL)
 
 
 class ApiError(Exception):
-    """An error response: an HTTP status and a message with our token masked.
-
-    A `verbatim` one has the public service's own words, to which nothing is added.
-    """
+    """An error response: a status and a masked message; a `verbatim` one is in the public service's words."""
 
     def __init__(self, status: int, message: str, *, verbatim: bool = False) -> None:
         self.status = status

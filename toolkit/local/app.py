@@ -1,7 +1,6 @@
 """The application: its operations, who may use it, and how errors become responses.
 
-Callers are on this machine, and show the token in a header or in the URL. One valid token is enough, wherever
-it is and whatever is in the other positions.
+One valid token is enough, in a header or in the URL, whatever is in the other positions.
 """
 
 from __future__ import annotations
@@ -59,10 +58,7 @@ class Interception(Protocol):
 def build_app(
     queue: Queue, registry: IndexRegistry, token: Secret, *, interception: Interception | None = None
 ) -> ASGIApp:
-    """The application, for callers with the token. While it runs, messages are delivered.
-
-    The queue is served at the root, each index at ``/vector/<name>``.
-    """
+    """The application: the queue at the root, each index at ``/vector/<name>``; it delivers messages, too."""
 
     @asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

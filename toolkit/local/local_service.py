@@ -21,12 +21,8 @@ class LocalService:
     """The embedded service in a process of its own, until the ``with`` block ends.
 
     Its state is in `data_dir`, or in a temporary folder that `close` removes. Port 0 selects a free one and
-    keeps it for later starts. `retention` is an age such as ``7d``; the other options are those of ``toolkit
-    serve``, and `sample` fills in the sample history. `url` is the address of the queue, `vector_urls` that
-    of each index by its name.
+    keeps it for later starts. The other options are those of ``toolkit serve``.
 
-    Examples
-    --------
     >>> with LocalService(indexes=["plain:dense:2:COSINE"]) as service:
     ...     list(service.vector_urls)
     ['plain']
@@ -92,11 +88,7 @@ class LocalService:
         return self._process.pid
 
     def start(self) -> Self:
-        """Start it, or start it again on the same data and port.
-
-        Raises `LocalServiceError` when it does not start, with the last line of its log, or is running
-        already.
-        """
+        """Start it, or start it again on the same data and port; a `LocalServiceError` when that fails."""
         if self._process is not None:
             raise LocalServiceError(
                 "starting the embedded service", got="one that is running", expected="a stopped one"

@@ -42,9 +42,8 @@ Endpoint: TypeAlias = Callable[[Request, Any], Awaitable[Response]]
 class Operation:
     """One method of one path.
 
-    `returns` and `body` are the types of the JSON: None means no body, `bytes` any content, `str` a page of
-    HTML. `query` is None where all parameters belong to the destination of a publish. `errors`
-    are statuses beyond those that every operation has.
+    `returns` and `body` are the types of the JSON: None means no body, `bytes` any content, `str` HTML.
+    `query` is None where all parameters belong to a destination. `errors` are further statuses.
     """
 
     method: str
@@ -74,10 +73,7 @@ class Operation:
 
 
 class Declared(Generic[T]):
-    """Operations declared by decorating their handlers, whose docstrings' first lines are the summaries.
-
-    Handlers get what the operations work on, such as the queue, before the request and its query.
-    """
+    """Operations declared by decorating handlers, which get their subject (such as the queue) first."""
 
     def __init__(self) -> None:
         self._declared: list[tuple[Callable[[T, Request, Any], Awaitable[Response]], partial[Operation]]] = []
@@ -133,11 +129,7 @@ def _parameter(field: inspect.Field) -> Parameter:
 
 
 def read_query(request: Request, query: type[Query]) -> Any:
-    """The query of a request, as this type.
-
-    A parameter that the type does not have is an error: a misspelt filter would otherwise be ignored, and the
-    request would be about everything.
-    """
+    """The query of a request, as this type; an `ApiError` for a parameter that the type does not have."""
     parameters = parameters_of(query)
     allowed = [*sorted(parameter.name for parameter in parameters), *TOKEN_PARAMETERS]
     for name in request.query_params:

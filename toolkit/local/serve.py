@@ -39,12 +39,7 @@ _SWITCH_INTERVAL: Final = 0.0005
 
 
 def run(options: argparse.Namespace, *, fill: Fill, interception: Interception) -> int:
-    """Run the service until it gets SIGTERM or SIGINT, or its standard input ends; returns 0.
-
-    The token and the signing keys come from the environment (``TOOLKIT_SERVE_TOKEN``,
-    ``TOOLKIT_SERVE_CURRENT_SIGNING_KEY``, ``TOOLKIT_SERVE_NEXT_SIGNING_KEY``), or else are made and stored.
-    `fill` is called for ``--sample``. Raises `ToolkitError` when it cannot start.
-    """
+    """Run the service until SIGTERM, SIGINT or the end of its standard input; `fill` is for ``--sample``."""
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(asctime)s %(name)s %(message)s")
     sys.setswitchinterval(_SWITCH_INTERVAL)
     folder = options.data_dir or user_folder("data") / "local"

@@ -1,7 +1,6 @@
 """The page at ``/`` for people: how many messages wait, how many failed, which indexes there are.
 
-Without the token it shows counts alone, nothing that anybody named or sent; with it (``/?queue_token=…``) the
-indexes by name, too. It needs no script and loads nothing.
+Without the token it shows counts alone, nothing that anybody named or sent.
 """
 
 from __future__ import annotations

@@ -87,8 +87,8 @@ def heading(ax: Axes, title: str, theme: Theme, *, prefix: str = "", above: floa
 def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme) -> tuple[float, float]:
     """A legend beside the Axes where they are wide, above them where not; the inches used of each.
 
-    Above low Axes it names as many as leave them half of their height, and says how many more there are.
-    Handles are given: a label that matplotlib finds by itself vanishes when it begins with "_".
+    Above low Axes it names as many as leave them half of their height. Handles are given: a label that
+    matplotlib finds by itself vanishes when it begins with "_".
     """
     taken = max(map(width, names)) * COLUMN + 0.45
     beside = inches(ax) > _WIDE and len(names) * _LINE < inches_high(ax)
@@ -110,10 +110,7 @@ def legend(ax: Axes, handles: Sequence[Any], names: Sequence[str], theme: Theme)
 
 
 def cut(ax: Axes, theme: Theme, top: float, middles: Sequence[float], heights: Sequence[float]) -> float:
-    """End the vertical axis at `top` and mark the truncated bars; the inches used above.
-
-    Of neighbours, whose marks would lie on one another, the tallest is marked.
-    """
+    """End the vertical axis at `top` and mark the truncated bars, of neighbours one; inches used above."""
     ax.set_ylim(0, top)
     low, high = ax.get_xlim()
     per_inch = (high - low) / max(inches(ax), 0.1)
@@ -194,10 +191,7 @@ def rows_that_fit(ax: Axes, lines: float = 1.0) -> int:
 def name_rows(
     ax: Axes, positions: Sequence[float], names: Sequence[str], *, notes: Sequence[str] = ()
 ) -> str:
-    """Name the rows on the vertical axis; long names lose their middle, notes behind them stay whole.
-
-    Addresses are named without their common prefix, which is returned for the heading.
-    """
+    """Name the rows on the vertical axis without their common prefix, which is returned for the heading."""
     names, prefix = without_prefix(names)
     behind = [f" {note}" for note in notes] or [""] * len(names)
     space = int(inches(ax) * _SHARE_OF_NAMES / COLUMN) - max(map(len, behind), default=0)

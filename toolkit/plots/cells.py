@@ -167,10 +167,10 @@ def _name_columns(ax: Axes, found: CountMatrix) -> None:
 def draw_cells(
     ax: Axes, counts: NDArray[np.int64], theme: Theme, *, edges: NDArray[np.float64] | None = None
 ) -> float:
-    """Draw a matrix of counts, the first row at the top; a cell without a count has no colour.
+    """Draw a matrix of counts, the first row at the top, and return the inches used above the Axes.
 
-    `edges` are the horizontal edges of the columns. Counts are written into the cells, the second sign beside
-    colour, where all of them fit; where not, there is a key. Returns the inches used above the Axes.
+    `edges` are the horizontal edges of the columns. Counts are written into the cells where all of them fit;
+    where not, there is a key.
     """
     rows, columns = counts.shape
     edges = np.arange(columns + 1) - 0.5 if edges is None else edges
@@ -206,10 +206,7 @@ def draw_cells(
 
 
 def _bounds(counts: NDArray[np.int64], levels: int) -> list[int]:
-    """The highest count of each colour, evenly by the root of the count: counts are skewed.
-
-    The last colour is for an outlying burst alone.
-    """
+    """The highest count of each colour, by the root of the count; the last is for an outlying burst."""
     most = int(counts.max(initial=1))
     top = min(most, round(readable_top(counts.ravel())))
     steps = levels - (top < most)

@@ -371,10 +371,7 @@ def plot_score_comparison(
 
 
 def _name_lines(ax: Axes, ends: Sequence[float], names: Sequence[str], theme: Theme) -> None:
-    """Write each line's name at the right edge, at the height where it ends, none over another.
-
-    The limits of the Axes are final.
-    """
+    """Write each line's name at the right edge, at the height where it ends, none over another."""
     longest = max(12, min(32, int(inches(ax) * 0.34 / COLUMN)))
     low, high = ax.get_ylim()
     gap = _LABEL / max(inches_high(ax), _LABEL) * (high - low)

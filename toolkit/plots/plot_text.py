@@ -1,7 +1,6 @@
 r"""Text from data, made fit to be drawn: never maths, never invisible, never wider than the plot.
 
-Widths are counted in columns, the width of an ordinary character of our font. A
-wide one has more, a combining mark none, an escaped one (``\u4e2d``) six.
+Widths are counted in columns, the width of an ordinary character of our font.
 """
 
 from __future__ import annotations
@@ -33,9 +32,8 @@ _PART: Final = re.compile(r"\\u[0-9a-f]{4}|\\U[0-9a-f]{8}|.", re.DOTALL)
 def drawable(value: object, *, longest: float = _LONGEST) -> str:
     r"""A text from data as it can be drawn in our font, on one line of at most so many columns.
 
-    Long ones lose their middle, because URLs differ at both ends. Controls and characters that the font
-    does not have are written out, whole or not at all. Draw it with ``parse_math=False`` (`as_written`), else
-    ``$`` makes it maths.
+    Long ones lose their middle, because URLs differ at both ends. Characters that the font does not have are
+    written out. Draw it with ``parse_math=False`` (`as_written`), else ``$`` makes it maths.
 
     >>> drawable("https://example.com/" + "a" * 500 + "/pay", longest=24)
     'https://exa…aaaaaaa/pay'

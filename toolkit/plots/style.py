@@ -29,18 +29,9 @@ HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 
 @dataclass(frozen=True)
 class Theme:
-    """Colours of a theme.
+    """Colours of a theme: texts, lines and background; of each series, the last for merged groups.
 
-    Attributes
-    ----------
-    ink, muted, grid, paper : str
-        Text, lesser text, lines, background.
-    series : tuple of str
-        One colour a series, in order; the last is for merged groups.
-    heat : tuple of str
-        From few, which is near the background, to many.
-    on_few, on_many : str
-        Text on the first five colours of `heat`, and on the others.
+    `heat` goes from few, which is near the background, to many; `on_few` is for texts on its first five.
     """
 
     ink: str
@@ -86,13 +77,7 @@ THEMES: Final[dict[ThemeName, Theme]] = {
 
 
 def theme_named(name: ThemeName) -> Theme:
-    """The theme of this name.
-
-    Raises
-    ------
-    InputError
-        When there is none.
-    """
+    """The theme of this name."""
     return THEMES[choice("theme", name, THEMES)]
 
 
@@ -100,9 +85,8 @@ def theme_named(name: ThemeName) -> Theme:
 def drawing(ax: Axes | None, theme: Theme) -> Iterator[Axes]:
     """Prepared Axes to draw on; without `ax` those of a new figure of pyplot's, which notebooks show.
 
-    Plots do not depend on matplotlib's settings, and no setting is changed, not even temporarily:
-    settings are shared by all threads, and the first figure of a notebook sets some itself. What artists took
-    from them is set right on leaving. A new figure is closed when drawing raises: it would be shown empty.
+    Plots do not depend on matplotlib's settings, and change none: they are shared by all threads. What
+    artists took from them is set right on leaving. A new figure is closed when drawing raises.
     """
     if ax is not None:
         prepare(instance("ax", ax, Axes, "Axes of matplotlib, or None for a new figure"), theme)

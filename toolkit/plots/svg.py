@@ -26,11 +26,8 @@ _FONT: Final = re.compile(rf"(['\"]?){FONT}\1")
 def inline_svg(figure: Figure, *, title: str, description: str, prefix: str, theme: Theme) -> str:
     """The figure, which is not changed, as an ``<svg>`` element: the same bytes for the same figure.
 
-    Every id begins with `prefix`, so that several figures can be on one page; title and description are for
-    screen readers. The theme's colours become CSS variables (``--plot-ink``, ``--plot-muted``,
-    ``--plot-grid``, ``--plot-paper``, ``--plot-0`` …, ``--plot-heat-0`` …, ``--plot-on-few``,
-    ``--plot-on-many``) with the theme's value where a page sets none. Texts stay text, each escaped by
-    `toolkit.redaction`.
+    Every id begins with `prefix`; title and description are for screen readers. The theme's colours become
+    CSS variables (``--plot-ink``, ``--plot-0``, ``--plot-heat-0`` …), with its values where a page sets none.
     """
     root = ET.fromstring(_drawn(figure))  # noqa: S314 - just written by matplotlib
     _draw_hatches(root)
@@ -81,10 +78,7 @@ def _backgrounds(figure: Figure) -> list[Patch]:
 
 
 def _draw_hatches(root: ET.Element) -> None:
-    """Draw hatches as lines that are clipped to their bars, instead of as fill patterns.
-
-    Browsers print every shape that is filled with a pattern as a picture of its own: megabytes.
-    """
+    """Draw hatches as lines clipped to their bars: browsers print fill patterns as pictures of megabytes."""
     parents = {child: parent for parent in root.iter() for child in parent}
     patterns = {pattern.attrib["id"]: pattern for pattern in root.iter(f"{_SVG}pattern")}
     bars: dict[tuple[str, str], list[ET.Element]] = {}

@@ -356,9 +356,8 @@ def _one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 def start_local(*options: str) -> Service:
     """Start ``toolkit serve`` as a child process, by default with ``--sample``, and connect to it.
 
-    The child reads its token and signing keys from the environment, not from its command line, and ends when
-    its standard input closes: also when this process is killed. Its state is in a temporary folder, removed
-    at the end. It gets no other token of this process, and imports nothing from the current folder.
+    The child has its token in its environment, ends with this process, gets no other token of it, and imports
+    nothing from the current folder. Its state is in a temporary folder.
     """
     token, keys = secrets.token_urlsafe(32), tuple(f"sig_{secrets.token_urlsafe(32)}" for _ in range(2))
     folder = Path(tempfile.mkdtemp(prefix="toolkit-local-"))

@@ -1,8 +1,7 @@
 """The data files of a snapshot: their columns, writing, checking, and reading in bounded memory.
 
-Every byte is compared with the hash in the manifest before it is used. A few megabytes of Parquet can hold
-100 million rows, or one long text a million times: the counts and sizes that a file states are added up
-before anything is decoded, and rows are decoded in batches of bounded size.
+A few megabytes of Parquet can hold 100 million rows, or one long text a million times: the sizes that a file
+states are added up before anything is decoded, and rows are decoded in batches of bounded size.
 """
 
 from __future__ import annotations
@@ -86,10 +85,7 @@ _BODIES: Final = ("body", "response_body", "source_body")
 
 
 class Part:
-    """A data file being written: tables go in, row groups of about `group_bytes` come out.
-
-    `path` is the name it will have, `draft` the one it has until the commit.
-    """
+    """A data file being written, as `draft` until the commit names it `path`; rows are written in groups."""
 
     def __init__(self, store: SnapshotStore, path: str, schema: pa.Schema, group_bytes: int) -> None:
         self.path = path
@@ -240,8 +236,7 @@ class _RowsRequestedError(Exception):
 def check_metadata(metadata: pq.FileMetaData) -> None:
     """Raise `OSError` where what a file says of its columns contradicts itself.
 
-    Arrow checks that when it looks at a column. Asked for the metadata of one, or of its statistics, it ends
-    the process; before it reads rows, it raises.
+    Arrow raises before it reads rows. Asked for the metadata of a column, it would end the process.
     """
     with suppress(_RowsRequestedError):
         parquet = pq.ParquetFile(_NoRows(), metadata=metadata, pre_buffer=True)
@@ -263,11 +258,7 @@ def _fixed(kind: pa.DataType) -> float:
 
 @contextmanager
 def open_checked(store: SnapshotStore, listed: ListedFile) -> Iterator[BinaryIO]:
-    """Open a listed file after comparing every byte with its hash.
-
-    Raises `FileNotFoundError` when it is missing (lost, or superseded since the manifest was read), and
-    `SnapshotDamagedError` when it was truncated or edited.
-    """
+    """Open a listed file after comparing every byte with its hash; `FileNotFoundError` without one."""
     with store.open(listed.path) as file:
         found, size = digest(file)
         if (found, size) != (listed.sha256, listed.bytes):
@@ -366,10 +357,7 @@ def check_written(store: SnapshotStore, name: str, *, sha256: str, rows: int | N
 
 
 def extension_column(schema: pa.Schema) -> str | None:
-    """Name of the first field of an extension type, at any depth; None where there is none.
-
-    Reading an extension type may run code that the file chose, so snapshots hold plain types only.
-    """
+    """Name of the first field of an extension type, at any depth: reading it may run code of the file."""
     for field in _fields(schema):
         if isinstance(field.type, pa.BaseExtensionType) or b"ARROW:extension:name" in (field.metadata or {}):
             return str(field.name)
@@ -405,11 +393,11 @@ def current_scope(manifest: Manifest) -> dict[str, Any]:
 
 
 def current_columns(table: pa.Table, kind: Kind) -> pa.Table:
-    r"""Rows of an older schema version with the columns of today.
+    r"""Rows of an older schema version with the columns of today; what needs no change is not copied.
 
-    Versions 1 to 4 had the same columns, and differed in the index alone, which a sync makes again from the
-    rows. Their headers were maps, labels lists, bodies that are not UTF-8 bytes, and the times between which
-    an entry left the queue a struct. What needs no change is not copied.
+    In versions 1 to 4, headers were maps, labels lists, bodies that are not UTF-8 bytes, and the times
+    between which an entry left the queue a struct. The index differed, too: a sync makes it again from the
+    rows.
 
     >>> old = pa.table({"labels": [["eu", "beta"], []], "body_bytes": [b"\xff", None]})
     >>> current_columns(old, "frame").to_pylist()

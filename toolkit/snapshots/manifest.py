@@ -1,9 +1,7 @@
-"""The JSON files of a snapshot: the manifest, which says what it is, and the checkpoint of a stopped load.
+"""The JSON files of a snapshot, each with a hash of its text.
 
-``_manifest.json`` lists every file of the snapshot: what it does not list is not part of it. The underscore
-keeps readers of whole folders (``pyarrow.parquet.read_table``, Spark, Dask) from taking it for data.
-``_checkpoint.json`` says how far a load has read, and lists files that are not yet part of the snapshot. It
-belongs to one generation, service and scope, and is removed by the commit. Both hold a hash of their text.
+``_manifest.json`` lists every file of the snapshot; the underscore keeps readers of whole folders from taking
+it for data. ``_checkpoint.json`` says how far a load has read, for one generation, service and scope.
 """
 
 from __future__ import annotations
@@ -73,12 +71,10 @@ class ListedFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a snapshot is, in one of its generations.
+    """What a snapshot is, in one of its generations, counted from 1; 0 is an unfinished first write.
 
-    `generation` counts the commits from 1; 0 means that a first writer began and has not finished. `source`
-    (the service's address, without secrets) and `scope` (what was requested there) bind the snapshot.
-    `complete_at` is when the latest complete load of a failure snapshot began. Receipts: the latest last.
-    `learned` is what the signatures of its failures taught, so that later ones have the same.
+    `source` (the service's address) and `scope` bind the snapshot. `complete_at` is when the latest complete
+    load of failures began. `learned` is what signatures taught, so that later ones are the same.
     """
 
     format: _Version
@@ -123,12 +119,10 @@ class PendingFile(ListedFile, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The progress of a load into a snapshot.
+    """The progress of a load into the snapshot of a `generation`.
 
-    `kind`, `source`, `scope` and `columns` say what is written, `generation` next to which snapshot.
-    `began_at` is when the first of the loads began, by the writer's clock. `position` and `counts` are those
-    of the load's checkpoint, `identities` the ids it has yielded (16 bytes each), `files` and `later` the
-    pending rows and those read again with new content, `seen` a bit for each stored row.
+    `identities` are the ids it has yielded (16 bytes each), `files` and `later` the pending rows and those
+    read again with new content, `seen` a bit for each stored row.
     """
 
     version: int
@@ -212,11 +206,7 @@ def manifest_bytes(store: SnapshotStore) -> bytes | None:
 
 
 def decode_manifest(store: SnapshotStore, content: bytes) -> Manifest:
-    """The manifest of these bytes.
-
-    Raises `SnapshotDamagedError` when it was truncated or edited, `SnapshotError` when a newer version of
-    the toolkit wrote it.
-    """
+    """The manifest of these bytes; a `SnapshotError` when it is damaged, or of a newer toolkit."""
     doing = f"reading the manifest {MANIFEST!r} of the snapshot {store}"
     try:
         envelope = _ENVELOPE.decode(content)

@@ -1,8 +1,7 @@
 """Merging a load into the stored failures: which rows are new, changed and gone, and writing them.
 
 Data files are immutable. One is written again when a row in it was replaced or went; small files of a day are
-merged on that occasion, when the day is over, and when there are too many of them. So a day ends as one file,
-or as several large ones, and a sync writes at most one new file for each day it touches.
+merged on that occasion, when the day is over, and when there are too many of them.
 """
 
 from __future__ import annotations
@@ -75,11 +74,7 @@ class MergeResult(NamedTuple):
 
 
 class RowComparison:
-    """The sink of a sync: which stored rows were seen, and which rows are to be written.
-
-    `now` is when rows seen for the first time are said to be seen. Rows that come again in a `repair` keep
-    when they were first seen.
-    """
+    """The sink of a sync: which stored rows were seen, and which rows are to be written, first seen `now`."""
 
     def __init__(
         self,

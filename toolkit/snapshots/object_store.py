@@ -1,8 +1,7 @@
 """A snapshot in an object store, or on any other file system that pyarrow speaks to.
 
-A file is written to an unnamed temporary file and uploaded when it is whole, under its final name: an object
-is there entirely or not at all, so there are no drafts and no renames. There is no lock either: one writer at
-a time is the user's duty, and a commit that finds traces of another writer is refused.
+A file is uploaded when it is whole, under its final name: there are no drafts, no renames and no lock. One
+writer at a time is the user's duty, and a commit that finds traces of another writer is refused.
 """
 
 from __future__ import annotations
@@ -39,8 +38,7 @@ def open_store(
     """The store of a snapshot: a local folder, or a prefix in an object store.
 
     `path` is a local folder, an address that pyarrow knows (``s3://bucket/prefix``), or a path on
-    `filesystem`; what is on the local disk after all is a local folder. Raises `InputError` for an address
-    that holds a secret or that pyarrow cannot open, and for other file systems.
+    `filesystem`.
     """
     if not isinstance(path, str | os.PathLike) or not isinstance(os.fspath(path), str):
         raise wrong("path", path, "a path, or an address such as s3://bucket/prefix")
@@ -187,10 +185,9 @@ class ObjectSnapshotStore(SnapshotStore):
         yield
 
     def _put(self, name: str, blocks: Iterator[bytes]) -> None:
-        """Write an object on a thread of its own, out of reach of Ctrl-C.
+        """Write an object on a thread of its own, which no Ctrl-C interrupts.
 
-        pyarrow closes a stream that is collected, which publishes the object truncated. Signals reach the
-        main thread alone, so that in another one nothing comes between opening, writing and closing.
+        pyarrow closes a stream that is collected, which publishes the object truncated.
         """
         failed: list[BaseException] = []
         started, ended = threading.Lock(), threading.Event()

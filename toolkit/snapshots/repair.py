@@ -1,10 +1,8 @@
 """Restoring what a failure snapshot has lost: readable rows stay, the rest is loaded from the queue.
 
-Rows of lost files are looked for in what is left of these files and in files that a stopped writer left.
-Where the index is whole, a row counts as found when its id and its content are those that were stored, so
-that no row that was put there instead is accepted. What is not found is removed from the index, so that
-the load adds it again, with the time it was first seen. Nothing changes before the commit of the sync, and
-the lost files themselves are kept under another name.
+Where the index is whole, a row is accepted when its id and its content are those that were stored. What is
+not found is removed from the index, so that the load adds it again, with the time it was first seen. Nothing
+changes before the commit of the sync, and lost files are kept under another name.
 """
 
 from __future__ import annotations
@@ -54,12 +52,10 @@ _MOST_BYTES: Final = 4 * PART_BYTES
 
 @dataclass(frozen=True, kw_only=True)
 class Repair:
-    """What a repair found before the load.
+    """What a repair found before the load: how many files there were, how many of the lost rows were found.
 
-    `files` is how many data files there were, `recovered` how many rows of the lost ones were found, `index`
-    that of the rows that are left, and `missing` one of the rows that were not found (empty where the index
-    was lost too). `kept_as` are new names of the lost files. `checkpoint` is that of a stopped load, whose
-    rows may no longer be in the queue.
+    `index` is that of the rows that are left, `missing` that of the rows not found, `kept_as` the new names
+    of the lost files.
     """
 
     lost: tuple[Damage, ...]
@@ -94,11 +90,7 @@ class Repair:
 
 
 def check_or_repair(transaction: Transaction, *, repair: bool) -> Repair | None:
-    """Check that all listed files are there, before a sync trusts them; or restore what can be restored.
-
-    A repair compares every byte. Returns None where nothing is lost; otherwise the transaction continues from
-    what is left. Raises `SnapshotDamagedError` where files are lost and nothing is to be repaired.
-    """
+    """Check that all listed files are there, before a sync trusts them; or restore what can be restored."""
     before = transaction.previous
     lost = damages(transaction.store, before, every_byte=repair) if before else ()
     if before is None or not lost:

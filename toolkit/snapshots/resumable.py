@@ -1,8 +1,7 @@
 """Loads into a snapshot that can be stopped, resumed and repeated.
 
-A checkpoint is written every so many seconds, and when the load ends by an exception or a signal. It holds
-exactly the batches that were added to the sink: where that is in doubt, none is written, and the one before
-it stays. Rows pending until the end of a load are spooled: in memory while they are few, then in files.
+A checkpoint holds exactly the batches that were added to the sink: where that is in doubt, none is written,
+and the one before it stays. Rows pending until the end of a load are spooled: in memory, then in files.
 """
 
 from __future__ import annotations
@@ -117,8 +116,8 @@ class RowSink(Protocol):
 class ResumableLoad:
     """One load into a snapshot, which resumes from the checkpoint that was left, if that fits.
 
-    `checkpoint` is the one resumed from, or None; `began` is when the first of the loads began. A repair
-    neither resumes nor writes `checkpoints`: it has to read rows again that a checkpoint counts as seen.
+    A repair neither resumes nor writes `checkpoints`: it has to read rows again that a checkpoint counts as
+    seen.
     """
 
     def __init__(self, transaction: Transaction, load: Load, *, checkpoints: bool = True) -> None:
@@ -146,10 +145,7 @@ class ResumableLoad:
             )
 
     def read(self, sink: RowSink, *, is_stored: IsStored | None = None) -> Receipt:
-        """Read the load to its end; the receipt, which also says why a checkpoint was not used.
-
-        `is_stored` tells the load which entries need not be decoded again.
-        """
+        """Read the load to its end; the receipt, which also says why a checkpoint was not used."""
         with delayed_signals() as delayed:
             try:
                 with closing(self._load.batches(resume=self._resume, is_stored=is_stored)) as batches:
@@ -257,8 +253,7 @@ def _size(batch: Batch) -> int:
 def delayed_signals() -> Iterator[DelayedSignals]:
     """Handle Ctrl-C and SIGTERM for a while; ``with delayed:`` then delays them until a block is done.
 
-    Python delivers signals to the main thread alone; elsewhere there is nothing to delay. A handler that is
-    not Python's (none, or the default of SIGTERM, which ends the process) stays.
+    Handlers that are not Python's stay, and other threads than the main one receive no signals.
     """
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     ours = {int(number): handler for number, handler in handlers.items() if callable(handler)}
@@ -309,11 +304,7 @@ def repeat(
     sleep: Callable[[float], None] = time.sleep,
     monotonic: Callable[[], float] = time.monotonic,
 ) -> NoReturn:
-    """Call now and whenever `every` more seconds have passed since now, until something is raised.
-
-    Times that pass while a call is still running are left out: calls never overlap, and the next one comes
-    when it would have come anyway.
-    """
+    """Call now and at multiples of `every` seconds from now, never overlapping, until something is raised."""
     began = monotonic()
     while True:
         run()

@@ -1,9 +1,8 @@
 """What a sync stores about every row: hashes of its id, its content and its raw bytes.
 
-A row's fingerprint is a hash of bytes that differ where rows differ. First comes what has the same size in
-every row: for each value whether it is there, and its number or its length. Then come texts and items of
-lists, one column after another; the lengths before them say where each ends. Arrow's buffers already hold all
-of this row after row and only have to be joined; the hash alone is computed row by row.
+A row's fingerprint is a hash of what has the same size in every row (for each value whether it is there, and
+its number or its length), then of its texts, one column after another. Arrow's buffers already hold all of
+this row after row and only have to be joined.
 """
 
 from __future__ import annotations
@@ -58,10 +57,7 @@ Positions = npt.NDArray[np.int64]
 
 
 class RowIndex:
-    """Entries (dtype `ENTRY`) in the order of the stored rows, and a way to find them by id.
-
-    `has_learnt` says whether entries differ from those that are stored.
-    """
+    """Entries (dtype `ENTRY`) in the order of the stored rows, found by id; `has_learnt`: they changed."""
 
     def __init__(self, entries: Entries) -> None:
         self.entries = entries
@@ -138,10 +134,7 @@ def new_entries(ids: Ids, content: Ids, wire: Ids, first_seen: Any) -> Entries:
 
 
 def read_index(store: SnapshotStore, manifest: Manifest | None) -> RowIndex:
-    """The index of a snapshot: empty for a new one, made from the rows for one of an older version.
-
-    Raises `SnapshotDamagedError` when it is missing, truncated or edited, or does not fit the data files.
-    """
+    """The index of a snapshot: empty for a new one, made from the rows for one of an older version."""
     if manifest is None:
         return RowIndex(np.zeros(0, dtype=ENTRY))
     if manifest.schema_version < INDEX_VERSION:
@@ -197,9 +190,7 @@ class _Encoded(NamedTuple):
 
 
 def fingerprints(table: pa.Table) -> Ids:
-    """One fingerprint a row, over all columns (text, bytes, numbers, booleans, times, and lists of these).
-
-    The order of the columns counts, their names do not.
+    """One fingerprint a row, over all columns in their order; their names do not count.
 
     >>> rows = pa.table({"id": ["a", "b", "a"], "labels": [["x"], None, ["x"]]})
     >>> found = fingerprints(rows)

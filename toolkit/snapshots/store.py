@@ -1,9 +1,7 @@
 """The files of a snapshot on a local disk: durable writes, one writer, and no file reached through a link.
 
-Every access goes through a directory handle, one path part after another with ``O_NOFOLLOW``, so that a link
-inside a snapshot leads nowhere. What is written is on the disk before its name is used. On systems without
-directory handles (Windows) each part is checked before it is used, which a link made at the same time can
-escape, and when the names of new files reach the disk is left to the file system.
+Every access goes through a directory handle, one path part after another with ``O_NOFOLLOW``. On systems
+without directory handles (Windows) each part is checked before it is used.
 """
 
 from __future__ import annotations
@@ -104,11 +102,7 @@ def digest(file: BinaryIO) -> tuple[str, int]:
 
 
 class FileState(NamedTuple):
-    """What the file system says of a file without reading it.
-
-    `changed_at` is when it was last written, renamed or given other properties, in nanoseconds since 1970;
-    `problem` says why it cannot be read as a file (it is a link, for instance), "" where it can.
-    """
+    """What the file system says of a file: its size, when it changed (in ns), why it cannot be read."""
 
     bytes: int
     changed_at: int
@@ -135,8 +129,8 @@ class SnapshotStore:
     """The files of one snapshot in a local folder, named by paths relative to it.
 
     Links on the way to the folder are followed, links inside it are not. `filesystem` and `address` say where
-    pyarrow finds a file. `exclusive` says whether `locked` keeps other writers out; where it cannot, a commit
-    looks for their traces. Raises `InputError` for an address (``s3://…``) instead of a path.
+    pyarrow finds a file. Where `locked` does not keep other writers out (`exclusive`), a commit looks for
+    traces.
     """
 
     exclusive: ClassVar[bool] = True
@@ -181,11 +175,7 @@ class SnapshotStore:
                 yield (Path(folder) / name).relative_to(self.path).as_posix()
 
     def open(self, name: str) -> BinaryIO:
-        """Open a file for reading.
-
-        Raises `FileNotFoundError` where there is none, and `SnapshotDamagedError` where it, or a folder on
-        the way, is a link or no regular file.
-        """
+        """Open a file for reading; `SnapshotDamagedError` where it, or a folder on the way, is a link."""
         return os.fdopen(self._descriptor(name, os.O_RDONLY), "rb")
 
     def open_partial(self, name: str) -> BinaryIO:
@@ -193,10 +183,7 @@ class SnapshotStore:
         return self.open(name)
 
     def content(self, name: str) -> bytes:
-        """Everything in a file that is replaced by `replace`: of one version of it; raises as `open`.
-
-        Also raises `NotEnoughMemoryError` where it does not fit into memory.
-        """
+        """Everything in a file that is replaced by `replace`, of one version of it; raises as `open`."""
         with self.open(name) as file:
             return self._read(name, file)
 
@@ -306,10 +293,7 @@ class SnapshotStore:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the snapshot for writing. The lock ends with its process, however that ends.
-
-        Raises `SnapshotLockedError` when another writer holds it.
-        """
+        """Hold the snapshot for writing until the block or the process ends; else a `SnapshotLockedError`."""
         self._step("lock")
         descriptor = self._descriptor(LOCK, os.O_RDWR | os.O_CREAT)
         with os.fdopen(descriptor, "r+b") as file:

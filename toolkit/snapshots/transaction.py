@@ -1,9 +1,8 @@
 """One transaction of a snapshot, from acquiring the lock to removing superseded files.
 
-Data is written to hidden drafts, brought to the disk and read again. At the commit the drafts get their
-names, the folders are brought to the disk, and the manifest is replaced atomically: from then on readers see
-the new generation, before it the old one. Only then are superseded files removed. A writer that stops
-anywhere leaves one of the two whole; what else it leaves, the next writer removes.
+Data is written to drafts, brought to the disk and read again. At the commit the drafts get their names, and
+the manifest is replaced atomically: from then on readers see the new generation, before it the old one. What
+a writer that stops leaves behind, the next one removes.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class WriteOptions:
 class Transaction:
     """A writer's hold on a snapshot of one kind; see `begin`.
 
-    `previous` is the snapshot as it was, None for the first write, and `generation` its number, or 0.
-    `checkpoint` is the one that an earlier load left, or what is wrong with it.
+    `previous` is the snapshot as it was, None for the first write; `checkpoint` the one that an earlier load
+    left, or what is wrong with it.
     """
 
     def __init__(self, store: SnapshotStore, kind: Kind, options: WriteOptions) -> None:
@@ -279,21 +278,7 @@ class Transaction:
 
 @contextmanager
 def begin(store: SnapshotStore, kind: Kind, options: WriteOptions) -> Iterator[Transaction]:
-    """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was.
-
-    Raises
-    ------
-    SnapshotLockedError
-        When another writer holds it.
-    SnapshotConflictError
-        When another writer changed it meanwhile, where there is no lock.
-    SnapshotDamagedError
-        When its manifest is damaged; then nothing is removed either.
-    SnapshotBindingError
-        When it is a snapshot of another kind.
-    SnapshotError
-        When the folder holds something else, or the disk refuses.
-    """
+    """Hold a snapshot for one transaction. Without a call of `Transaction.commit`, it stays as it was."""
     with store.os_errors_named("writing"):
         store.make()
         with store.locked():
@@ -382,8 +367,8 @@ class Damage:
 def damages(store: SnapshotStore, manifest: Manifest, *, every_byte: bool = False) -> tuple[Damage, ...]:
     """The listed files that are lost: missing, of another size, or changed since they were written.
 
-    Every sync asks before it trusts the stored rows. Existence and size cost one look at each file; the hash
-    is compared of files that changed after the manifest was written (no file of ours does), or of all.
+    The hash is compared of files that changed after the manifest was written (no file of ours does), or of
+    all.
     """
     states = store.states([MANIFEST, *(file.path for file in manifest.listed)])
     committed = states[MANIFEST].changed_at if MANIFEST in states else -1

@@ -215,10 +215,7 @@ def export_vectors(
 
 
 def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = False, **options: Any) -> Receipt:
-    """Write a load of vectors as the whole of a snapshot, a row group at a time; `options` of `WriteOptions`.
-
-    With `all_namespaces`, the snapshot is bound to every namespace there is, not to those there are now.
-    """
+    """Write a load of vectors as the whole of a snapshot; `options` are those of `WriteOptions`."""
     plan = load.plan
     scope = plan.scope | ({"namespaces": "all"} if all_namespaces else {})
     with begin(store, "vectors", WriteOptions(batch_bytes=0, **options)) as transaction:
@@ -230,10 +227,7 @@ def export_load(load: Load, store: SnapshotStore, *, all_namespaces: bool = Fals
 
 
 class ExportWriter:
-    """The sink of an export: rows in data files of bounded size, in the order they come.
-
-    `key` are the columns that identify rows. Later versions of rows are kept until the commit.
-    """
+    """The sink of an export: rows in data files of bounded size; later versions are kept until the commit."""
 
     def __init__(
         self,
@@ -349,8 +343,7 @@ def _without_error(frame: pd.DataFrame) -> pd.DataFrame:
 def _schema_of(frame: pd.DataFrame) -> pa.Schema:
     """The Arrow types of a frame's columns, in their order; of a whole table of the toolkit, its schema.
 
-    Types are those of the columns, never guessed from values. A column of objects is kept where all of them
-    are text or missing. Raises `InputError` for columns that cannot be kept.
+    Types are never guessed from values; a column of objects is kept where all of them are text or missing.
     """
     names = list(frame.columns)
     invalid = [name for name in names if not isinstance(name, str) or not _is_utf8(name)]

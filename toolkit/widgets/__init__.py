@@ -1,9 +1,7 @@
 """Panels for notebooks: every choice is also a value and a line of code.
 
-To add one, subclass `toolkit.widgets.panel.Panel`, whose docstring names the hooks. Controls are in
-`toolkit.widgets.controls`; `toolkit.widgets.javascript` explains how messages of the page keep their order.
-Every text from data is masked by the panel's redactor, and goes through `toolkit.redaction.escape_html`
-before it becomes markup; traits of controls are drawn as text.
+To add one, subclass `toolkit.widgets.panel.Panel`. Every text from data is masked by the panel's redactor and
+escaped before it becomes markup; traits of controls are drawn as text.
 """
 
 from toolkit.widgets.failure_browser import FailureBrowser

@@ -81,10 +81,7 @@ class Job:
             raise Cancelled
 
     def read(self, opened: Callable[[LoadOptions], Load], *, limit: int | None = None) -> pd.DataFrame:
-        """Read the load that `opened` returns, given its options, into its frame.
-
-        An IncompleteLoadError holds as ``.partial`` the rows read before the load failed or was stopped.
-        """
+        """Read the load that `opened` returns, given its options, into its frame."""
         counts: list[tuple[int, int | None]] = [(0, None)]
         options = LoadOptions(limit=limit, progress=lambda done, total: counts.__setitem__(0, (done, total)))
         load = opened(options)

@@ -30,13 +30,12 @@ def note(text: str, kind: str = "note") -> str:
 
 
 class TextField(Control):
-    """A line of text with completions.
+    """A line of text with completions; `text` is shown by the page, `value` is its meaning.
 
-    Completions are those of `complete`, given the whole text and the part before the caret, or else the
-    `suggestions` that contain what is typed; with neither (None), there are none. With `several`, the text is
-    a list with commas, and the item at the caret is completed. With `follows`, the value follows every letter
-    and long text wraps; else it changes when the text is entered, chosen or left. `entered` is called after
-    Enter with the messages that came with it. `text` is shown by the page, `value` is its meaning.
+    Completions are those of `complete`, given the whole text and the part before the caret, or the
+    `suggestions` that contain what is typed. With `several`, the text is a list with commas. With `follows`,
+    the value follows every letter, else it changes when the text is entered, chosen or left. `entered` is
+    called after Enter.
     """
 
     _esm = module("text")
@@ -116,10 +115,7 @@ class TextField(Control):
 
 
 class TimeField(TextField):
-    """A timestamp: a date, ISO 8601, or an age such as ``7d``, counted back when it is typed.
-
-    Its value is a datetime in UTC, or None. `end` and `exact` are those of `parse_time`.
-    """
+    """A timestamp in UTC, or None: a date, ISO 8601, or an age such as ``7d``, counted back when typed."""
 
     def __init__(
         self,
@@ -145,10 +141,7 @@ class TimeField(TextField):
 
 
 class Choosing(Control):
-    """One of several names; the first at first.
-
-    `options` may be set to some of them later; the chosen one stays, even when it is not among these.
-    """
+    """One of several names, at first the first; the chosen one stays when other `options` are set."""
 
     _esm = module("choosing")
     options = synced(traitlets.List(traitlets.Unicode()))
@@ -172,8 +165,7 @@ class Choices(Control):
     """Several texts out of many: found by searching, ticked, or added as they are typed.
 
     `offered` values are listed even where none was counted. `literal` says whether a typed text that is not
-    listed can be a value. Only the first few values are shown; the search finds the others, and Enter selects
-    the first of them. Chosen values are always shown.
+    listed can be a value. Chosen values are always shown, of the others the first few.
     """
 
     _esm = module("ticks")
@@ -287,10 +279,8 @@ class Choices(Control):
 def shared_start(names: Iterable[str]) -> str:
     """The common prefix of addresses, up to a slash, which is dropped where space is short.
 
-    >>> shared_start(["https://shop.example/a/b", "https://shop.example/a/c"])
-    'https://shop.example/a/'
-    >>> shared_start(["red", "reset"])
-    ''
+    >>> shared_start(["https://shop.example/a/b", "https://shop.example/a/c"]), shared_start(["red", "reset"])
+    ('https://shop.example/a/', '')
     """
     several = list(names)
     if len(several) < 2:  # noqa: PLR2004 - one name is all shared

@@ -47,9 +47,7 @@ _TAGS: Final = re.compile(r"(?P<tag></?[A-Za-z!?][^<>]{0,2000}>)")
 
 
 def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
-    """Everything that is known of a failure, a row of a frame in which columns may be missing.
-
-    Headers outside the allow-list are masked whole, all other texts in part.
+    """Everything that is known of a failure, masked: a row of a frame in which columns may be missing.
 
     >>> "&lt;b&gt;" in detail_markup({"dlq_id": "a", "response_body": "<b>"}, Redactor(key=b"k"))
     True
@@ -71,8 +69,7 @@ def detail_markup(row: Mapping[str, Any], redactor: Redactor) -> str:
 def coloured(body: object, redactor: Redactor) -> str:
     r"""A body as markup: masked, escaped, and its syntax coloured where it is JSON or markup.
 
-    Bytes that are no UTF-8 are shown in hexadecimal, None as ``none``. Of a long body the beginning is shown,
-    and how much more there is.
+    Bytes that are no UTF-8 are shown in hexadecimal, None as ``none``; of a long body the beginning.
 
     >>> coloured('{"n": 1}', Redactor(key=b"k"))
     '<pre tabindex="0">{\n  <b class="tk-name">&quot;n&quot;</b>: <b class="tk-number">1</b>\n}</pre>'

@@ -31,10 +31,7 @@ _LIKE: Final = 4  # groups that "more like this" chooses at most
 
 
 class Brush(Control):
-    """A histogram over time with a range on it (``js/brush.js``), in Unix milliseconds.
-
-    `series` are parts of the bars, each with the number of its colour; bars higher than `limit` are cut.
-    """
+    """A histogram over time with a range on it, in Unix milliseconds; bars above `limit` are truncated."""
 
     _esm = module("brush")
     starts = synced(traitlets.List(traitlets.Int()))
@@ -109,8 +106,7 @@ def _of_file(path: str) -> GroupRules | None:
 class FailureGrouping:
     """The groups of a frame's failures by rules, to which merging and splitting add lines.
 
-    The rules are those of the file at `path`, which is read before each change and written after it; without
-    a path they are kept here.
+    The rules of a file at `path` are read before each change and written after it.
     """
 
     def __init__(self, frame: pd.DataFrame, rules: str | Path | GroupRules | None) -> None:

@@ -150,8 +150,7 @@ class FailureView:
 class FailureRows:
     """A frame of failures, searched and sorted; columns other than ``dlq_id`` may be missing.
 
-    The searched text is built a second later on a separate thread, so that the first rows
-    are shown immediately; or by the first search, when that is sooner.
+    The searched text is built a second later on a separate thread, or by the first search.
     """
 
     def __init__(

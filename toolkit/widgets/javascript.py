@@ -1,9 +1,8 @@
 """Controls drawn by JavaScript: the page sends user actions in numbered messages.
 
-JupyterLab treats a key pressed in a focused button, checkbox, list or slider as a notebook shortcut:
-``d d`` deletes the cell (ipywidgets issue 3912). Every panel has a `KeyboardGuard` against that. Controls of
-ipywidgets send a value when the kernel is free but a button press immediately, so that a press overtakes
-text that was typed before it. Here each press carries the messages that the kernel has not confirmed.
+Every panel has a `KeyboardGuard`, as JupyterLab treats keys pressed in a panel as shortcuts: ``d d`` deletes
+the cell (ipywidgets issue 3912). A press of a button can overtake text that was typed before it; therefore it
+carries the messages that the kernel has not confirmed.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ def synced(kind: traitlets.TraitType[Any, Any]) -> Any:
 
 
 def is_count(value: object) -> bool:
-    """Whether a value sent by the page is a whole number that Python and JavaScript both hold exactly.
+    """Whether a value is a whole number from 0 that Python and JavaScript both hold exactly.
 
     >>> is_count(3), is_count(True), is_count(10**30)
     (True, False, False)
@@ -66,8 +65,8 @@ class KeyboardGuard(anywidget.AnyWidget):
 class Control(anywidget.AnyWidget):
     """A control with a label, and a problem or a remark below it.
 
-    `changed` is called after a person changed its value, not when it is set from Python. `seq` is the number
-    of the last message processed: older ones are ignored, as they have already come with a press.
+    `changed` is called after a person changed its value. `seq` is the number of the last message processed:
+    older ones are ignored, as they have already come with a press.
     """
 
     key = synced(traitlets.Unicode())
@@ -127,10 +126,7 @@ class Actions(anywidget.AnyWidget):
 
 
 def receive_all(root: Any, fields: object) -> None:
-    """Process messages that came with a press, for the controls inside a widget.
-
-    The page sends them as pairs of a control's key and its unconfirmed messages.
-    """
+    """Process messages that came with a press, for controls inside a widget: pairs of a key and messages."""
     if not isinstance(fields, list) or not fields:
         return
     controls: dict[str, Control] = {}

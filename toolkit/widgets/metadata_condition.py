@@ -67,10 +67,10 @@ def fitting(field: MetadataField | None) -> tuple[str, ...]:
 
 
 def condition(field: str, operator: str, typed: str) -> Condition:
-    """The condition that a field, one of `OPERATORS` and a typed value make.
+    """The condition of a field, one of `OPERATORS` and a typed value; an `InputError` for other values.
 
-    The value is a number, ``true`` or ``false``, text in quotes as in the language, or any other text as it
-    is; several after IN, with commas. A pattern after GLOB is always text. Raises InputError for others.
+    The value is a number, ``true`` or ``false``, text in quotes, or any other text; several after IN. A
+    pattern after GLOB is always text.
 
     >>> condition("year", "IN", "2024, 'the year, before'").text()
     "year IN (2024, 'the year, before')"
@@ -158,9 +158,7 @@ def _items(text: str) -> list[str]:
 
 
 def completions(text: str, head: str, fields: Sequence[MetadataField]) -> list[Completion]:
-    """Completions at the caret of a filter; `head` is the part before the caret.
-
-    The remainder of a word that the caret is in is replaced, too.
+    """Completions at the caret of a filter, after the part `head`; they replace the rest of its word, too.
 
     >>> completions("cx = 1", "c", [MetadataField("city", ("text",), 2, ())])
     [('city', 'city', ' = 1')]
@@ -196,10 +194,7 @@ def _continued(text: str, fields: Sequence[MetadataField]) -> tuple[str, list[st
 
 
 def _matching(begun: str, endings: Iterable[str]) -> tuple[str, list[str]]:
-    """Those of the endings that begin with `begun`, values in either quotes.
-
-    One that is not shown exactly would become another text when it is chosen.
-    """
+    """Those of the endings that begin with `begun`, in either quotes, and are shown exactly."""
     sought = begun.replace('"', "'").casefold()
     found = [
         ending

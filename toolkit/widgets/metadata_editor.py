@@ -1,7 +1,4 @@
-"""A metadata filter edited as text and as controls, each following the other.
-
-The controls are a row for each condition, in groups of which all or any must match.
-"""
+"""A metadata filter edited as text and as controls, each following the other."""
 
 from __future__ import annotations
 
@@ -48,10 +45,8 @@ _HINTS: Final = {"IN": "a, b, 'with, comma'", "GLOB": "run-[0-9]*"}
 class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """Edits a filter: text in the filter language, where empty is no filter.
 
-    `changed` is called after a person made another filter. Values that the redactor would mask are not
-    offered, nor those below a name that says it holds a secret. `mistake` is why the text shown does not
-    parse. While somebody types, the end of a filter that is not complete is no mistake: the line below says
-    what can follow. Enter checks it.
+    Values that the redactor would mask are not offered, nor those below a name that says it holds a secret.
+    `mistake` is why the text shown does not parse; its incomplete end is none until Enter is pressed.
     """
 
     def __init__(self, changed: Changed, *, redactor: Redactor) -> None:

@@ -36,10 +36,7 @@ Call = Callable[[], object]
 
 @dataclass
 class PanelState:
-    """The state of a panel with a ``key``: its value, the one passed by the cell, its last result.
-
-    `origin` records the source of the result.
-    """
+    """The state of a panel with a ``key``: its value, the one the cell passed, its last result and origin."""
 
     value: Any = None
     given: Any = None
@@ -51,10 +48,7 @@ _STATES: dict[tuple[str, str], PanelState] = {}  # outliving a panel is its purp
 
 
 def _state(kind: str, key: str | None, given: Any) -> PanelState:
-    """The state of the panel before with this kind and key, if there was one.
-
-    A value passed by the cell wins when it differs from the one passed before.
-    """
+    """The earlier state of the panel with this key; a value passed by the cell wins when it is a new one."""
     if key is None:
         return PanelState(given, given)
     state = _STATES.setdefault((kind, key), PanelState(given, given))
@@ -73,9 +67,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """A widget with a value that is also a line of code.
 
     Subclasses build their controls and call `_compose`. They define a run (`_call`), which values fit
-    (`_value_type` or `_checked`), how a value is shown in the controls (`_show`) and a result (`_arrived`).
-    When a person changes a control they call `_changed_to`. The `title` heads the panel and its static form.
-    With a `key`, value and last result are kept while the kernel lives. The `redactor` masks what is shown.
+    (`_value_type` or `_checked`), how a value is shown in the controls (`_show`) and a result (`_arrived`),
+    and call `_changed_to` when a person changes a control. With a `key`, value and last result are kept.
     """
 
     value = _Checked(help="The chosen value: frozen, readable, settable, observable.")
@@ -156,8 +149,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     def run(self) -> pd.DataFrame:
         """Run the main button's action and block; returns the new result of `frame`.
 
-        Errors are shown in the panel, too. While a call that a button has started is running, InputError is
-        raised: the result of that call would replace this one later.
+        Errors are shown in the panel, too. While a call that a button has started is running, it is an
+        `InputError`.
         """
         if self._job is not None:
             raise InputError(
@@ -282,8 +275,8 @@ class Panel(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
 class SourcePanel(Panel):
     """A panel whose value chooses rows: of a frame immediately, of a service when a button is pressed.
 
-    Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many of the
-    rows known here match, as a sentence. `requests` are the buttons besides Load that send requests.
+    Subclasses define `_matching`, the rows of a frame that the value chooses, and `matching`, how many match,
+    as a sentence. `requests` are the buttons besides Load that send requests.
     """
 
     def __init__(

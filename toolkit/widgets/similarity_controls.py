@@ -36,11 +36,7 @@ _SCORING: Final = {  # each with the kinds of index that have it
 
 @dataclass(frozen=True)
 class Question:
-    """The source of a query, without options: a text, vectors, or a stored id.
-
-    `stored` is the id that the vectors belong to, `origin` says where they come from. An id without vectors
-    is pending: its vectors are fetched by the query.
-    """
+    """The source of a query: a text, vectors, or a `stored` id, whose vectors the query fetches first."""
 
     data: str | None = None
     vector: tuple[float, ...] | None = None
@@ -100,15 +96,13 @@ def query_source(query: VectorQuery) -> Question:
 
 
 def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
-    """The vectors in a pasted text; InputError for a text without, or with numbers that are not finite.
+    """The vectors in a pasted text, with what an error repeats `masked`.
 
     A JSON array, or numbers between commas or spaces, is a dense vector; a JSON object with ``indices`` and
-    ``values`` a sparse one; one with ``vector`` and ``sparse`` is both. `masked` masks what an error repeats.
+    ``values`` a sparse one; one with ``vector`` and ``sparse`` is both.
 
-    >>> vectors_typed("0.5, 1").vector
-    (0.5, 1.0)
-    >>> vectors_typed('{"indices": [7], "values": [0.5]}').sparse
-    SparsePair(indices=(7,), values=(0.5,))
+    >>> vectors_typed("0.5, 1").vector, vectors_typed('{"indices": [7], "values": [0.5]}').sparse
+    ((0.5, 1.0), SparsePair(indices=(7,), values=(0.5,)))
     """
     doing = "reading a vector"
     if text[:1] not in ("[", "{"):
@@ -161,7 +155,7 @@ def vectors_of(row: Mapping[str, Any], origin: str, masked: Callable[[str], str]
 
 
 def whole_number(text: str) -> int | None:
-    """The whole number that a person typed, with commas between thousands or without; None for other texts.
+    """A whole number as a person types it, with commas between thousands or without; None for other texts.
 
     >>> whole_number("1,000"), whole_number("12"), whole_number("1,2")
     (1000, 12, None)
@@ -190,10 +184,8 @@ def _is_number(text: str) -> bool:
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
     """The fields for the source of a query. They exclude each other: the one edited last counts.
 
-    `changed` is called after a person edited the source, `entered` after Enter in one of the fields, with
-    the messages that came with it. Rows of a `frame` of vectors can be sources, and ids are looked up in it.
-    A field that a person edits holds the exact text, even where that looks like a secret; messages about
-    it are masked, and so is an id from the service.
+    Rows of a `frame` of vectors can be sources, and ids are looked up in it. A field that a person edits
+    holds the exact text, even where that looks like a secret; messages about it are masked.
     """
 
     def __init__(
@@ -230,10 +222,7 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         return any(field.problem for field in self._fields)
 
     def question(self, namespace: str) -> Question | None:
-        """The source of a query in a namespace, or None. Ids are looked up here, never fetched.
-
-        InputError when the frame has the id without a usable vector.
-        """
+        """The source of a query in a namespace, or None. Ids are looked up here, never fetched."""
         question = self._question
         if question is None or question.stored is None or not question.pending:
             return question

@@ -41,11 +41,9 @@ Request = tuple[VectorQuery | None, tuple[Question, Mapping[str, Any]] | None]
 
 @dataclass(frozen=True)
 class QueryResult:
-    """The result of a run.
+    """The result of a run: `hits` with data and metadata in any case, and vectors `fetched` for an id.
 
-    The `hits` have data and metadata even where these are not requested, to describe hits. `fetched`
-    are the vectors that were fetched for an id. `mistakes` say, where there are no hits, which namespace or
-    metadata field does not exist.
+    `mistakes` say, where there are no hits, which namespace or metadata field does not exist.
     """
 
     request: VectorQuery

@@ -36,11 +36,7 @@ _NAMES: Final = (
 
 @dataclass(frozen=True)
 class HitRow:
-    """A row of the table, masked, with nothing invisible in it.
-
-    `share` is the length of the score's bar, 0 to 1; `more` the beginning of its data, or of the field of its
-    metadata that describes it best.
-    """
+    """A row of the table, masked: `share` is the length of the score's bar, `more` what describes it."""
 
     rank: str
     id: str
@@ -53,9 +49,7 @@ class HitRow:
 def hit_rows(
     frame: pd.DataFrame, redactor: Redactor, moved: Mapping[str, str] | None = None
 ) -> tuple[list[HitRow], str]:
-    """The first hits of a result as rows, and a caption that says how many there are and how long bars are.
-
-    `moved` describes in words the rank changes of ids.
+    """The first hits of a result as rows, with the rank changes `moved`, and a caption.
 
     >>> frame = pd.DataFrame({"rank": [1, 2], "id": ["a", "b"], "score": [0.9, 0.8]})
     >>> rows, caption = hit_rows(frame, Redactor(key=b"k"))
@@ -193,11 +187,7 @@ def _svg(draw: Callable[[Axes], Axes], prefix: str, title: str, described: str, 
 
 
 class HitTable(anywidget.AnyWidget):
-    """The table of hits (``js/hits.js``).
-
-    `query_by` is called with the index of a hit to query by; `receive_fields` with the values of the panel's
-    fields that come with the click.
-    """
+    """The table of hits (``js/hits.js``); `query_by` is called with the index of a hit that was clicked."""
 
     _esm = module("hits")
     rows = synced(traitlets.List(traitlets.Dict()))
@@ -231,11 +221,7 @@ class HitTable(anywidget.AnyWidget):
 
 
 class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types
-    """One result, or two side by side.
-
-    `query_by` is called with a result and the index of the hit in it that is to be queried by. The `prefix`
-    begins the ids of the figures, so that several can be on one page.
-    """
+    """One result, or two side by side; `query_by` is called with a result and the index of a hit in it."""
 
     def __init__(
         self,

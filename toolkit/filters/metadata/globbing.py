@@ -1,9 +1,8 @@
 """GLOB patterns in bounded time: ``*``, ``?``, ``[abc]``, ``[a-z]``, ``[^a-z]``; case sensitive.
 
 A pattern is split at its stars. Each segment has a fixed length and is searched for once, as its leftmost
-match is as good as any later one: there is no backtracking. Where text and segment are both long, all
-positions are tried at once with bit masks, one bit a position and one AND a character of the segment. So the
-longest pattern takes milliseconds for 48 KB of any text.
+match is as good as any later one. Where text and segment are both long, all positions are tried at once with
+bit masks, one bit a position and one AND a character of the segment.
 """
 
 from __future__ import annotations

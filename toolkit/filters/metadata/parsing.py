@@ -1,8 +1,6 @@
 """The grammar of the metadata filter language, and errors with position and expectation.
 
-Text is in single or double quotes; the same quote inside is written twice, as in SQL (``'it''s'``), and a
-backslash is an ordinary character. Operators and booleans may be in any case. The service does not say how
-quotes are escaped: this is an assumption.
+A quote inside text is written twice, as in SQL (``'it''s'``), which the service does not say.
 """
 
 from __future__ import annotations

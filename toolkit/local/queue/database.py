@@ -63,10 +63,9 @@ class _Outcome(NamedTuple):
 class Database:
     """The queue's database in WAL mode; the file is created with mode 0600.
 
-    Writes are functions of a connection. Those that wait at the same time share one transaction and one
-    flush to disk (each in its own savepoint, so that one failing leaves the others), and return once it is on
-    disk: whatever was acknowledged survives ``kill -9`` and a power cut. A file of another version is a
-    `LocalServiceError`.
+    Writes that wait at the same time share one transaction and one flush to disk, each in its own savepoint,
+    so that one failing leaves the others. They return once it is on disk: what was acknowledged survives a
+    crash.
     """
 
     def __init__(self, path: Path) -> None:

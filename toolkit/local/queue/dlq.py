@@ -31,10 +31,7 @@ _COLUMNS: Final = (
 
 
 class DlqQuery(ListQuery):
-    """Filters of the dead letter queues: an entry passes that matches all that are given.
-
-    `fromDate` and `toDate` are compared with ``createdAt``, not with when an entry entered the queue.
-    """
+    """Filters of the dead letter queues: an entry passes that matches all that are given."""
 
     workflow_url: Texts = ()
     workflow_run_id: Annotated[str, sql("run_id = {}", "This one.")] = ""
@@ -99,10 +96,7 @@ def add(tx: QueueWrite, attempt: Attempt, *, run_created_at: int | None) -> str:
 
 
 def insert(tx: QueueWrite, given: Iterable[Mapping[str, Any]], *, workflow: bool) -> int:
-    """Fill in entries, shown exactly as given; returns how many are new.
-
-    They entered the DLQ when their response was dated, or else when they were created.
-    """
+    """Fill in entries, which entered when their response was dated or they were created; how many are new."""
     new = 0
     for entry in given:
         if tx.first("SELECT 1 FROM dlq WHERE id = ?", entry["dlqId"]) is None:

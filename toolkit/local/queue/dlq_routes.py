@@ -64,10 +64,7 @@ class RetriedMessages(TypedDict):
 
 
 def dlq_operations(queue: Queue) -> list[Operation]:
-    """The operations below ``/v2/workflows/dlq`` and ``/v2/dlq``.
-
-    Resuming, restarting and retrying remove the entry from the DLQ; calling the failure function leaves it.
-    """
+    """The operations below ``/v2/workflows/dlq`` and ``/v2/dlq``."""
     return [
         operation
         for workflow in (True, False)

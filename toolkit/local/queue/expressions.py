@@ -1,7 +1,4 @@
-"""``Retry-Delay`` expressions: arithmetic over ``retried``, in milliseconds.
-
-Parsed, never evaluated as code. Length, nesting and results are bounded.
-"""
+"""``Retry-Delay`` expressions: arithmetic over ``retried``, in milliseconds, never evaluated as code."""
 
 from __future__ import annotations
 
@@ -37,8 +34,6 @@ _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
 class RetryDelay:
     """A parsed expression; an `InputError` when it does not parse, is too long or names an unknown function.
 
-    Examples
-    --------
     >>> RetryDelay("1000 * (1 + retried)")(2), RetryDelay("pow(2, retried) * 500")(3)
     (3000, 4000)
     """
@@ -49,10 +44,7 @@ class RetryDelay:
         self._term = _ExpressionParser(text).whole()
 
     def __call__(self, retried: int) -> int:
-        """The delay before the retry after `retried` earlier ones, in milliseconds from 0.
-
-        An `InputError` when it has no finite value there, as with a division by zero.
-        """
+        """Milliseconds, from 0, before the next retry; an `InputError` where there is no finite value."""
         try:
             value = float(self._term(float(retried)))
         except (ArithmeticError, ValueError) as error:

@@ -1,7 +1,6 @@
 """HTTP/1.1 to destinations: one exchange at a time over a connection, and a pool of idle connections.
 
-Not a general client: no redirects, no proxies, no cookies, no decoding of responses. That makes a delivery
-several times cheaper, and sends exactly what was published.
+No redirects, no proxies, no cookies, no decoding: a delivery is cheap, and exactly what was published.
 """
 
 from __future__ import annotations
@@ -35,8 +34,6 @@ class Target(msgspec.Struct, frozen=True):
     def of(cls, url: str) -> Self:
         """The target of a checked URL. Path and query stay as they are, byte for byte.
 
-        Examples
-        --------
         >>> target = Target.of("http://LOCALHOST:80/a%20b?x=%2F#part")
         >>> target.host_header, target.path, target.port
         (b'localhost', b'/a%20b?x=%2F', 80)
@@ -93,8 +90,7 @@ class HttpConnection(asyncio.Protocol):
     ) -> Received:
         """Send a request and read at most `most` bytes of the body of its response.
 
-        The headers come without Host and Content-Length. An `OSError` or `h11.ProtocolError` means that the
-        response is incomplete.
+        An `OSError` or `h11.ProtocolError` means that the response is incomplete.
         """
         self._usable = False
         self._status, self._headers, self._body, self._most = 0, [], bytearray(), most

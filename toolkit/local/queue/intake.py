@@ -1,8 +1,4 @@
-"""Accepting messages: deduplication, runs and their steps, and the row that makes delivery certain.
-
-Everything that happens to a message is an event: CREATED, then DELIVERED, or RETRY until DELIVERED or FAILED,
-or CANCELED.
-"""
+"""Accepting messages: deduplication, runs and their steps, and the row that makes delivery certain."""
 
 from __future__ import annotations
 

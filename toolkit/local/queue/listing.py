@@ -28,10 +28,7 @@ _TAG: Final = 12  # bytes of the HMAC in a cursor
 
 
 def sql(condition: str, description: str | None = None) -> Meta:
-    """The condition in SQL of a filter, with ``{}`` for the marks of its values; "" where it has none.
-
-    The condition of a parameter that may be repeated is that the column of its name has one of the values.
-    """
+    """The condition in SQL of a filter, with ``{}`` for its values; "" where it has none."""
     return Meta(extra={"sql": condition}, description=description)
 
 
@@ -92,12 +89,8 @@ def conditions(query: Query) -> list[Condition]:
 
 
 def where(*wanted: Condition) -> tuple[str, list[int | str]]:
-    """Conditions in SQL, and the values bound in them.
+    """Conditions in SQL, with ``{}`` for their values, and the values; those without values are left out.
 
-    Each is SQL with ``{}`` for the marks of its values. One without values (None or empty) is left out.
-
-    Examples
-    --------
     >>> where(("state IN ({})", ("a", "b")), ("time >= {}", None))
     ('1 AND state IN (?,?)', ['a', 'b'])
     """
@@ -133,13 +126,8 @@ def page(
 
 
 class CursorSigner:
-    """Makes and reads cursors: opaque positions in a listing, signed, so that foreign ones are detected.
+    """Makes and reads cursors: signed positions in a listing, which stay valid while entries change.
 
-    A cursor holds a position, not a page number: it stays valid while entries change. The key is stored
-    with the data, so that cursors survive a restart.
-
-    Examples
-    --------
     >>> cursors = CursorSigner(b"k" * 32)
     >>> cursors.read("dlq", cursors.make("dlq", (1700000000000, 7)))
     (1700000000000, 7)

@@ -74,10 +74,7 @@ class Waiting(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Message(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One message, as stored.
-
-    `about` is the DLQ entry that a failure callback reports on, `step` the position in its run's history.
-    """
+    """One message, as stored; `about` is the DLQ entry of a failure callback, `step` a position in a run."""
 
     id: str
     kind: Kind
@@ -285,10 +282,7 @@ def _only_messages(message: Message) -> dict[str, Any]:
 
 
 def callback_body(attempt: Attempt, *, source_body: bytes | None, dlq_id: str | None = None) -> bytes:
-    """The JSON body of a callback, or with `dlq_id` of a failure callback.
-
-    Topics, endpoint names and schedules do not exist here: their fields are there, empty.
-    """
+    """The JSON body of a callback, or with `dlq_id` of a failure callback; topics and schedules are empty."""
     message, sent, response = attempt.message, attempt.sent, attempt.response
     headers, body = _redacted(message, sent if source_body is None else Sent(sent.headers, source_body))
     content: dict[str, Any] = {

@@ -1,11 +1,7 @@
 """Outcomes of a delivery attempt: delivered, retried, or failed; callbacks, the DLQ, the run's state.
 
-All that follows from one response is written in one transaction together with the message's row, so that a
-crash leaves either all of it or none of it, and then the message is delivered again.
+All that follows from one response is one transaction. States of an entry's failure function::
 
-States of a DLQ entry's failure function (`failureFunctionState`)::
-
-    (no failure callback set: no state)
     the message has failed ──> CALLBACK_INPROGRESS ──2xx──────────────────> CALLBACK_SUCCESS
                                  ^   │   │
                                  │   │   └──failed, after its retries─────> CALLBACK_FAIL
@@ -131,10 +127,7 @@ def _report_failure(tx: QueueWrite, attempt: Attempt, dlq_id: str) -> None:
 
 
 def report_failure_again(tx: QueueWrite, failed: Message, row: sqlite3.Row) -> dict[str, Any]:
-    """Run the failure function of a DLQ entry again.
-
-    Raises `ApiError` with 400 when the entry has no failure function, or it is running.
-    """
+    """Run the failure function of a DLQ entry again; an `ApiError` when it has none, or it is running."""
     if failed.failure_callback is None:
         raise ApiError(
             400, f"DLQ entry {row['id']!r} has no failure callback; expected one that was published with it"

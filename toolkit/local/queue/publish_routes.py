@@ -137,10 +137,7 @@ async def _batch(queue: Queue, request: Request, _: Query) -> Response:
 
 @_publishing("POST", "/v2/trigger/{destination:path}", "trigger", Triggered)
 async def _trigger(queue: Queue, request: Request, _: None) -> Response:
-    """Start a workflow run.
-
-    Its endpoint is not called first.
-    """
+    """Start a workflow run."""
     url = _destination(request, "/v2/trigger/")
     headers = header_pairs(request)
     names = {name.lower(): value for name, value in headers}

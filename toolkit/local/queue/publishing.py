@@ -98,8 +98,7 @@ def read_publish(
 ) -> Publish:
     """Read one publish to a URL; an `ApiError` names the header that is not understood.
 
-    Headers come as received: those without a known prefix are ignored, except Content-Type. `prefix` is used
-    in the delivery when the headers have none.
+    Headers without a known prefix are ignored, except Content-Type; `prefix` is the delivery's without any.
 
     >>> read_publish("http://127.0.0.1/a", [("Service-Retries", "1")], b"").settings.retries
     1

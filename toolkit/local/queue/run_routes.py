@@ -157,10 +157,7 @@ def run_operations(queue: Queue) -> list[Operation]:
     body_required=False,
 )
 async def _cancel(queue: Queue, request: Request, query: RunsQuery) -> Response:
-    """Cancel the runs that are named or meet the filters, or all of them.
-
-    ``workflowUrl`` is a prefix unless ``workflowUrlExactMatch`` is true.
-    """
+    """Cancel the runs that are named or meet the filters, or all of them."""
     query = await with_ids(request, query, RunSelection)
     exact, urls = query.workflow_url_exact_match == "true", query.workflow_url
     named = ("url IN ({})", urls) if exact else starts_with("url", urls)
@@ -186,10 +183,7 @@ async def _history(queue: Queue, request: Request, _: Query) -> Response:
     "DELETE", "/v2/workflows/runs/{run_id}", "endRun", RestartedRun, query=EndQuery, body=bytes, errors=(404,)
 )
 async def _end(queue: Queue, request: Request, query: EndQuery) -> Response:
-    """End a run: canceled, or with cancel=false as one that is through.
-
-    The body is its result, for the run that invoked it.
-    """
+    """End a run: canceled, or with cancel=false as one that is through."""
     result, run_id = await read_body(request, queue.max_message), request.path_params["run_id"]
     await queue.write(runs.end, run_id, cancel=query.cancel == "true", result=result)
     return JSONResponse({"workflowRunId": run_id})

@@ -39,10 +39,7 @@ class RestartedRun(TypedDict):
 
 
 def fail(tx: QueueWrite, message: Message) -> int | None:
-    """Mark the message's run as failed; returns when the run was created.
-
-    Its other pending deliveries and waits are parked until it is resumed.
-    """
+    """Mark the message's run as failed and park its other deliveries; returns when the run was created."""
     if message.run_id is None:
         return None
     tx.execute(
@@ -63,12 +60,7 @@ def fail(tx: QueueWrite, message: Message) -> int | None:
 
 
 def end(tx: QueueWrite, run_id: str, *, cancel: bool, result: bytes = b"") -> None:
-    """End a run: as a success, as its endpoint does, or by canceling it or its failure function.
-
-    The result is passed to the run that invoked it.
-
-    Raises `ApiError` with 404 when there is no such run, or nothing of it is left to end.
-    """
+    """End a run, as its endpoint does or by canceling it, and pass the result to the run that invoked it."""
     row = tx.first("SELECT state, dlq_id FROM runs WHERE id = ?", run_id)
     if row is None:
         raise ApiError(404, f"run {run_id[:80]!r} is not known; expected the id of a run")

@@ -42,10 +42,9 @@ _log = logging.getLogger(__name__)
 class Queue:
     """The queue of a running service.
 
-    `time_factor` divides delays (retries, sleeps, rate periods); timestamps and timeouts stay real. `allowed`
-    are hosts beyond loopback to which messages may go, `concurrency` the most deliveries at once,
-    `max_message` the largest body in bytes (longer responses are truncated), and `prefix` (``Service-`` or
-    ``Upstash-``) that of the headers of messages whose publish used none.
+    `time_factor` divides delays; timestamps and timeouts stay real. `allowed` are hosts beyond loopback to
+    which messages may go, `concurrency` the most deliveries at once, `max_message` the largest body in bytes,
+    and `prefix` (``Service-`` or ``Upstash-``) that of messages whose publish used none.
     """
 
     def __init__(
@@ -93,11 +92,7 @@ class Queue:
 
 
 class Scheduler:
-    """Delivers messages.
-
-    A message is claimed in memory only: after a crash all without a recorded outcome are due again.
-    So each is delivered at least once, under the same id.
-    """
+    """Delivers messages, each at least once under the same id: they are claimed in memory only."""
 
     def __init__(self, store: Store, sender: Sender, *, concurrency: int) -> None:
         self._store = store
@@ -228,9 +223,8 @@ class Scheduler:
 class FlowControl:
     """Decides which flow-control keys may deliver now, by concurrency and by rate.
 
-    The limits of a key are those of the message last admitted under it. Deliveries counted by rates are kept
-    by the scheduler and restored after a restart; parallelism then begins at nothing. The time factor divides
-    periods.
+    The limits of a key are those of the message last admitted under it. After a restart, deliveries counted
+    by rates are restored, and parallelism begins at 0.
     """
 
     def __init__(self, factor: float) -> None:

@@ -32,10 +32,7 @@ _HIGHEST_PORT: Final = 65535
 
 
 def check_url(url: str, what: str) -> str:
-    """The URL, when it can be called: http or https, a host, no user info, a possible port.
-
-    Raises `ApiError` with 400, naming `what`: the header that holds it, or "destination".
-    """
+    """The URL, when it can be called; otherwise an `ApiError` that names `what`, the header that holds it."""
     problem = _problem(url) if len(url) <= _MAX_URL else f"{len(url)} characters"
     if problem:
         raise ApiError(
@@ -72,11 +69,7 @@ class Destinations:
         self._allowed = frozenset(host.strip().strip("[]").lower() for host in allowed)
 
     async def address(self, url: str) -> str:
-        """The one IP address to connect to for this URL.
-
-        Raises `ApiError` with 400 when the host does not resolve, or resolves to an address that may not be
-        called.
-        """
+        """The IP address to connect to for this URL; an `ApiError` when there is none that may be called."""
         host = (urlsplit(url).hostname or "").lower()
         for address in await _resolve(host):
             if host in self._allowed or str(address) in self._allowed or _is_loopback(address):
@@ -120,11 +113,7 @@ LIFETIME: Final = 300
 
 
 class Sender:
-    """Sends messages.
-
-    `signing_key` returns the current key. Response bodies are truncated to `max_body` bytes; at most
-    `connections` idle connections are kept.
-    """
+    """Sends messages; response bodies are truncated to `max_body` bytes."""
 
     def __init__(
         self, destinations: Destinations, *, signing_key: Callable[[], str], max_body: int, connections: int
@@ -216,10 +205,7 @@ def outgoing(message: Message, retried: int, history: list[tuple[str, bytes]]) -
 
 
 def sign(key: str, *, url: str, body: bytes, now_ms: int) -> str:
-    """The signature of one delivery: a JWT (RFC 7519) with HS256 (RFC 7515) over the address and the body.
-
-    The claim ``sub`` is the destination as published, and ``body`` the base64url of the body's SHA-256.
-    """
+    """The signature of one delivery: a JWT (RFC 7519) with HS256 over the address and the body's SHA-256."""
     issued = now_ms // 1000
     claims = {
         "iss": ISSUER,

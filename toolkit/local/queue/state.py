@@ -50,9 +50,8 @@ class SystemClock:
 class Store:
     """The queue's state in a folder, of one process at a time.
 
-    DLQ entries, ended runs and events are kept for `retention_ms`. `signing_keys` are the current and the
-    next key; by default those stored, or new ones. Rotated keys stay rotated when the same keys are
-    given again. `factor`, which the queue sets, divides delays.
+    DLQ entries, ended runs and events are kept for `retention_ms`. Without `signing_keys`, those stored are
+    used, or new ones; rotated keys stay rotated when the same keys are given again.
     """
 
     def __init__(
@@ -103,21 +102,14 @@ class Store:
         return rotated
 
     def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
-        """Fill in DLQ entries of runs or of plain messages; returns how many are new.
-
-        They are listed exactly as given; only ``dlqId`` is required. Entries with a known ``dlqId`` are left
-        as they are.
-        """
+        """Fill in DLQ entries, listed exactly as given, but for known ones; returns how many are new."""
         now, given = self.clock.now_ms(), list(entries)
         return self.database.submit(
             lambda connection: dlq.insert(QueueWrite(connection, now), given, workflow=workflow)
         ).result()
 
     def insert_runs(self, entries: Iterable[Mapping[str, Any]]) -> int:
-        """Fill in workflow runs, listed exactly as given; only ``workflowRunId`` is required.
-
-        Returns how many are new.
-        """
+        """Fill in workflow runs, listed exactly as given; returns how many are new."""
         given = list(entries)
         return self.database.submit(lambda connection: runs.insert(connection, given)).result()
 

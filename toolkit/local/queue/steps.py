@@ -1,9 +1,8 @@
 """How workflow runs start, and their history: finished and planned steps, in order of arrival.
 
-A step is stored as its endpoint posted it. Parallel steps are stored twice: a plan for each (`stepId` 0 and
-the id of the planned step as `targetStep`), whose delivery makes the endpoint run it, then the results.
-Every step is delivered with the history up to itself: the last item tells an endpoint what to run, however
-the others proceed meanwhile.
+Parallel steps are stored twice: a plan for each (`stepId` 0 and the id of the planned step as `targetStep`),
+whose delivery makes the endpoint run it, then the results. Every step is delivered with the history up to
+itself: the last item tells an endpoint what to run, however the others proceed meanwhile.
 """
 
 from __future__ import annotations
@@ -167,10 +166,7 @@ def join_run(tx: QueueWrite, message: Message) -> Message:
 
 
 def split_invocation(message: Message) -> tuple[Message, Message | None]:
-    """The first message of a new run, and the step for the run that invoked it; None when none did.
-
-    Raises `ApiError` with 400 when the body is no invocation.
-    """
+    """The first message of a new run, and the step for the run that invoked it; None when none did."""
     workflow = message.settings.workflow
     if workflow is None or not workflow.init or not workflow.invoke:
         return message, None
@@ -208,10 +204,7 @@ def running(tx: QueueWrite, run_id: str | None) -> Message | None:
 
 
 def as_step(tx: QueueWrite, message: Message) -> Message:
-    """Add the message to its run's history: as its start, or after the steps that are already there.
-
-    Raises `ApiError` with 404 when its run is not running (any more).
-    """
+    """Add the message to its run's history: as its start, or after the steps that are already there."""
     workflow = message.settings.workflow
     if workflow and workflow.init:
         return start_run(tx, message)
@@ -219,10 +212,7 @@ def as_step(tx: QueueWrite, message: Message) -> Message:
 
 
 def of_run(tx: QueueWrite, message: Message) -> Message:
-    """The message with the settings of its run's first message where it has none of its own.
-
-    Raises `ApiError` with 404 when its run is not running (any more).
-    """
+    """The message with the settings of its run's first message where it has none of its own."""
     first = running(tx, message.run_id)
     if first is None:
         raise ApiError(

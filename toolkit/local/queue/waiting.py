@@ -1,13 +1,8 @@
 """Runs that wait for events: waiters, the events that end them, and timeouts.
 
 A waiter is a message of kind ``wait`` that is due when the wait has lasted too long. An event, or the due
-time, turns it into a step, which is added to the run's history and delivered like any other::
-
-    POST /v2/wait/{eventId} ──> waits ──POST /v2/notify/{eventId}──> step with `out`, the event in base64
-                                  └────due──────────────────────────> step with `waitTimeout` true
-
-An event for one run (``/v2/notify/{runId}/{eventId}``) that arrives before the run waits is stored; one
-for all (``/v2/notify/{eventId}``) is not delivered to runs that wait later.
+time, turns it into a step. An event for one run that arrives before the run waits is stored; one for all is
+not delivered to runs that wait later.
 """
 
 from __future__ import annotations
@@ -86,10 +81,7 @@ class WaitRequest(msgspec.Struct, frozen=True, rename="camel"):
 def wait(
     tx: QueueWrite, publish: Publish, event_id: str, request: WaitRequest, *, caller_ip: str
 ) -> PublishedMessage:
-    """Let a run wait for an event.
-
-    Raises `ApiError` with 400 without a run, 404 when it is not running (any more).
-    """
+    """Let a run wait for an event."""
     if publish.settings.workflow is None:
         raise ApiError(400, "no run waits; got no Workflow-RunId header; expected the id of the run")
     body = json.dumps({**request.step, "waitEventId": event_id}).encode()
@@ -129,10 +121,7 @@ def notify(tx: QueueWrite, event_id: str, body: bytes) -> list[Notified]:
 
 
 def notify_run(tx: QueueWrite, run_id: str, event_id: str, body: bytes) -> Notified:
-    """Notify one run of an event, which is stored when the run does not wait yet.
-
-    Raises `ApiError` with 404 when there is no such run, or it has ended.
-    """
+    """Notify one run of an event, which is stored when the run does not wait yet."""
     run = tx.first("SELECT state, created_at FROM runs WHERE id = ?", run_id)
     if run is None or run["state"] != "RUN_STARTED":
         raise ApiError(404, f"run {run_id[:80]!r} is not running; expected one that may wait for the event")
