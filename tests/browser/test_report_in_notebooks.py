@@ -61,7 +61,7 @@ LAYOUT = """() => {
     }
   }
   const box = root.getBoundingClientRect();
-  for (const part of root.querySelectorAll('section, .cards, figure, .pair')) {
+  for (const part of root.querySelectorAll('section, .cards, figure, .parts')) {
     if (part.getBoundingClientRect().right > box.right + 1) say('wider than the report', part);
   }
   return wrong;

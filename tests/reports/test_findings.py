@@ -323,5 +323,5 @@ def test_states_beyond_the_cap_are_counted(make, rows, options):
     assert found["callbacks"][-1]["state"] is None
     assert found["callbacks_left_out"] == 402 - 15
     assert "387 more states" in report.to_html()
-    assert "and 387 more rows" in report.to_markdown()
+    assert "and 387 more states" in report.to_markdown()
     assert report.to_html().count("STATE_") < 40

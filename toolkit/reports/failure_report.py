@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import copy
-import json
-import os
-import secrets
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,26 +15,26 @@ from toolkit.analysis.selection import scanned, select, when_counted
 from toolkit.analysis.sources import AnyFrame, SelectedRows
 from toolkit.analysis.wording import span
 from toolkit.arguments import instance, text
-from toolkit.errors import InputError, ToolkitError
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
-from toolkit.reports.findings import find
-from toolkit.reports.html import render_fragment, render_page
-from toolkit.reports.markdown import render_markdown
-from toolkit.reports.pdf import print_page
+from toolkit.reports.failure_sections import ABOUT, COUNTED
+from toolkit.reports.findings import Cleaner, find
+from toolkit.reports.headline import four_numbers, verdict
+from toolkit.reports.page import Report
+from toolkit.reports.sections import Notice
 from toolkit.times import parse_duration
 
+_SCHEMA: Final = "failure-report/2"
 _GROUPS: Final = 5  # workflows in the trend
 _ROWS: Final = 8  # workflows and statuses in the matrix
 _COLUMNS: Final = 6
 
 
-@dataclass(frozen=True, eq=False, repr=False)
-class FailureReport:
+class FailureReport(Report):
     """A report on failures; made by `failure_report`.
 
     Notebooks show it as a part of their page. It holds no frame: only numbers, and texts with their secrets
-    masked.
+    masked. ``docs/failure-report.schema.json`` describes its JSON.
 
     Examples
     --------
@@ -53,72 +47,6 @@ class FailureReport:
     ...     report.save(f"{folder}/failures.md").name
     'failures.md'
     """
-
-    _findings: dict[str, Any]
-    _charts: Charts
-
-    @property
-    def verdict(self) -> str:
-        """One sentence: how many failures, when, where most, what is new, what expires."""
-        return str(self._findings["verdict"])
-
-    def to_dict(self) -> dict[str, Any]:
-        """The findings as JSON-able values, as ``docs/failure-report.schema.json`` describes them; a copy."""
-        return copy.deepcopy(self._findings)
-
-    def to_html(self) -> str:
-        """A whole page: no script, nothing from the network, light and dark, printable."""
-        return render_page(self._findings, self._charts)
-
-    def to_markdown(self) -> str:
-        """The findings for a chat or an issue, as GitHub-flavoured Markdown without HTML."""
-        return render_markdown(self._findings)
-
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the report to a file only this user can read, replacing it as a whole or not at all.
-
-        Parameters
-        ----------
-        path : path-like
-            With the suffix ``.html``, ``.md``, ``.json``, or ``.pdf`` (which needs a Chromium on the PATH),
-            in a folder that exists.
-
-        Returns
-        -------
-        pathlib.Path
-            Where it lies.
-
-        Raises
-        ------
-        InputError
-            For another suffix.
-        ToolkitError
-            When the file cannot be written or the PDF not be printed; an existing file is unchanged.
-        """
-        path = Path(path)
-        suffix = path.suffix.lower()
-        if suffix == ".html":
-            content = self.to_html().encode()
-        elif suffix == ".pdf":
-            content = print_page(self.to_html())
-        elif suffix == ".md":
-            content = self.to_markdown().encode()
-        elif suffix == ".json":
-            content = json.dumps(self._findings, indent=2, allow_nan=False).encode() + b"\n"
-        else:
-            raise InputError(
-                "saving a report",
-                got=repr(path.name),
-                expected="a name that ends in .html, .md, .json or .pdf",
-            )
-        _write_private(path, content)
-        return path
-
-    def __repr__(self) -> str:
-        return f"FailureReport({self.verdict!r})"
-
-    def _repr_html_(self) -> str:
-        return render_fragment(self._findings, self._charts)
 
 
 def failure_report(
@@ -182,12 +110,27 @@ def failure_report(
         matrix=count_matrix(masked, "workflow_url", "response_status", top_rows=_ROWS, top_columns=_COLUMNS),
         calendar=failure_calendar(masked),
     )
-    findings = find(
-        failures, previous, charts=charts, retention=length, now=now, redactor=redactor,
+    clean = Cleaner(redactor)
+    found = find(
+        failures, previous, charts=charts, retention=length, now=now, clean=clean,
         retention_text=retention if isinstance(retention, str) else span(retention).replace(" ", ""),
-        title="Failure report" if title is None else title,
     )  # fmt: skip
-    return FailureReport(findings, charts)
+    figures = charts.figures()
+    parts = [*(COUNTED if found["overview"]["count"] else ()), *ABOUT]
+    sections = [section for part in parts for section in part(found, figures)]
+    facts, comparison = found["completeness"], found["comparison"] or {}
+    notices = [Notice(text=facts["sentence"], good=facts["state"] == "complete")]
+    notices += [Notice(text=comparison["caution"])] if comparison.get("caution") else []
+    return FailureReport(
+        schema=_SCHEMA,
+        title=str(clean.text("Failure report" if title is None else title)),
+        verdict=verdict(found),
+        made_at=found.pop("generated_at"),
+        notices=tuple(notices),
+        numbers=tuple(four_numbers(found)),
+        sections=tuple(sections),
+        values=found,
+    )
 
 
 def _masked(failures: AnyFrame, redactor: Redactor) -> SelectedRows:
@@ -204,38 +147,3 @@ def _with_urls(urls: pa.Array, masked: pa.Array, table: pa.Table) -> pa.Table:
     if position < 0:
         return table
     return table.set_column(position, "workflow_url", masked.take(pc.index_in(table["workflow_url"], urls)))
-
-
-def _write_private(path: Path, content: bytes) -> None:
-    """Write a new file beside the path and rename it: mode 0600, links not followed, atomic."""
-    draft = path.with_name(f".{path.name[:80]}.{secrets.token_hex(4)}.part")
-    try:
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)  # which follows no link
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            draft.replace(path)
-        except OSError:
-            draft.unlink(missing_ok=True)
-            raise
-        _sync_folder(path.parent)
-    except OSError as error:
-        raise ToolkitError(
-            f"writing {path.name!r}",
-            got=f"{type(error).__name__}: {error.strerror}",
-            expected="an existing folder with free space",
-            next_step="Make the folder, or choose another.",
-        ) from None
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make the new name durable, where the system can."""
-    if not hasattr(os, "O_DIRECTORY"):
-        return  # Windows opens no folders
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -32,9 +32,7 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.receipt import Receipt
 from toolkit.redaction import Redactor
 from toolkit.reports.charts import Charts
-from toolkit.reports.headline import four_numbers, verdict
 
-SCHEMA: Final = "failure-report/2"
 CAPS: Final = {
     "workflows": 15,
     "labels": 25,
@@ -94,11 +92,9 @@ def find(
     retention: timedelta,
     retention_text: str,
     now: datetime,
-    title: str,
-    redactor: Redactor,
+    clean: Cleaner,
 ) -> dict[str, Any]:
     """All findings of a report."""
-    clean = Cleaner(redactor)
     overview = failure_overview(failures)
     receipt = receipt_of(failures)
     for one in (receipt, receipt_of(previous)):
@@ -106,12 +102,8 @@ def find(
             _chosen(one.scope, now)
     trend = charts.trend
     worst_share = overview.worst_count / overview.count if overview.count else None
-    found: dict[str, Any] = {
-        "schema": SCHEMA,
-        "title": clean.text(title),
-        "verdict": "",
+    return {
         "generated_at": clean.value(now),
-        "numbers": [],
         "overview": clean.value(vars(overview) | {"worst_share": worst_share}),
         "completeness": _completeness(receipt, overview, clean),
         "comparison": _comparison(failures, previous, receipt, clean),
@@ -155,9 +147,6 @@ def find(
         "codes": _codes(retention_text),
         "code": _code(receipt, previous is not None, retention_text, now, clean),
     }
-    found["verdict"] = verdict(found)
-    found["numbers"] = four_numbers(found)
-    return found
 
 
 def _recent(

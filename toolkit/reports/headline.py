@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Any, Final
 
 from toolkit.analysis.wording import counted, percent, span, time_text
+from toolkit.reports.sections import read_time
 
 _PARTS: Final = {
     "workflow_url": "workflow",
@@ -70,11 +71,6 @@ def expiring_soon(found: Mapping[str, Any]) -> int:
         for row in found["expiry"]["summary"]
         if row["when"] in {"within 6 hours", "within 24 hours"}
     )
-
-
-def read_time(text: str) -> datetime:
-    """A time of the findings."""
-    return datetime.fromisoformat(text).astimezone(UTC)
 
 
 def _window(overview: Mapping[str, Any]) -> str:

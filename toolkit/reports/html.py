@@ -1,35 +1,30 @@
-"""The findings as HTML: a whole page, or a part of a notebook's page."""
+"""A report as HTML: a whole page, or a part of a notebook's page."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Mapping
-from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
+from matplotlib.figure import Figure
 
-from toolkit.analysis.over_time import WEEKDAYS
-from toolkit.analysis.wording import counted, percent, short_number, span, time_text
+from toolkit.analysis.wording import time_text
+from toolkit.plots.style import THEMES, drawing
+from toolkit.plots.svg import inline_svg
 from toolkit.redaction import escape_attribute, escape_html
-from toolkit.reports.charts import Charts
-from toolkit.reports.headline import change_in_words, read_time
+from toolkit.reports.headline import change_in_words
+from toolkit.reports.sections import NUMBERS, Column, ReportFigure, read_time
+
+if TYPE_CHECKING:
+    from toolkit.reports.page import Report
+
+_WIDTHS: Final = {"wide": 9.6, "narrow": 4.0}  # inches
 
 
-def render_page(found: Mapping[str, Any], charts: Charts) -> str:
-    """A whole page, with a policy that lets nothing load and nothing run."""
-    return _render("page.html", found, charts)
-
-
-def render_fragment(found: Mapping[str, Any], charts: Charts) -> str:
-    """A part of a page: one element, its style scoped to it."""
-    return _render("fragment.html", found, charts)
-
-
-def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
+def render_html(template: str, report: Report, tag: str) -> str:
+    """The report by a template; the tag ends every id, so that two reports can be on one page."""
     environment = Environment(
         loader=PackageLoader("toolkit.reports", "templates"),
         # every value of a template passes `_escaped`; autoescape only verifies that
@@ -41,27 +36,42 @@ def _render(template: str, found: Mapping[str, Any], charts: Charts) -> str:
     )
     environment.filters |= {
         "exact": "{:,}".format,
-        "size": lambda number: f"{short_number(number)}B",
         "breakable": _breakable,
         "attribute": lambda value: Markup(escape_attribute(value)),  # noqa: S704 - escaped right here
-        "percent": percent,
-        "timestamp": time_text,
         "time": lambda text: time_text(read_time(text)),
-        "hours": lambda hours: span(timedelta(hours=hours)),
-        "counted": counted,
         "change": change_in_words,
+        "kind": lambda part: type(part).__name__,
+        "drawings": _drawings,
+        "small": _small,
+        "zipped": lambda columns, row: list(zip(columns, row, strict=True)),
     }
-    # ids must differ between two reports in one notebook, and be the same for the same report
-    tag = hashlib.sha256(json.dumps(found).encode()).hexdigest()[:8]
-    return environment.get_template(template).render(
-        found=found, tag=tag, charts=charts.render(tag), steps=_steps(found), weekdays=WEEKDAYS
-    )
+    return environment.get_template(template).render(report=report, tag=tag, numbers=NUMBERS)
 
 
-def _steps(found: Mapping[str, Any]) -> list[datetime]:
-    """When each step of the expiry begins."""
-    start, step = read_time(found["generated_at"]), timedelta(seconds=found["expiry"]["step_seconds"])
-    return [start + number * step for number in range(len(found["expiry"]["counts"]))]
+def _drawings(figure: ReportFigure, prefix: str) -> Mapping[str, Markup]:
+    """The figure as ``<svg>`` for wide and narrow pages."""
+    drawn, theme = {}, THEMES["light"]
+    for size, width in _WIDTHS.items():
+        canvas = Figure(figsize=(width, figure.height), layout="constrained")
+        with drawing(canvas.add_subplot(), theme) as ax:
+            figure.draw(ax, theme)
+        svg = inline_svg(
+            canvas, title=figure.title, description=figure.description, prefix=f"{prefix}-{size}", theme=theme
+        )
+        drawn[size] = Markup(svg)  # noqa: S704 - every text in it is escaped
+    return drawn
+
+
+def _small(row: tuple[Any, ...], columns: tuple[Column, ...]) -> list[list[tuple[Column, str]]]:
+    """What stands beneath the first cell, by line: texts on lines of their own, all else on one."""
+    some = [
+        (column, column.shown(value))
+        for column, value in zip(columns, row, strict=True)
+        if column.beneath and value not in (None, "")
+    ]
+    lines = [[pair] for pair in some if pair[0].kind == "text"]
+    rest = [pair for pair in some if pair[0].kind != "text"]
+    return [*lines, rest] if rest else lines
 
 
 def _escaped(value: object) -> Markup:

@@ -1,0 +1,187 @@
+"""What a section of a report consists of: values, described once, that every form renders alike.
+
+Texts are plain and their secrets masked; the forms escape them. A new section is a function that returns a
+`Section`, and its place in the list of its report.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, Literal, TypeAlias
+
+from matplotlib.axes import Axes
+
+from toolkit.analysis.wording import counted, percent, span, time_text
+from toolkit.plots.style import Theme
+
+Kind = Literal["text", "number", "digits", "share", "time", "hours", "id", "flag"]
+"""What a column holds: texts; counts; numbers that are no counts; shares of 1; times in ISO 8601; hours;
+ids to copy; whether the name of the column applies to the row."""
+
+NUMBERS: Final = frozenset({"number", "digits", "hours"})
+"""Kinds that stand at the right."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table: its heading, what it holds, and how a missing value is shown.
+
+    What is `beneath` stands under the first column where there is room for small print.
+    """
+
+    name: str
+    kind: Kind = "text"
+    missing: str = "(none)"
+    beneath: bool = False
+
+    def shown(self, value: Any) -> str:
+        """A value as people read it."""
+        if self.kind == "flag":
+            return self.name if value else ""
+        if value is None or value == "":
+            return self.missing
+        match self.kind:
+            case "number":
+                number = f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+                return counted(value, self.name.removesuffix("s")) if self.beneath else number
+            case "share":
+                return percent(value)
+            case "time":
+                return time_text(read_time(value))
+            case "hours":
+                return span(timedelta(hours=value))
+        return str(value)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportTable:
+    """Rows under a caption; how many more there are; whether a page shows them only when asked to."""
+
+    caption: str
+    columns: tuple[Column, ...]
+    rows: tuple[tuple[Any, ...], ...]
+    left_out: int = 0
+    more: str = "more rows"
+    folded: bool = False
+    half: bool = False  # beside another one, where there is room
+
+    def to_dict(self) -> dict[str, Any]:
+        """The table as JSON-able values."""
+        names = [column.name for column in self.columns]
+        rows = [list(row) for row in self.rows]
+        return {"table": self.caption, "columns": names, "rows": rows, "left_out": self.left_out}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportList:
+    """Lines under a sentence: ids to copy, or texts."""
+
+    caption: str
+    items: tuple[str, ...]
+    ids: bool = False
+    left_out: int = 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """The list as JSON-able values."""
+        return {"list": self.caption, "items": list(self.items), "left_out": self.left_out}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportCode:
+    """Python to run, or to read; a page shows it only when asked to, but for what is there to be copied."""
+
+    code: str
+    folded: bool = True
+
+    def to_dict(self) -> dict[str, Any]:
+        """The code as JSON-able values."""
+        return {"code": self.code}
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ReportFigure:
+    """A drawing, for pages of two widths; its height in inches."""
+
+    title: str
+    description: str
+    height: float
+    draw: Callable[[Axes, Theme], Axes]
+
+    def to_dict(self) -> dict[str, Any]:
+        """What is drawn, in words."""
+        return {"figure": self.title, "description": self.description}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReportText:
+    """A paragraph."""
+
+    text: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The paragraph as JSON-able values."""
+        return {"text": self.text}
+
+
+Part: TypeAlias = ReportTable | ReportList | ReportCode | ReportFigure | ReportText
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Section:
+    """A part of a report: its name in links, its heading, what it says in a sentence, and what it shows."""
+
+    name: str
+    title: str
+    sentence: str = ""
+    parts: tuple[Part, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The section as JSON-able values."""
+        parts = [part.to_dict() for part in self.parts]
+        return {"name": self.name, "title": self.title, "sentence": self.sentence, "parts": parts}
+
+    def masked(self, clean: Callable[[Any], Any]) -> Section:
+        """The section with every text masked, code too."""
+        return replace(
+            self,
+            title=clean(self.title),
+            sentence=clean(self.sentence),
+            parts=tuple(_masked(self.parts, clean)),
+        )
+
+
+def _masked(parts: Iterable[Part], clean: Callable[[Any], Any]) -> Iterator[Part]:
+    for part in parts:
+        match part:
+            case ReportTable():
+                rows = tuple(tuple(map(clean, row)) for row in part.rows)
+                yield replace(part, caption=clean(part.caption), rows=rows)
+            case ReportList():
+                yield replace(part, caption=clean(part.caption), items=tuple(map(clean, part.items)))
+            case ReportText():
+                yield replace(part, text=clean(part.text))
+            case _:
+                yield part
+
+
+@dataclass(frozen=True, kw_only=True)
+class Notice:
+    """A sentence in the head of a report on how far to trust it."""
+
+    text: str
+    good: bool = False
+
+
+def table(
+    caption: str, columns: Sequence[Column | str], rows: Iterable[Sequence[Any]], **options: Any
+) -> ReportTable:
+    """A table; a column given as a text holds texts."""
+    made = tuple(Column(name=one) if isinstance(one, str) else one for one in columns)
+    return ReportTable(caption=caption, columns=made, rows=tuple(map(tuple, rows)), **options)
+
+
+def read_time(text: str) -> datetime:
+    """A time of a report."""
+    return datetime.fromisoformat(text).astimezone(UTC)
