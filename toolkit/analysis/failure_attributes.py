@@ -56,7 +56,8 @@ class FailureAttributes:
         dated = when.notna().to_numpy()
         order = when[dated].sort_values(kind="stable").index.to_numpy()
         self.undated = int((~dated).sum())
-        self.when = when.loc[order].astype("datetime64[ns, UTC]").astype("int64").to_numpy()
+        times = when.loc[order].astype("datetime64[ns, UTC]").astype("int64")
+        self.when: NDArray[np.int64] = np.asarray(times, dtype=np.int64)
         redactor = Redactor()
         columns: dict[str, pd.Categorical] = {}
         for name in NAMED:

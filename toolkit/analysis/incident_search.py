@@ -1,0 +1,327 @@
+"""The search for incidents: windows in which failures rose, explained and taken out one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from toolkit.analysis import rising_windows
+from toolkit.analysis.explaining import Explanation, explain_rows
+from toolkit.analysis.failure_attributes import NAMED, SIGNATURE, WORKFLOW, FailureAttributes
+from toolkit.analysis.time_bins import Span, TimeBins
+
+_Floats = npt.NDArray[np.float64]
+_Bools = npt.NDArray[np.bool_]
+_Ints = npt.NDArray[np.int64]
+
+_BINS: Final = 1_100  # that windows are searched in
+_FINE_BINS: Final = 4_400  # that their ends are found in
+_VALUES: Final = 20  # of an attribute, the most frequent first
+_INCIDENTS: Final = 12
+_REJECTED: Final = 6  # windows in which nothing stands out, before the search ends
+_BURSTS: Final = 4.5  # times the usual burst: the excess of an incident
+_RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, at most
+_QUICK: Final = 0.1  # of the mean time between alike failures: one burst
+_USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
+_SAME_WINDOW: Final = 0.5  # of two windows together
+_EDGE: Final = 0.25  # of the length of an incident
+_MINOR: Final = 0.2  # of the largest episode's failures
+_IDLE: Final = 5  # mean gaps between failures after which an incident is over
+_EXPLAINING: Final = 7  # attributes, the strongest first
+
+
+def datetimes(span: Span) -> tuple[datetime, datetime]:
+    """Two times in ns since 1970 as datetimes in UTC, cut to milliseconds."""
+    start, stop = (datetime.fromtimestamp(time // 1_000_000 / 1000, UTC) for time in span)
+    return start, stop
+
+
+@dataclass(frozen=True, eq=False)
+class Incident:
+    """A rise: what its failures share, and when it was."""
+
+    explanation: Explanation
+    condition: dict[str, str]
+    alternatives: list[dict[str, str]]  # conditions that describe the same failures
+    confidence: float
+    rows: _Bools  # failures of the condition within its episodes
+    episodes: list[Span]  # first and last failure of each
+    expected: float
+    goes_on: bool
+
+    @property
+    def excess(self) -> float:
+        """Failures beyond the expected ones."""
+        return float(self.rows.sum()) - self.expected
+
+    def continues(self, other: Incident) -> bool:
+        """Whether another incident is an end of this one, which was less dense there."""
+        start, stop = self.episodes[0][0], self.episodes[-1][1]
+        apart = max(other.episodes[0][0] - stop, start - other.episodes[-1][1])
+        return apart <= _EDGE * (stop - start) and other.condition in [self.condition, *self.alternatives]
+
+    def with_edge(self, other: Incident) -> Incident:
+        """Both as one."""
+        episodes = sorted([*self.episodes, *other.episodes])
+        until = max(stop for _, stop in episodes)
+        if len(self.episodes) == 1:
+            episodes = [(episodes[0][0], until)]
+        return replace(
+            self,
+            explanation=replace(self.explanation, window=datetimes((episodes[0][0], until))),
+            rows=self.rows | other.rows,
+            episodes=episodes,
+            expected=self.expected + other.expected,
+            goes_on=self.goes_on or other.goes_on,
+        )
+
+
+class IncidentSearch:
+    """Failures in bins of time, and which of them no incident explains yet."""
+
+    def __init__(self, failures: FailureAttributes, now: datetime | None) -> None:
+        self.failures = failures
+        self.start = int(failures.when[0]) if len(failures) else 0
+        last = int(failures.when[-1]) if len(failures) else 0
+        self.end = max(last + 1, 0 if now is None else round(now.timestamp() * 1e9))
+        self._bins = TimeBins.covering(self.start, self.end, _BINS)
+        self._fine = TimeBins.covering(self.start, self.end, _FINE_BINS)
+        self._alike = _alike(failures)
+        self._left = np.ones(len(failures), dtype=bool)
+        self._spread = 1.0
+
+    @property
+    def left(self) -> _Bools:
+        """The failures that no incident explains."""
+        return self._left
+
+    def incidents(self) -> list[Incident]:
+        """All rises, the largest excess first."""
+        found: list[Incident] = []
+        rejected: list[Span] = []
+        if len(self.failures) < rising_windows.FEWEST or self.start + self._bins.step >= self.end:
+            return []
+        series, rows = self._series()
+        counts = self._counts(series, rows)
+        spreads = rising_windows.spreads(counts, rising_windows.wave_of(self._total()))
+        self._spread = float(spreads.min(initial=rising_windows.FEWEST))
+        while len(found) < _INCIDENTS:
+            incident = self._next(self._counts(series, rows), spreads, rejected)
+            if incident is None:
+                break
+            self._take_out(incident)
+            same = next((place for place, earlier in enumerate(found) if earlier.continues(incident)), None)
+            if same is None:
+                found.append(incident)
+            else:
+                found[same] = found[same].with_edge(incident)
+        return sorted(found, key=lambda incident: -incident.excess)
+
+    def explained(self, inside: _Bools, outside: _Bools, exposure: float) -> Explanation:
+        """Explain the failures of one mask beside those of another by the strongest attributes."""
+        rows = inside | outside
+        observed, usual = inside[rows].astype(np.float64), outside[rows].astype(np.float64)
+        columns = self.failures.columns_of(rows, observed, usual / exposure)
+        gains = {name: _largest_gain(column.codes, observed, usual) for name, column in columns.items()}
+        strongest = sorted(columns, key=lambda name: -gains[name])[:_EXPLAINING]
+        kept = [name for name in columns if name in strongest or name in (WORKFLOW, SIGNATURE)]
+        frame = pd.DataFrame({name: columns[name] for name in kept}, index=range(int(rows.sum())))
+        return explain_rows(frame, observed, usual, exposure)
+
+    def _next(self, counts: _Ints, spreads: _Floats, rejected: list[Span]) -> Incident | None:
+        """The incident of the clearest window; windows in which nothing stands out join those rejected."""
+        total = self._total()
+        least = rising_windows.least_surprise(len(counts), counts.shape[1])
+        wave = rising_windows.wave_of(total)
+        rises = rising_windows.strongest(counts, total, wave, spreads, least)
+        windows = [(rise.start, rise.stop) for rise in rises]
+        all_rose = rising_windows.unlike_any(total, wave, 2 * least)
+        if all_rose is not None:
+            windows.insert(0, all_rose)
+        for bins in windows:
+            window = self._bins.span(bins)
+            incident = None
+            if not _overlaps(window, rejected):
+                incident = self._incident(window, least, sure=bins is all_rose)
+            if incident is not None or len(rejected) >= _REJECTED:
+                return incident
+            rejected.append(window)
+        return None
+
+    def _series(self) -> tuple[_Ints, _Ints]:
+        """The series that windows are searched in, as pairs of a series and a failure.
+
+        One series for each frequent value of an attribute, of its pair with the workflow, and of a label.
+        """
+        everything = np.arange(len(self.failures))
+        columns = self.failures.columns
+        coded: list[tuple[_Ints, _Ints]] = []
+        for name, column in columns.items():
+            codes = column.codes.astype(np.int64)
+            coded.append((codes, everything))
+            if name != WORKFLOW and WORKFLOW in columns:
+                workflow = columns[WORKFLOW]
+                coded.append((codes * len(workflow.categories) + workflow.codes, everything))
+        coded.append(self.failures.label_codes())
+        series, failures, offset = [], [], 0
+        for codes, rows in coded:
+            counts = np.bincount(codes, minlength=1)
+            kept = np.argsort(-counts, kind="stable")[:_VALUES]
+            kept = kept[counts[kept] >= rising_windows.FEWEST]
+            numbers = np.full(len(counts), -1, dtype=np.int64)
+            numbers[kept] = offset + np.arange(len(kept))
+            offset += len(kept)
+            numbered = numbers[codes]
+            series.append(numbered[numbered >= 0])
+            failures.append(rows[numbered >= 0])
+        return np.concatenate(series), np.concatenate(failures)
+
+    def _counts(self, series: _Ints, rows: _Ints) -> _Ints:
+        """Counts of what is left, one row a series."""
+        number, size = int(series.max(initial=-1)) + 1, self._bins.count
+        left = self._left[rows]
+        bins = self._bins.positions(self.failures.when[rows[left]])
+        flat = np.bincount(series[left] * size + bins, minlength=number * size)
+        return flat.reshape(number, size).astype(np.int64)
+
+    def _total(self) -> _Floats:
+        return self._bins.counted(self.failures.when[self._left])
+
+    def _incident(self, window: Span, least: float, *, sure: bool) -> Incident | None:
+        """What rose in a window, and at which times; None where nothing stands out.
+
+        Where all failures rose for sure, the likeliest condition is taken, however unlikely.
+        """
+        explanation = self._explained_at([window])
+        if explanation.frame.empty or not (explanation.stands_out or sure):
+            return None
+        explanation = replace(explanation, stands_out=True)
+        first = explanation.frame.iloc[0]
+        burst = self._usual_burst(window)
+        clear = rising_windows.surprise(first["observed"], first["expected"]) / burst >= least
+        if not clear or (burst > 1 and first["excess"] < _BURSTS * (burst + 1)):
+            return None
+        spans = self._episodes(first["condition"])
+        if len(spans) >= _USUAL:
+            return None
+        wider = self._explained_at(spans) if spans else explanation
+        top = wider.frame.iloc[0]
+        if spans and wider.stands_out and first["condition"] in [top["condition"], *top["alternatives"]]:
+            explanation, first = wider, top
+        else:  # at other times something else rose
+            spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
+        return self._over(spans, explanation, first)
+
+    def _over(self, spans: list[Span], explanation: Explanation, first: pd.Series) -> Incident:
+        """The incident of a condition over its episodes."""
+        within = self._within(spans)
+        conditions = [first["condition"], *first["alternatives"]]
+        rows = self._left & within & np.logical_or.reduce([self.failures.meets(each) for each in conditions])
+        episodes = [self._first_and_last(rows, span) for span in spans]
+        until, length = episodes[-1][1], sum(stop - start for start, stop in episodes)
+        idle = max(2 * self._fine.step, _IDLE * length // max(int(rows.sum()), 1))
+        outside = self._left & ~within & self.failures.meets(first["condition"])
+        return Incident(
+            explanation=replace(explanation, window=datetimes((episodes[0][0], until))),
+            condition=dict(first["condition"]),
+            alternatives=list(first["alternatives"]),
+            confidence=float(first["confidence"]),
+            rows=rows,
+            episodes=episodes,
+            expected=float(outside.sum()) / self._exposure(spans),
+            goes_on=until + idle >= self.end,
+        )
+
+    def _usual_burst(self, window: Span) -> float:
+        """How large the burst of alike failures is that the median failure outside of a window is part of."""
+        rows = np.flatnonzero(self._left & ~self._within([window]))
+        if not rows.size:
+            return 1.0
+        order = np.lexsort((rows, self._alike[rows]))
+        alike, when = self._alike[rows][order], self.failures.when[rows][order]
+        same, gap = np.diff(alike) == 0, np.diff(when)
+        usual = (self.end - self.start) / np.bincount(alike)[alike[1:]]
+        bursts = np.cumsum(np.append(0, ~(same & (gap < np.minimum(_RETRIED, usual * _QUICK)))))
+        sizes = np.bincount(bursts)
+        return float(np.median(sizes[bursts]))
+
+    def _explained_at(self, spans: list[Span]) -> Explanation:
+        """What is left at some times explained beside what is left of all others."""
+        within = self._within(spans)
+        return self.explained(self._left & within, self._left & ~within, self._exposure(spans))
+
+    def _within(self, spans: Iterable[Span]) -> _Bools:
+        when = self.failures.when
+        within = np.zeros(len(when), dtype=bool)
+        for span in spans:
+            within[slice(*np.searchsorted(when, span))] = True
+        return within
+
+    def _episodes(self, condition: Mapping[str, str]) -> list[Span]:
+        """All times at which the failures of a condition were many, but those of few beside the largest."""
+        values = self._fine.counted(self.failures.when[self._left & self.failures.meets(condition)])
+        share = rising_windows.exposure(values, self._fine_wave())
+        found = rising_windows.episodes(values, share, self._spread)
+        sizes = [float(values[start:stop].sum()) for start, stop in found]
+        return [
+            self._fine.span(bins)
+            for bins, size in zip(found, sizes, strict=True)
+            if size >= _MINOR * max(sizes)
+        ]
+
+    def _fine_wave(self) -> _Floats:
+        """The wave of all failures that are left, in fine bins."""
+        return rising_windows.wave_of(self._fine.counted(self.failures.when[self._left]))
+
+    def _exposure(self, spans: list[Span]) -> float:
+        """How many times more is expected outside of some times than within."""
+        wave = self._fine_wave()
+        within = sum(self._fine.share(span, wave) for span in spans)
+        return max((1 - within) / max(within, 1e-9), 1e-6)
+
+    def _first_and_last(self, rows: _Bools, span: Span) -> Span:
+        within = self.failures.when[rows & self._within([span])]
+        return (int(within[0]), int(within[-1])) if len(within) else span
+
+    def _take_out(self, incident: Incident) -> None:
+        """Leave out the failures of an incident, but as many as would have been there without it."""
+        taken = np.flatnonzero(incident.rows)
+        stay = min(round(incident.expected), len(taken))
+        kept = taken[np.linspace(0, len(taken) - 1, stay).astype(np.int64)] if stay else taken[:0]
+        self._left[taken] = False
+        self._left[kept] = True
+
+
+def _alike(failures: FailureAttributes) -> _Ints:
+    """A number for each failure, the same for those whose columns are equal."""
+    codes = pd.DataFrame({name: column.codes for name, column in failures.columns.items() if name in NAMED})
+    if codes.columns.empty:
+        return np.zeros(len(failures), np.int64)
+    return codes.groupby(list(codes.columns)).ngroup().to_numpy().astype(np.int64)
+
+
+def _largest_gain(codes: npt.NDArray[Any], observed: _Floats, usual: _Floats) -> float:
+    """The largest gain of a value of an attribute, as `explain_change` has it."""
+    inside, outside = (np.bincount(codes, events) for events in (observed, usual))
+    total, other = observed.sum(), usual.sum()
+    both = inside + outside
+    share = total / max(total + other, 1.0)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.where(inside > 0, inside * np.log(inside / (both * share)), 0.0)
+        gain += np.where(outside > 0, outside * np.log(outside / (both * (1 - share))), 0.0)
+    return float(np.where(inside > both * share, gain, 0.0).max(initial=0.0))
+
+
+def _overlaps(window: Span, others: list[Span]) -> bool:
+    """Whether a window is mostly one of the others."""
+    start, stop = window
+    return any(
+        min(stop, until) - max(start, since) > _SAME_WINDOW * (max(stop, until) - min(start, since))
+        for since, until in others
+    )
