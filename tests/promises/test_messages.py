@@ -1,4 +1,4 @@
-"""No error and no warning shows a token of ours: whatever a response echoes, wherever, in whatever spelling.
+"""No error, warning or log shows a token of ours: whatever a response echoes, wherever, in whatever spelling.
 
 Calls by places in a response by spellings, made by construction. What is looked at is the whole exception:
 its text, arguments, attributes and notes, the errors it came from, and its traceback.
@@ -7,6 +7,7 @@ its text, arguments, attributes and notes, the errors it came from, and its trac
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 import warnings
 from collections.abc import Callable, Iterator
@@ -81,7 +82,22 @@ PLACES: dict[str, Callable[[str], Reply]] = {
     "a limit": lambda text: Reply(
         429, {"Retry-After": "0", "X": _line(text)}, json.dumps({"error": text}).encode()
     ),
+    "a reason": lambda text: _raw(f"HTTP/1.1 400 {_line(text)}\r\n\r\n"),
+    "a status line": lambda text: _raw(f"{_line(text)}\r\n\r\n"),
+    "a header without a colon": lambda text: _raw(f"HTTP/1.1 200 OK\r\n{_line(text)}\r\n\r\n{{}}"),
+    "the name of a header": lambda text: _raw(f"HTTP/1.1 400 No\r\nX-{_line(text)}: a\r\n\r\n"),
+    "a length": lambda text: _raw(f"HTTP/1.1 200 OK\r\nContent-Length: {_line(text)}\r\n\r\n{{}}"),
+    "a chunk": lambda text: _raw(
+        f"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{_line(text)}\r\n{{}}\r\n"
+    ),
+    "times": lambda text: Reply(
+        503, dict.fromkeys(("Date", "Retry-After", "Burst-RateLimit-Reset"), _line(text)), b""
+    ),
 }
+
+
+def _raw(text: str) -> Reply:
+    return Reply(raw=text.encode())
 
 
 def _line(text: str) -> str:
@@ -108,8 +124,10 @@ def test_no_message_shows_a_token(
     call: str,
     record_property: Callable[[str, object], None],
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ):
-    """For any response and any number of requests, errors and warnings do not contain it."""
+    """For any response and any number of requests, errors, warnings and logs do not contain it."""
+    caplog.set_level(logging.DEBUG)
     monkeypatch.setattr(RetryPolicy, "delay_before", lambda *_: 0.0)
     service = tk.connect(
         queue_url=server.url, queue_token=QUEUE_TOKEN, vector_url=server.url, vector_token=VECTOR_TOKEN,
@@ -121,6 +139,7 @@ def test_no_message_shows_a_token(
         for number, spelling in enumerate(["plain", *spelt[turn % _APART :: _APART]]):
             text = _BEFORE[number % 2] + SPELLINGS[spelling](TOKENS[number % 3])
             response = reply(text)
+            caplog.clear()
             server.respond = lambda _, response=response: response
             tried += 1
             with warnings.catch_warnings(record=True) as warned:
@@ -132,7 +151,9 @@ def test_no_message_shows_a_token(
                     said = [*_said(error), *(str(one.message) for one in warned)]
                 else:
                     said = [str(one.message) for one in warned]
-            assert shown("\n".join(said), TOKENS) == {}, f"{index}, {spelling}"
+            assert shown("\n".join(dict.fromkeys((*said, *caplog.text.splitlines()))), TOKENS) == {}, (
+                f"{index}, {spelling}"
+            )
     record_property("tried", tried)
     assert raised > tried / 2
 

@@ -448,4 +448,7 @@ class _LogFilter(logging.Filter):
 
     def filter(self, record: logging.LogRecord) -> bool:
         record.msg, record.args = _QUERY.sub("?[masked]", self._redactor.text(record.getMessage())), ()
+        record.exc_info = record.exc_text = (
+            None  # whose message would be written again, with what the service sent
+        )
         return True
