@@ -78,6 +78,8 @@ WRONG: dict[str, Any] = {
     "matrix": np.ones((2, 3, 1)),
     "type": int,
 }
+REMOVING = {"delete_namespace", "delete_vectors", "rename_namespace", "reset_namespace"}
+"""What removes the very thing that it is called with: that is made again for each call."""
 CALLED = {"progress", "clean", "clock"}
 """Arguments that are called: what a callable of the caller's raises is the caller's own."""
 
@@ -87,9 +89,7 @@ class World:
 
     def __init__(self, service: tk.Service, sample: tk.Service, http_url: str) -> None:
         self.service, self.http_url = service, http_url
-        tk.upsert_vectors(
-            service, [{"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)]
-        )
+        self.fill()
         self.failures = tk.load_failures(sample, limit=60, progress=False)
         self.vectors = tk.load_vectors(service, progress=False)
         self.hits = tk.query(service, id=["v1", "v2"], include_metadata=True)
@@ -102,6 +102,16 @@ class World:
             "body": base64.urlsafe_b64encode(hashlib.sha256(b"{}").digest()).decode(),
         }
         self.signature = jwt.encode(claims, KEY, algorithm="HS256")
+
+    def fill(self) -> None:
+        """The vectors of the default namespace, which some calls remove."""
+        rows = [{"id": f"v{n}", "vector": [n, 1.0], "metadata": {"n": n}} for n in range(5)]
+        tk.upsert_vectors(self.service, rows)
+
+    def namespace(self, name: str) -> str:
+        """A namespace with a vector, for what removes it."""
+        tk.upsert_vectors(self.service, {"id": "v1", "vector": [1, 1], "metadata": {"n": 2}}, namespace=name)
+        return name
 
     def ax(self) -> Any:
         """Axes of a figure of their own."""
@@ -282,6 +292,27 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     "delete_failures": lambda w: [
         {"service": w.service, "dlq_ids": ["a"], "confirm": True, "kind": "workflows"}
     ],
+    "delete_namespace": lambda w: [
+        {"service": w.service, "namespace": w.namespace("removed"), "confirm": True}
+    ],
+    "delete_vectors": lambda w: [
+        {"service": w.service, "namespace": w.namespace("deleted"), "confirm": True}
+        | dict.fromkeys(("ids", "prefix", "filter"))
+        | chosen
+        for chosen in ({"ids": ["v1"]}, {"prefix": "v"}, {"filter": "n > 1"})
+    ],
+    "rename_namespace": lambda w: [
+        {
+            "service": w.service,
+            "namespace": w.namespace("old"),
+            "new_name": "new",
+            "overwrite": True,
+            "confirm": True,
+        }
+    ],
+    "reset_namespace": lambda w: [
+        {"service": w.service, "namespace": w.namespace("emptied"), "confirm": True}
+    ],
     "explode_headers": lambda w: [{"failures": w.failures, "column": "headers"}],
     "explode_labels": lambda w: [{"failures": w.failures}],
     "explode_metadata": lambda w: [{"frame": w.vectors, "fields": None}],
@@ -431,8 +462,22 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
             "repair": False,
         }
     ],
+    "update_vectors": lambda w: [
+        {
+            "service": w.service,
+            "rows": [{"id": "v1", "vector": [1.0, 1.0]}],
+            "namespace": None,
+            "metadata_update_mode": "PATCH",
+            "progress": False,
+        }
+    ],
     "upsert_vectors": lambda w: [
-        {"service": w.service, "rows": [{"id": "v1", "vector": [1.0, 1.0]}], "namespace": None}
+        {
+            "service": w.service,
+            "rows": [{"id": "v1", "vector": [1.0, 1.0]}],
+            "namespace": None,
+            "progress": False,
+        }
     ],
     "verify_signature": lambda w: [
         {
@@ -466,6 +511,7 @@ def around(world, server, tmp_path, monkeypatch) -> World:
     monkeypatch.chdir(tmp_path)
     server.always(b'{"workflowRunId": "wfr_1"}')
     world.http_url = server.url
+    world.fill()
     tk.write_snapshot(world.vectors, "written")
     return world
 
@@ -538,11 +584,11 @@ def test_a_wrong_value_in_any_argument_is_an_error_that_names_it(around, name):
     """A documented result, or a ToolkitError; one about the input says which argument it is."""
     found = [
         f"{name}({argument}={label}): {said}"
-        for base in CALLS[name](around)
+        for number, base in enumerate(CALLS[name](around))
         for argument in base
         for label, value in WRONG.items()
         if not (argument in CALLED and callable(value))
-        if (said := problem(name, base, argument, value))
+        if (said := problem(name, CALLS[name](around)[number] if name in REMOVING else base, argument, value))
     ]
     assert not found, "\n".join(found)
 

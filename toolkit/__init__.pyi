@@ -47,11 +47,16 @@ from toolkit.client.signatures import verify_signature as verify_signature
 from toolkit.client.vectors import IndexInfo as IndexInfo
 from toolkit.client.vectors import index_info as index_info
 from toolkit.client.vectors import list_namespaces as list_namespaces
-from toolkit.client.vectors import upsert_vectors as upsert_vectors
 from toolkit.filters.failure import FailureFilter as FailureFilter
 from toolkit.filters.metadata import MetadataFilter as MetadataFilter
 from toolkit.filters.metadata import parse as parse_filter  # noqa: F401 - exported
 from toolkit.filters.query import VectorQuery as VectorQuery
+from toolkit.indexing.removals import delete_namespace as delete_namespace
+from toolkit.indexing.removals import delete_vectors as delete_vectors
+from toolkit.indexing.removals import rename_namespace as rename_namespace
+from toolkit.indexing.removals import reset_namespace as reset_namespace
+from toolkit.indexing.upserts import update_vectors as update_vectors
+from toolkit.indexing.upserts import upsert_vectors as upsert_vectors
 from toolkit.loading.callbacks import CallbackReceiver as CallbackReceiver
 from toolkit.loading.callbacks import load_callbacks as load_callbacks
 from toolkit.loading.failures import iter_failures as iter_failures

@@ -90,6 +90,17 @@ def flag(name: str, value: object) -> bool:
     return value
 
 
+def confirmed(doing: str, confirm: object, next_step: str) -> None:
+    """The error of what destroys something unless it is confirmed."""
+    if confirm is not True:
+        raise InputError(
+            doing,
+            got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",
+            expected="confirm=True",
+            next_step=next_step,
+        )
+
+
 def choice(name: str, value: object, allowed: Iterable[str], *, optional: bool = False) -> Any:
     """One of a few names; with `optional`, None too."""
     names = list(allowed)

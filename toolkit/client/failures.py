@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Literal
 from urllib.parse import quote
 
-from toolkit.arguments import choice, shown, texts, unmasked, wrong
+from toolkit.arguments import choice, confirmed, texts, unmasked, wrong
 from toolkit.client.pages import Page, entry_bytes, failures_page, runs_page
 from toolkit.client.responses import Request, Response, a_count, a_text, small
 from toolkit.client.transport import Transport
@@ -321,13 +321,7 @@ def _confirmed(dlq_ids: Ids, *, confirm: bool, verb: str, name: str = "dlq_ids")
             f"reading {name}", got="no ids", expected="exact ids, or a frame with a column 'dlq_id'"
         )
     doing = f"{verb} {len(ids):,} DLQ entries"
-    if confirm is not True:
-        raise InputError(
-            doing,
-            got="no confirmation" if confirm is False else f"confirm={shown(confirm)}",
-            expected="confirm=True",
-            next_step="Look at the ids once more, then call again with confirm=True.",
-        )
+    confirmed(doing, confirm, "Look at the ids once more, then call again with confirm=True.")
     return doing, ids
 
 

@@ -50,7 +50,8 @@ MAX_IDLE: Final = 86_400
 DEFAULT_IDLE: Final = 3600
 """Seconds for which a resumable query may idle unless it says so: what the public client sends."""
 
-_LARGEST: Final = float(np.finfo(np.float32).max)
+_LARGEST: Final = 3.4028235e38
+"""The largest float32 in its shortest digits, as responses have it: a little above the number itself."""
 
 Fusion: TypeAlias = Literal["RRF", "DBSF"]
 Mode: TypeAlias = Literal["HYBRID", "DENSE", "SPARSE"]

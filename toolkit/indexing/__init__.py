@@ -1,0 +1,1 @@
+"""What changes a vector index: rows stored or updated, vectors and namespaces removed, snapshots restored."""
