@@ -46,6 +46,7 @@ class ObjectServer:
             "secret_key": "secret-of-the-test",
             "region": "us-east-1",
             "retry_strategy": AwsStandardS3RetryStrategy(max_attempts=1),
+            "request_timeout": 60,  # the default of 3 s is too short on a busy machine that tries once
         }
         return S3FileSystem(**asked | options)
 
