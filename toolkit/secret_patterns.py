@@ -28,7 +28,7 @@ _PLAIN_NAMES: Final = re.compile(
 _CLEAR_NAMES: Final = re.compile(
     r"passw|passcode|passphrase|pwd|secret|credential|cookie|authorization|mnemonic|connection-?string|sessi?o?n?-?id"
     r"|(?:api|access|account|shared|private|signing|encryption|master|subscription)-?key|[a-z]-?token$|^token="
-    r"|(?:^|-)(?:pass|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)"
+    r"|(?:^|-)(?:pass|otp|totp|jwt|jsessionid|phpsessid|connect-sid)(?:-|$)|(?:^|-)bearer$"
 )
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
@@ -50,7 +50,7 @@ WORDS: Final = (
         "sas",
         "saml",
     ),
-    *("dsn", "assertion", "code="),
+    *("dsn", "assertion", "code=", "identified by"),
 )
 _WORD: Final = re.compile("|".join(WORDS))
 
@@ -91,7 +91,12 @@ _PATTERNS: Final = (
     ),
     _Pattern(
         ("eyj",),
-        re.compile(r"(?P<secret>(?<![\w\-])(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\.[\w\-]{5,}+\.[\w\-]*)", re.ASCII),
+        # signed ones, encrypted ones of five parts, and tokens whose kind stands before it
+        re.compile(
+            r"(?P<secret>(?<![\w\-])(?:sk\.)?(?=[\w\-]*eyJ[\w\-]{5})[\w\-]++\."
+            r"(?:[\w\-]{5,}+|\.[\w\-]{5,}+\.[\w\-]{5,}+)\.[\w\-]*)",
+            re.ASCII,
+        ),
     ),
     _Pattern(
         ("akia", "asia"),
@@ -132,7 +137,19 @@ _PATTERNS: Final = (
             ),
             *("whsec_", "aiza", "ya29.", "gocspx-", "npm_", "pypi-", "sg.", "hf_", "sk-", "dop_v1_", "shp"),
             *("sq0", "age-secret-key-", "key-", "dckr_pat_", "hvs.", "hvb.", "nrak-", "pmak-", "lin_api_"),
-            *("atatt3", "sbp_"),
+            *(
+                "atatt3",
+                "atctt3",
+                "sbp_",
+                "glsa_",
+                "glc_",
+                "figd_",
+                "pul-",
+                "dapi",
+                "ntn_",
+                "rubygems_",
+                "sntrys_",
+            ),
         ),
         re.compile(
             r"(?<![A-Za-z0-9])(?P<secret>"
@@ -142,7 +159,9 @@ _PATTERNS: Final = (
             r"|SG\.[\w\-]{16,64}+\.[\w\-]{16,}+|hf_[A-Za-z0-9]{20,}+|(?<![\w\-])sk-(?=[\w\-]{0,99}\d)[\w\-]{20,}+"
             r"|dop_v1_[0-9a-f]{32,}+|shp(?:at|ss|ca|pa)_[0-9a-fA-F]{32,}+|sq0[a-z]{3}-[\w\-]{16,}+"
             r"|AGE-SECRET-KEY-[A-Z0-9]{20,}+|(?<!-)key-[0-9a-f]{32}|dckr_pat_[\w\-]{16,}+|hv[sb]\.[\w\-]{16,}+"
-            r"|NRAK-[A-Z0-9]{16,}+|PMAK-[0-9a-f\-]{30,}+|lin_api_\w{20,}+|ATATT3[\w\-=]{20,}+|sbp_[0-9a-f]{32,}+)"
+            r"|NRAK-[A-Z0-9]{16,}+|PMAK-[0-9a-f\-]{30,}+|lin_api_\w{20,}+|AT[AC]TT3[\w\-=]{20,}+|sbp_[0-9a-f]{32,}+"
+            r"|gl(?:sa|c)_\w{20,}+|figd_[\w\-]{20,}+|pul-[0-9a-f]{40}|dapi[0-9a-f]{32}|ntn_[A-Za-z0-9]{20,}+"
+            r"|rubygems_[0-9a-f]{32,}+|sntrys_[\w+/=\-]{20,}+)"
         ),
     ),
     # addresses that grant access
@@ -164,14 +183,48 @@ _PATTERNS: Final = (
         ("@tcp(", "@unix("),
         re.compile(r"(?<![\w.\-])(?P<secret>[\w.\-]{1,64}+:[^\s@\"']{1,99})@(?:tcp|unix)\("),
     ),
+    # user and password of commands and calls
+    _Pattern(
+        ("curl",),
+        re.compile(
+            r"(?i)(?<![\w\-])(?:-u|--(?:proxy-)?user)[ \t=]{0,4}[\"']?[^\s:\"']{1,64}:"
+            r"(?P<secret>[^\s\"'\\]{1,200})"
+        ),
+    ),
+    _Pattern(
+        ("mysql", "mariadb"),
+        re.compile(
+            r"(?i)(?:mysql|mariadb)[\w\-]{0,9}(?:[ ][^\s|;]{1,80}){0,9}?"
+            r"[ ]-p(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
+        ),
+    ),
+    _Pattern(
+        ("sshpass", "login -"),
+        re.compile(
+            r"(?i)(?:sshpass|[ ]login)(?:[ ][^\s|;]{1,80}){0,9}?"
+            r"[ ]-p[ ]?(?P<secret>[^\s\-\"'\\][^\s;|\"'\\]{0,200})"
+        ),
+    ),
+    _Pattern(
+        ("login ",),
+        re.compile(r"(?i)\blogin\s{1,9}\S{1,100}\s{1,9}password\s{1,9}(?P<secret>[^\s\"'\\<>&]{1,200})"),
+    ),
+    _Pattern(
+        ("auth",),
+        re.compile(
+            r"(?i)(?:basic_?auth|\bauth[ ]?=[ ]?)\(\s{0,9}b?[\"'][^\"'\r\n]{0,100}[\"']\s{0,9},\s{0,9}"
+            r"b?[\"'](?P<secret>[^\"'\r\n]{1,200})"
+        ),
+    ),
 )
 
 _HINTS: Final = tuple((word, index) for index, pattern in enumerate(_PATTERNS) for word in pattern.words)
 
+_COMMANDS: Final = r"curl|(?:mysql|mariadb|sshpass|login).* -p|login .*password|auth[ =]{0,3}\("
 _PREFIXES: Final = (
     r"gh[pousr]_|github_pat_|gl(?:pat|dt|rt|ptt|oas|agent)-|xox[a-z][\-.]|xapp-|[sr]k_(?:live|test)_|whsec_|aiza"
     r"|ya29\.|gocspx-|npm_|pypi-|sg\.|hf_|sk-|dop_v1_|shp[a-z]{2}_|sq0|age-secret-key-|key-[0-9a-f]|dckr_pat_"
-    r"|hv[sb]\.|nrak-|pmak-|lin_api_|atatt3|sbp_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
+    r"|hv[sb]\.|nrak-|pmak-|lin_api_|at[ac]tt3|sbp_|gls?[ac]_|figd_|pul-|dapi|ntn_|rubygems_|sntrys_|hooks\.slack|webhook|/bot|:thin:|@tcp\(|@unix\("
 )
 # Escapes of ASCII: others cannot be part of what is looked for, and a backslash begins one that is.
 _ESCAPES: Final = (
@@ -193,14 +246,19 @@ _NAMED: Final = (
     rf"|(?:(?:^|[^a-z])(?:{_SHORT})|(?-i:[a-z0-9](?:{_SHORT.title()})))(?:[_.\-]{_REST})?"
     rf"|(?-i:(?:{_SHORT}|{_SHORT.title()})[A-Z]){_REST})"
 )
-_TOKENS: Final = r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]"
+_STATED: Final = r"(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credentials?|jwt|key)s?"
+_TOKENS: Final = (
+    r"[^gr]_|hr_|\w-|[G9sb]\.|eyJ|[KS]IA|AIz|TAT|TCT|dapi|hook|/b|[Bb][Ee][Aa]|[Bb][Aa][Ss]|uth\(| -[A-Za-z]"
+    rf"|(?i:{_STATED}[\"'`]*[\s,(]|identified by)"
+)
 
 SUSPICIOUS: Final = rf"[=?@\\&%]|//|--|\D:|: |[0-9]:\D|[A-Za-z_][0-9]{{1,9}}:|</|^/|{_TOKENS}"
 """A quick test (RE2 syntax): text without a match holds nothing that `Redactor.text` would mask."""
 LIKELY: Final = (
     r"(?i)^[/?]|//|(?:[/\\]\\|:[/\\]|(?:https?|wss?|ftp):)[^\s@]*@|\\/|\?[\w.\-~%\[\]]+=|(?:^|[?&])code="
-    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}|--[a-z\-]*{_NAMED}"
-    rf"|{_NAMED}[\"'`\]]*[ \t]*[=:>\r\n;]"
+    rf"|-----BEGIN|bearer|basic|eyJ|A[KS]IA|{_PREFIXES}|{_ESCAPES}|(?:^|[^\w.\-])--?[a-z\-]*{_NAMED}"
+    rf"|{_NAMED}[\"'`\]]*[ \t]*[=:<>\r\n;]|{_NAMED}[\"']+[ \t]*,"
+    rf"|{_STATED}[ \t(]*[\"'`]|{_STATED}.{{0,40}}[^\s\"'`]{{12}}|identified by|{_COMMANDS}"
     r"|\"(?:name|key|header|field)\"|(?:name|value|content)=[\"']"
 )
 """A closer test, for RE2 alone (others may take long), of text with a match of `SUSPICIOUS`.
@@ -224,7 +282,7 @@ _PROSE: Final = re.compile(
     r"|at least|at most)(?![\w\-.@/+])"
 )
 _PROSE_UNQUOTED: Final = re.compile(
-    r"(?i)(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+])"
+    r"(?i)(?:the|a|an|this|that|in|on|at|of|for|from|with|and|or|if|by|as|to|your|user)(?![\w\-.@/+=])"
 )
 _TURN: Final = re.compile(r"(?<=[A-Za-z])[0-9]|(?<=[0-9])[A-Za-z]")
 _RANDOM: Final = re.compile(r"(?![0-9]{4}-[0-9]{2}-[0-9]{2})[\w+/=\-.~%:]{12,4096}", re.ASCII)

@@ -55,14 +55,27 @@ _GIVES_ACCESS: Final = re.compile(
 _MIN_BARE, _MIN_PADDED = 6, 16  # shorter parts of a query without a value are names
 
 _NAME: Final = r"[\w.\-]{1,100}+"
-_PAIR: Final = re.compile(rf"(?<![\w.\-])({_NAME})([\"'`]?)\]?[ \t]{{0,4}}(=>|:=|=|:)[ \t]{{0,4}}")
-_OPTION: Final = re.compile(rf"(?<![\w.\-])--({_NAME})[ \t]{{1,4}}(?!-)([^\s\"']+|\"[^\"]+|'[^']+)")
+_PAIR: Final = re.compile(
+    rf"(?<![\w.\-])({_NAME})([\"'`]?)\]?(?:(?<=[\"'`])\s{{0,20}}|[ \t]{{0,4}})(=>|:=|=|:)[ \t]{{0,4}}"
+)
+_OPTION: Final = re.compile(
+    rf"(?<![\w.\-])--?({_NAME})[ \t]{{1,4}}(?!-)((?:[^\s\"'\\]|\\(?!\\{{0,6}}[\"']))+|\"[^\"]+|'[^']+)"
+)
 _FIRST_WORD: Final = re.compile(
     r"(?i)(?:api|access|account|secret|private|auth\w*|refresh|bearer|client|session|security)[ ]\Z"
 )
 _QUOTED: Final = {
     quote: re.compile(rf"{quote}((?:[^{quote}\\]|\\.)*+)", re.DOTALL) for quote in ('"', "'", "`")
 }
+_TRIPLE: Final = re.compile(r"(\"{3}|'{3})(.*?)(?:\1|\Z)", re.DOTALL)
+_OF_BYTES: Final = re.compile(r"(?i)(?:b|u|r|br|rb)(?=[\"'])")
+_SPACE: Final = re.compile(r"\s{0,20}")
+# a scalar of YAML in lines of its own, or a header's value in the next line
+_BLOCK: Final = re.compile(
+    r"(?:[|>][+\-0-9]{0,2})?[ \t]{0,9}\r?\n([ \t]{1,20})(?![\w.\-]{1,100}:(?:\s|\Z)|at |-[ ])"
+    r"(?P<value>\S[^\r\n]*(?:\r?\n\1[^\r\n]*)*)"
+)
+_FOLDED: Final = re.compile(r"(?:\r\n[ \t]{1,20}(?!at )[^\r\n]+)+")
 _STRUCTURE: Final = re.compile(r"\"(?:[^\"\\]|\\.)*+(?:\"|\Z)|[\[{]|[\]}]", re.DOTALL)
 _CONNECTION: Final = re.compile(
     r"[^;\r\n\"'&<>]{1,500}?(?=[ \t]*;[ \t]*(?:[A-Za-z][\w \-]{0,40}=|$|[\"'\r\n]))"
@@ -86,20 +99,41 @@ _UUID: Final = re.compile(r"(?i)[0-9a-f]{8}-(?:[0-9a-f]{4}-){3}[0-9a-f]{12}")
 _LEAD: Final = 24  # characters before a name that tell whether it begins a line
 _CODE: Final = re.compile(r"[\w.~+/%\-]{8,}")  # an authorization code in a form
 
-_ELEMENT: Final = re.compile(rf"<(?:[\w.\-]{{1,40}}:)?({_NAME})(?:[ \t][^<>]{{0,200}})?>([^<>]+)</")
+_CDATA: Final = r"\s{0,20}(?:<!\[CDATA\[)?([^<>]+?)(?:\]\]>)?\s{0,20}</"
+_ELEMENT: Final = re.compile(rf"<(?:[\w.\-]{{1,40}}:)?({_NAME})(?:[ \t][^<>]{{0,200}})?>{_CDATA}")
+_ENTRY: Final = re.compile(
+    rf"(?i)<(?:key|name|string)>\s{{0,20}}({_NAME})\s{{0,20}}</[^<>]{{1,40}}>\s{{0,20}}<(?:value|string)>{_CDATA}"
+)
 _PART: Final = re.compile(
     r"(?i)\bname=\"?([\w.\-\[\]]{1,100}+)\"?[^\r\n]{0,200}\r?\n(?:[a-z\-]{1,40}:[^\r\n]{0,200}\r?\n){0,5}\r?\n"
     r"((?s:.*?))(?=\r?\n--|\Z)"
 )
 _ATTRIBUTE: Final = re.compile(
-    r"(?i)\bname=[\"']?([\w.\-\[\]]{1,100}+)[\"']?[^<>]{0,200}?\b(?:value|content)=[\"']([^\"'<>]+)"
+    r"(?i)\b(?:name|key)=[\"']?([\w.\-\[\]]{1,100}+)[\"']?[^<>]{0,200}?\b(?:value|content)=[\"']([^\"'<>]+)"
 )
 _ATTRIBUTE_BEFORE: Final = re.compile(
-    r"(?i)\b(?:value|content)=[\"']([^\"'<>]{1,1000})[\"'][^<>]{0,200}?\bname=[\"']?([\w.\-\[\]]{1,100}+)"
+    r"(?i)\b(?:value|content)=[\"']([^\"'<>]{1,1000})[\"'][^<>]{0,200}?\b(?:name|key)=[\"']?([\w.\-\[\]]{1,100}+)"
 )
 _NAME_AND_VALUE: Final = re.compile(
     rf"\"(?i:name|key|header|field)\"\s{{0,20}}:\s{{0,20}}\"({_NAME})\"\s{{0,20}},"
     r"\s{0,20}\"values?\"\s{0,20}:\s{0,20}"
+)
+# an item of a list, and the next one: headers as many servers hand them on
+_ITEMS: Final = re.compile(
+    rf"([\"'])({_NAME})\1\s{{0,9}},\s{{0,9}}b?(?:\"(?P<double>(?:[^\"\\]|\\.)*+)\"|'(?P<single>(?:[^'\\]|\\.)*+)')"
+)
+_PHP: Final = re.compile(
+    rf"\"({_NAME})\"(?:\]\s{{0,9}}=>\s{{0,20}}string\(\d{{1,9}}\)\s|;s:\d{{1,9}}:)\"([^\"]*)"
+)
+_SAID: Final = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|passcode|pwd|secret|token|credential|jwt"
+    r"|(?:api|access|account|private|secret|signing|encryption)[ _\-]?key)s?"
+    r"(?:[ \t]{1,4}(?:is|was|value|provided|given|used|sent|received|passed|supplied)){0,2}"
+    r"\s{0,4}(?:[:=]|->|\u2192)?\s{0,4}\(?[\"'`]?(?<![A-Za-z])(?P<value>[^\s\"'`<>(){}\[\],;]{12,4096}+)"
+)
+_QUOTED_PASSWORD: Final = re.compile(
+    r"(?i)(?:passw(?:or)?d|passphrase|identified[ ]by)[ \t(]{1,4}"
+    r"(?:'(?P<single>[^'\r\n]{1,200})'|\"(?P<double>[^\"\r\n]{1,200})\")"
 )
 
 
@@ -220,8 +254,26 @@ def _pairs(text: str) -> Iterator[Span]:
             yield span
             position = max(position, span[1])
     for option in _OPTION.finditer(text):
-        if is_secret_name(option[1]) and not is_prose(option[2], quoted=False):
+        named = is_secret_name(option[1]) and (option[0][1] == "-" or is_clear_name(option[1]))
+        if named and not is_prose(option[2], quoted=False):
             yield (*option.span(2), -1)
+    for item in _ITEMS.finditer(text):
+        value = item.lastgroup or ""
+        if is_secret_name(item[2]) and not is_secret_name(item[value]):
+            header = "-" in item[2] and is_clear_name(item[2])
+            if header or is_random(item[value]):
+                yield (*item.span(value), -1)
+    for said in _PHP.finditer(text):
+        if is_secret_name(said[1]):
+            yield (*said.span(2), -1)
+    for said in _SAID.finditer(text):
+        word = said["value"].rstrip(".:")
+        if is_random(word) and not _UUID.fullmatch(word) and "//" not in word and word[0] not in "/-":
+            yield said.start("value"), said.start("value") + len(word), -1
+    for said in _QUOTED_PASSWORD.finditer(text):
+        value = said.lastgroup or ""
+        if not is_prose(said[value], quoted=True):
+            yield (*said.span(value), -1)
 
 
 def _value(text: str, pair: re.Match[str]) -> Span | None:
@@ -233,7 +285,15 @@ def _value(text: str, pair: re.Match[str]) -> Span | None:
         return (*code.span(), -1) if code else None
     clear = is_clear_name(name) or bool(_FIRST_WORD.search(text[max(start - _LEAD, 0) : start]))
     begin = pair.end()
+    if quote and (space := _SPACE.match(text, begin)):
+        begin = space.end()
+    if prefix := _OF_BYTES.match(text, begin):
+        begin = prefix.end()
     first = text[begin : begin + 1]
+    if triple := _TRIPLE.match(text, begin):
+        return (*triple.span(2), -1) if quote or clear or is_random(triple[2]) else None
+    if clear and sign == ":" and not quote and (block := _BLOCK.match(text, begin)):
+        return None if is_prose(block["value"], quoted=True) else (*block.span("value"), -1)
     if first in _QUOTED:
         inner = _QUOTED[first].match(text, begin)
         if inner is None or is_prose(inner[1], quoted=True):
@@ -244,13 +304,15 @@ def _value(text: str, pair: re.Match[str]) -> Span | None:
         if not (quote or clear) or is_prose(text[begin : begin + 40], quoted=True):
             return None
         return begin, _closing(text, begin), mark
-    return _bare(text, pair, clear=clear, in_form=in_form, mark=mark)
+    return _bare(text, pair, begin, clear=clear, in_form=in_form, mark=mark)
 
 
-def _bare(text: str, pair: re.Match[str], *, clear: bool, in_form: bool, mark: int) -> Span | None:
+def _bare(
+    text: str, pair: re.Match[str], begin: int, *, clear: bool, in_form: bool, mark: int
+) -> Span | None:
     """A value without quotes: up to the end of the line, of a part of a connection string, or of a word."""
     name, quote, sign = pair.groups()
-    start, begin = pair.start(), pair.end()
+    start = pair.start()
     if is_prose(text[begin : begin + 40], quoted=bool(quote)):
         return None
     lead = text[max(start - _LEAD, 0) : start]
@@ -262,6 +324,8 @@ def _bare(text: str, pair: re.Match[str], *, clear: bool, in_form: bool, mark: i
     if not quote and sign == ":" and (whole_line or (clear and starts_line)):
         line = _LINE.match(text, begin)
         end = line.end() if line else begin
+        if whole_line and (folded := _FOLDED.match(text, end)):
+            end = folded.end()
         around = lead[-1:]
         if around and around in "\"'" and (closing := text.rfind(around, begin, end)) >= 0:
             end = closing
@@ -300,7 +364,10 @@ def _fields(text: str, lowered: str) -> Iterator[Span]:
         for found in _ELEMENT.finditer(text):
             if is_secret_name(found[1]) and (is_clear_name(found[1]) or is_random(found[2].strip())):
                 yield (*found.span(2), -1)
-    if "name=" in lowered:
+        for found in _ENTRY.finditer(text):
+            if is_secret_name(found[1]):
+                yield (*found.span(2), -1)
+    if "name=" in lowered or "key=" in lowered:
         for pattern, name, value in ((_PART, 1, 2), (_ATTRIBUTE, 1, 2), (_ATTRIBUTE_BEFORE, 2, 1)):
             for found in pattern.finditer(text):
                 if is_secret_name(found[name].strip("[]")):
