@@ -26,6 +26,7 @@ def sync(port: int, path: str) -> None:
         secret_key="secret-of-the-test",
         region="us-east-1",
         retry_strategy=AwsStandardS3RetryStrategy(max_attempts=1),
+        request_timeout=60,
         allow_delayed_open=True,  # small objects in one request
     )
     pages = ([entry("b", body="new"), *entries("c")], entries("d"))
