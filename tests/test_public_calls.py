@@ -40,7 +40,7 @@ MADE_BY_THE_TOOLKIT = {
     "Calibration", "Changes", "Dialect", "Endpoint", "Explanation", "FailureClasses", "FailureComparison",
     "FailureGroups", "FailureReport", "FrameSummary", "IndexInfo", "MetadataFilter", "Published",
     "RecallAudit", "Receipt", "ReplayGuard", "RetryOutcomes", "Service", "SimilarFailures", "VectorAudit",
-    "VectorChanges", "Verification",
+    "VectorChanges", "VectorProjection", "Verification",
 }  # fmt: skip
 """Values that functions return. Nobody calls their constructors."""
 
@@ -430,6 +430,11 @@ CALLS: dict[str, Callable[[World], list[dict[str, Any]]]] = {
     ],
     "plot_time_to_failure": lambda w: [{"failures": w.failures, "ax": w.ax(), "theme": "light"}],
     "plot_vector_norms": lambda w: [{"vectors": w.vectors, "bins": 5, "ax": w.ax(), "theme": "light"}],
+    "plot_vector_map": lambda w: [{"vectors": w.vectors, "color": "n", "ax": w.ax(), "theme": "light"}],
+    "project_vectors": lambda w: [
+        {"vectors": w.vectors, "method": method, "namespace": "", "sample": None, "seed": 0}
+        for method in ("pca", "tsne")
+    ],
     "publish": lambda w: [
         {"service": w.service, "url": "http://127.0.0.1:9/x", **PUBLISH},
     ],

@@ -30,6 +30,9 @@ from toolkit.audits.calibration import Calibration as Calibration
 from toolkit.audits.calibration import calibrate_threshold as calibrate_threshold
 from toolkit.audits.health import VectorAudit as VectorAudit
 from toolkit.audits.health import audit_vectors as audit_vectors
+from toolkit.audits.projection import VectorProjection as VectorProjection
+from toolkit.audits.projection import plot_vector_map as plot_vector_map
+from toolkit.audits.projection import project_vectors as project_vectors
 from toolkit.audits.recall_audit import RecallAudit as RecallAudit
 from toolkit.audits.recall_audit import audit_recall as audit_recall
 from toolkit.audits.vector_changes import VectorChanges as VectorChanges

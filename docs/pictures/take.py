@@ -68,6 +68,7 @@ def plots(service: tk.Service) -> dict[str, Draw]:
         "comparison": lambda **more: tk.plot_score_comparison(
             hits, reworded, names=("as asked", "reworded"), **more
         ),
+        "map": lambda **more: tk.plot_vector_map(vectors, color="topic", **more),
         "norms": lambda **more: tk.plot_vector_norms(vectors, **more),
     }
 

@@ -111,6 +111,12 @@ def _explanation(count: int, *, texts: Sequence[str] = (), **more: Any) -> Axes:
     return explain_change(after, before, attributes=["workflow_url", "response_status"]).plot(**more)
 
 
+def _map(count: int, *, texts: Sequence[str] = (), color: str = "kind", **more: Any) -> Axes:
+    names = texts or [f"kind {number}" for number in range(11)]
+    frame = vectors(count).to_pandas().assign(kind=[names[row % len(names)] for row in range(count)])
+    return tk.plot_vector_map(frame.assign(number=np.arange(count) * 1.5), color=color, **more)
+
+
 PLOTS = [
     Plot("groups", _of(failures, tk.plot_failure_groups)),
     Plot("groups stacked", _of(failures, tk.plot_failure_groups, layout="stacked")),
@@ -138,6 +144,8 @@ PLOTS = [
     Plot("scores as shares", _of(hits, tk.plot_score_distribution, by="query", kind="ecdf")),
     Plot("scores by rank", _of(hits, tk.plot_score_by_rank, by="group")),
     Plot("comparison", _comparison),
+    Plot("map", _map),
+    Plot("map by number", lambda count, **more: _map(count, color="number", **more)),
     Plot("norms", _of(vectors, tk.plot_vector_norms)),
 ]
 

@@ -1,0 +1,480 @@
+"""Vectors in two dimensions: a projection, how far it can be trusted, and its plot."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from importlib import import_module
+from typing import Any, Final, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+
+from toolkit.analysis.results import frame_table
+from toolkit.analysis.selection import typed_frame
+from toolkit.analysis.wording import counted, percent
+from toolkit.arguments import choice, nearest, text, whole, wrong
+from toolkit.audits.vector_source import Matrix, VectorBatch, VectorSource, VectorTables
+from toolkit.errors import InputError, SettingsError
+from toolkit.plots.style import ThemeName
+from toolkit.plots.vector_points import draw_points
+from toolkit.tables.explode import explode_metadata
+
+Method = Literal["pca", "tsne", "umap"]
+
+_DOING: Final = "projecting vectors"
+_NAMED: Final = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+_SAMPLES: Final = {"pca": 50_000, "tsne": 5_000, "umap": 20_000}
+_KEPT: Final = 50  # principal components that t-SNE, UMAP and clusters are computed from
+_TRUSTED_ROWS: Final = 2_000  # trustworthiness takes memory for the square of them
+_NEIGHBOURS: Final = 10
+_FEWEST: Final = 5  # rows below which there are no neighbourhoods to keep
+_EQUAL: Final = 1e-6  # spread below which all vectors have one direction
+_GOOD: Final = 0.9
+_FAIR: Final = 0.75
+_TEXTS: Final = ("namespace", "id", "data", "metadata")
+_NOT_CARRIED: Final = (*_TEXTS, "x", "y", "vector", "sparse_indices", "sparse_values")
+
+
+@dataclass(frozen=True, repr=False, eq=False)
+class VectorProjection:
+    """Vectors in two dimensions; made by `project_vectors`.
+
+    Attributes
+    ----------
+    frame : pandas.DataFrame
+        One row a vector, in the order of the input: `namespace`, `id`, `x`, `y` (float64, without unit), then
+        `data` and `metadata` where the input has them, and the other columns of a DataFrame. Columns may be
+        added, to colour by them.
+    method : str
+        ``"pca"``, ``"tsne"`` or ``"umap"``.
+    trustworthiness : float or None
+        How far neighbours on the map are neighbours in the index, 0 to 1: 1 where all are, about 0.5 by
+        chance. Of at most 2,000 of the rows, by cosine and 10 neighbours. None for fewer than 5 rows, and
+        where scikit-learn is not installed.
+    explained : float or None
+        The share of the variance that the two axes keep, 0 to 1; None where they are not linear.
+    rows : int
+        Usable vectors in the input.
+    left_out : int
+        Rows of the input without a vector, or with one that is zero or not finite.
+    is_sample : bool
+        Whether the frame is a random sample of the usable vectors.
+
+    Examples
+    --------
+    >>> projection = project_vectors(np.eye(40, 8) + np.arange(8))
+    >>> projection.frame.columns.tolist(), len(projection.frame)
+    (['namespace', 'id', 'x', 'y'], 40)
+    """
+
+    frame: pd.DataFrame
+    method: Method
+    trustworthiness: float | None
+    explained: float | None
+    rows: int
+    left_out: int
+    is_sample: bool
+    _components: Matrix = field(default_factory=lambda: np.zeros((0, 1), dtype=np.float32))
+
+    @property
+    def basis(self) -> str:
+        """Which vectors are shown, in a few words."""
+        shown = counted(len(self.frame), "vector")
+        drawn = f"{len(self.frame):,} of {self.rows:,} vectors, drawn at random" if self.is_sample else shown
+        return drawn + (f"; {self.left_out:,} without a usable vector left out" if self.left_out else "")
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: what is shown, and how far it can be trusted."""
+        parts = []
+        if self.explained is not None:
+            parts.append(f"the two axes keep {percent(self.explained)} of the variance")
+        if self.trustworthiness is not None:
+            value = self.trustworthiness
+            meaning = (
+                "neighbours on the map are neighbours in the index"
+                if value >= _GOOD
+                else "most neighbours on the map are neighbours in the index"
+                if value >= _FAIR
+                else "neighbours on the map are often none in the index"
+            )
+            parts.append(f"trustworthiness {value:.2f}, so {meaning}")
+        elif len(self.frame) >= _FEWEST:
+            parts.append("trustworthiness is not known without scikit-learn")
+        return f"{self.basis}, by {_NAMED[self.method]}" + (f": {'; '.join(parts)}." if parts else ".")
+
+    def values(self, name: str) -> pd.Series[Any]:
+        """A column of `frame`, or a field of its metadata, by name; nested fields have dotted names.
+
+        Raises
+        ------
+        InputError
+            When there is neither.
+        """
+        text("color", name, empty=False)
+        if name in self.frame.columns:
+            return self.frame[name]
+        fields = self.metadata_fields()
+        if name in fields:
+            return fields[name]
+        raise wrong(
+            "color",
+            name,
+            "a column, or a field of the metadata",
+            nearest(name, [*self.frame.columns, *fields.columns], what="There are"),
+        )
+
+    def metadata_fields(self) -> pd.DataFrame:
+        """The fields of the metadata, a column each; without columns where there is no metadata."""
+        if "metadata" not in self.frame.columns:
+            return pd.DataFrame(index=self.frame.index)
+        return explode_metadata(self.frame[["metadata"]])
+
+    def clusters(self, count: int = 8, *, seed: int = 0) -> pd.Series[Any]:
+        """Clusters of the vectors (not of the map) by k-means, numbered from 1, the largest first.
+
+        Parameters
+        ----------
+        count : int
+            How many, at most the number of vectors.
+        seed : int
+            For the first centres.
+
+        Returns
+        -------
+        pandas.Series
+            Of Int64, a row a row of `frame`. Computed from the first 50 principal components.
+
+        Raises
+        ------
+        InputError
+            When `count` is below 1.
+        SettingsError
+            When scikit-learn is not installed.
+        """
+        whole("count", count)
+        whole("seed", seed, least=0, most=(1 << 32) - 1)
+        if not len(self.frame):
+            return pd.Series([], dtype="Int64", name="cluster")
+        model = _needed("sklearn.cluster", "scikit-learn", "clustering vectors").KMeans(
+            n_clusters=min(count, len(np.unique(self._components, axis=0))), n_init=1, random_state=seed
+        )
+        with _one_thread():
+            labels = model.fit_predict(self._components)
+        sizes = np.bincount(labels)
+        number = np.empty(len(sizes), dtype=np.int64)
+        number[np.argsort(-sizes, kind="stable")] = np.arange(1, len(sizes) + 1)
+        return pd.Series(number[labels], index=self.frame.index, dtype="Int64", name="cluster")
+
+    def __repr__(self) -> str:
+        return self.verdict
+
+    def _repr_html_(self) -> str:
+        return frame_table(self.verdict, self.frame[["namespace", "id", "x", "y"]].head(10))
+
+    def plot(self, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+        """Draw it, as `plot_vector_map` does."""
+        return plot_vector_map(self, color=color, ax=ax, theme=theme)
+
+
+MapSource: TypeAlias = VectorProjection | VectorSource
+
+
+def project_vectors(
+    vectors: VectorSource,
+    method: Method = "pca",
+    *,
+    namespace: str | None = None,
+    sample: int | None = None,
+    seed: int = 0,
+) -> VectorProjection:
+    """Project vectors to two dimensions, and measure how far the projection can be trusted.
+
+    Distances on a map are not those of the index: look at the trustworthiness before reading anything into
+    groups and gaps, and never read a score off it.
+
+    Parameters
+    ----------
+    vectors : pandas.DataFrame, pyarrow.Table, pyarrow.dataset.Dataset, path or numpy.ndarray
+        As `load_vectors` returns; the path of a snapshot or what `scan_snapshot` returns; or a matrix, a row
+        a vector. Dense vectors of one dimension.
+    method : {"pca", "tsne", "umap"}
+        ``"pca"`` keeps large distances and needs nothing but numpy; ``"tsne"`` keeps neighbours (needs
+        scikit-learn), ``"umap"`` neighbours and some of the rest (needs umap-learn).
+    namespace : str, optional
+        Of several namespaces, which one; ``""`` is the default one. Default: all.
+    sample : int, optional
+        How many vectors at most, drawn at random. Default: 50,000, 20,000 for UMAP, 5,000 for t-SNE.
+    seed : int
+        For the sample and the method: the same seed gives the same coordinates.
+
+    Returns
+    -------
+    VectorProjection
+
+    Raises
+    ------
+    InputError
+        For vectors of several dimensions, sparse vectors only, a namespace that is not there, and arguments
+        of another kind.
+    SettingsError
+        When the package of the method is not installed.
+    SnapshotError
+        When there is no snapshot at a path.
+
+    Notes
+    -----
+    Vectors are divided by their lengths first, as comparisons by cosine do. t-SNE and UMAP start from the
+    first 50 principal components. Trustworthiness is that of J. Venna and S. Kaski, *Neighborhood
+    preservation in nonlinear projection methods* (2001), as scikit-learn computes it.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> groups = np.repeat(rng.normal(size=(3, 32)), 50, axis=0) + 0.1 * rng.normal(size=(150, 32))
+    >>> project_vectors(groups).verdict.partition(":")[0]
+    '150 vectors, by PCA'
+    """
+    choice("method", method, _NAMED)
+    limit = whole("sample", sample, optional="for the usual number") or _SAMPLES[method]
+    whole("seed", seed, least=0, most=(1 << 32) - 1)
+    if namespace is not None:
+        text("namespace", namespace)
+    reduce = _reducer(method, seed)
+    tables = VectorTables(vectors, doing=_DOING)
+    matrix, rows, usable, left_out = _drawn(tables, namespace, limit, seed)
+    unit = matrix / np.abs(matrix).max(axis=1, keepdims=True, initial=0)  # huge lengths would overflow
+    unit = unit / np.linalg.norm(unit, axis=1, keepdims=True)
+    components, explained = _principal_components(unit)
+    points = np.zeros((len(unit), 2))
+    if method == "pca" or len(unit) < _FEWEST or not components.std(axis=0)[0] > _EQUAL:
+        points[:, : components.shape[1]] = components[:, :2]
+    else:
+        with _one_thread():
+            points[:] = reduce(components)
+    frame = rows.copy()
+    for number, name in enumerate("xy"):
+        frame.insert(2 + number, name, points[:, number].astype(np.float64))
+    if isinstance(vectors, pd.DataFrame):
+        for name in vectors.columns:
+            if isinstance(name, str) and name not in _NOT_CARRIED:
+                frame[name] = vectors[name].iloc[frame.index].array
+    return VectorProjection(
+        frame.reset_index(drop=True),
+        method,
+        _trustworthiness(unit, points, seed),
+        explained if method == "pca" and len(unit) > 1 else None,
+        usable,
+        left_out,
+        usable > len(unit),
+        components,
+    )
+
+
+def plot_vector_map(
+    vectors: MapSource, *, color: str | None = None, ax: Axes | None = None, theme: ThemeName = "light"
+) -> Axes:
+    """Draw vectors in two dimensions, a point each, with the trustworthiness of the projection.
+
+    Not for comparing distances: two groups that lie apart on the map need not be far apart in the index.
+
+    Parameters
+    ----------
+    vectors : VectorProjection, or what `project_vectors` accepts
+        Vectors are projected by PCA.
+    color : str, optional
+        A column, or a field of the metadata, by whose values points are coloured: numbers by a scale, other
+        values by their 8 most frequent ones and "other".
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        With a sentence instead of points where there is no usable vector.
+
+    Raises
+    ------
+    InputError
+        As `project_vectors` does, and when there is no column or field `color`.
+
+    Examples
+    --------
+    >>> from matplotlib.figure import Figure
+    >>> frame = pd.DataFrame({"id": ["a", "b", "c"], "vector": [[1, 0], [0, 1], [1, 1]], "kind": list("xxy")})
+    >>> ax = plot_vector_map(frame, color="kind", ax=Figure().add_subplot())
+    >>> [text.get_text() for text in ax.get_legend().get_texts()]
+    ['x (2)', 'y (1)']
+    """
+    found = vectors if isinstance(vectors, VectorProjection) else project_vectors(vectors)
+    values = None if color is None or found.frame.empty else found.values(color)
+    trust = "" if found.trustworthiness is None else f", trustworthiness {found.trustworthiness:.2f}"
+    title = f"Map of vectors by {_NAMED[found.method]}" + (f", colour: {color}" if color else "")
+    return draw_points(
+        found.frame["x"].to_numpy(),
+        found.frame["y"].to_numpy(),
+        values,
+        title=title,
+        note=f"{found.basis}{trust}",
+        ax=ax,
+        theme=theme,
+    )
+
+
+def _drawn(
+    tables: VectorTables, namespace: str | None, limit: int, seed: int
+) -> tuple[Matrix, pd.DataFrame, int, int]:
+    """At most so many usable vectors, their rows, how many are usable and how many are not; read once."""
+    chance = np.random.default_rng([seed, 1]).random(tables.rows)  # the rows with the lowest are kept
+    names: set[str] = set()
+    sizes: dict[int, int] = {}
+    matrices: list[Matrix] = []
+    kept: list[pd.DataFrame] = []
+    start = usable = inside = 0
+    for batch in tables:
+        names.update(batch.namespaces)
+        wanted = np.array([namespace in (None, name) for name in batch.namespaces], dtype=bool)
+        inside += int(wanted.sum())
+        for positions, matrix in batch.dense:
+            there = int(wanted[positions].sum())
+            if there:
+                sizes[matrix.shape[1]] = sizes.get(matrix.shape[1], 0) + there
+            fits = wanted[positions] & np.isfinite(matrix).all(axis=1) & matrix.any(axis=1)
+            usable += int(fits.sum())
+            if fits.any() and len(sizes) == 1:
+                matrices.append(matrix[fits])
+                kept.append(_texts(batch, positions[fits], start))
+        start += len(batch.ids)
+        if sum(map(len, kept)) > 2 * limit:
+            matrices, kept = _lowest(matrices, kept, chance, limit)
+    _check(namespace, names, sizes, inside)
+    if not kept:
+        kept = [
+            _texts(VectorBatch([], [], [], np.zeros(0, dtype=bool), [], []), np.zeros(0, dtype=np.intp), 0)
+        ]
+        matrices = [np.zeros((0, 1), dtype=np.float32)]
+    (matrix,), (rows,) = _lowest(matrices, kept, chance, limit)
+    shown = [name for name in _TEXTS if name in {"namespace", "id", *tables.columns}]
+    return matrix, rows[shown], usable, inside - usable
+
+
+def _texts(batch: VectorBatch, positions: npt.NDArray[np.intp], start: int) -> pd.DataFrame:
+    rows = typed_frame(
+        namespace=("str", [batch.namespaces[position] for position in positions]),
+        id=("str", [batch.ids[position] for position in positions]),
+        data=("str", [batch.data[position] if batch.has_data[position] else None for position in positions]),
+        metadata=("str", [batch.metadata[position] for position in positions]),
+    )
+    return rows.set_index(pd.Index(start + positions, dtype="int64"))
+
+
+def _lowest(
+    matrices: list[Matrix], kept: list[pd.DataFrame], chance: npt.NDArray[np.float64], limit: int
+) -> tuple[list[Matrix], list[pd.DataFrame]]:
+    """The rows of the lowest chances, in their order."""
+    matrix, rows = np.concatenate(matrices), pd.concat(kept)
+    order = np.argsort(chance[rows.index.to_numpy()], kind="stable")[:limit]
+    chosen = np.sort(order)
+    return [matrix[chosen]], [rows.iloc[chosen]]
+
+
+def _check(namespace: str | None, names: set[str], sizes: dict[int, int], inside: int) -> None:
+    """Whether the rows that were read can be shown on one map."""
+    if namespace is not None and namespace not in names:
+        raise InputError(
+            _DOING,
+            got=f"no rows in the namespace {namespace[:80]!r}",
+            expected="a namespace of these vectors",
+            next_step=nearest(namespace, sorted(names), what="There are"),
+        )
+    if len(sizes) > 1:
+        listed = ", ".join(f"{count:,} of {size}" for size, count in sorted(sizes.items()))
+        raise InputError(
+            _DOING,
+            got=f"vectors of several dimensions: {listed}",
+            expected="vectors of one dimension, which one model made",
+            next_step="Pass namespace=, or the rows of one dimension; audit_vectors names the others.",
+        )
+    if inside and not sizes:
+        raise InputError(
+            _DOING,
+            got=f"{counted(inside, 'row')} without a dense vector",
+            expected="dense vectors",
+            next_step="Load them with include_vectors=True. Sparse vectors have no dimensions to project.",
+        )
+
+
+def _principal_components(unit: Matrix) -> tuple[Matrix, float]:
+    """Coordinates on the first axes, each turned so that its largest weight is positive; what two keep."""
+    if not len(unit):
+        return np.zeros((0, 2), dtype=np.float32), 0.0
+    centred = (unit - unit.mean(axis=0)).astype(np.float64)
+    values, axes = np.linalg.eigh(centred.T @ centred)
+    values, axes = np.clip(values[::-1], 0, None), axes[:, ::-1][:, :_KEPT]
+    axes = axes * np.where(axes[np.abs(axes).argmax(axis=0), np.arange(axes.shape[1])] < 0, -1, 1)
+    total = float(values.sum())
+    return (centred @ axes).astype(np.float32), float(values[:2].sum()) / total if total > 0 else 1.0
+
+
+def _reducer(method: Method, seed: int) -> Callable[[Matrix], Any]:
+    """What turns principal components into two dimensions; its package is looked for now."""
+    if method == "pca":
+        return lambda components: components[:, :2]
+    if method == "tsne":
+        tsne = _needed("sklearn.manifold", "scikit-learn", f"{_DOING} by t-SNE").TSNE
+        return lambda components: tsne(
+            init=_start(components),
+            perplexity=min(30.0, (len(components) - 1) / 3),
+            random_state=seed,
+        ).fit_transform(components)
+    umap = _needed("umap", "umap-learn", f"{_DOING} by UMAP").UMAP
+    return lambda components: umap(
+        n_neighbors=min(15, len(components) - 1), random_state=seed, n_jobs=1
+    ).fit_transform(components)
+
+
+def _start(components: Matrix) -> Matrix:
+    """Where t-SNE starts: the first two components, as small as it wants them."""
+    start = np.zeros((len(components), 2), dtype=np.float32)
+    start[:, : components.shape[1]] = components[:, :2]
+    start *= np.float32(1e-4) / start[:, 0].std()
+    return start
+
+
+def _trustworthiness(unit: Matrix, points: npt.NDArray[np.float64], seed: int) -> float | None:
+    if len(unit) < _FEWEST:
+        return None
+    try:
+        measure = import_module("sklearn.manifold").trustworthiness
+    except ImportError:
+        return None
+    rows = np.arange(len(unit))
+    if len(unit) > _TRUSTED_ROWS:
+        rows = np.sort(np.random.default_rng([seed, 2]).choice(len(unit), _TRUSTED_ROWS, replace=False))
+    neighbours = max(1, min(_NEIGHBOURS, (len(rows) - 1) // 2))
+    with _one_thread():
+        return float(measure(unit[rows], points[rows], n_neighbors=neighbours, metric="cosine"))
+
+
+def _one_thread() -> AbstractContextManager[Any]:
+    """Sums in one order: a seed gives the same map on any number of cores. It comes with scikit-learn."""
+    limited: AbstractContextManager[Any] = import_module("threadpoolctl").threadpool_limits(1)
+    return limited
+
+
+def _needed(module: str, package: str, doing: str) -> Any:
+    """A module of an optional package, or an error that says how to install it."""
+    try:
+        return import_module(module)
+    except ImportError:
+        raise SettingsError(
+            doing,
+            got=f"no {package} in this environment",
+            expected=f"the package {package}",
+            next_step=f"Install it: pip install {package}.",
+        ) from None

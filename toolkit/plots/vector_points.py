@@ -1,0 +1,144 @@
+"""Points of a map of vectors, coloured by a number or by a few values."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import LinearSegmentedColormap, Normalize
+from matplotlib.lines import Line2D
+from matplotlib.markers import MarkerStyle
+
+from toolkit.plots.axis import heading, label_axis, legend, number_axis
+from toolkit.plots.plot_text import drawable, say
+from toolkit.plots.style import Theme, ThemeName, drawing, prepare, theme_named
+from toolkit.redaction import Redactor
+
+CATEGORIES: Final = 8
+"""Values that have a colour of their own; all others share one."""
+
+MISSING: Final = "(none)"
+
+_MARKERS: Final = ("o", "s", "^", "D", "v", "<", ">", "p", "o")
+_PALE: Final = 2  # the first ones are too near the background for points
+
+_Floats = npt.NDArray[np.float64]
+
+
+def as_numbers(values: pd.Series[Any]) -> _Floats | None:
+    """The values as numbers, NaN where they are missing; None where they are categories.
+
+    Numbers of at most 8 different values are categories too.
+
+    >>> as_numbers(pd.Series(range(9)))[:3], as_numbers(pd.Series([1, 2, 2]))
+    (array([0., 1., 2.]), None)
+    """
+    if not pd.api.types.is_numeric_dtype(values.dtype) or pd.api.types.is_bool_dtype(values.dtype):
+        return None
+    numbers = values.to_numpy(dtype=np.float64, na_value=np.nan)
+    numbers = np.where(np.isfinite(numbers), numbers, np.nan)
+    return numbers if len(np.unique(numbers[~np.isnan(numbers)])) > CATEGORIES else None
+
+
+def as_categories(
+    values: pd.Series[Any], redactor: Redactor | None = None
+) -> tuple[list[str], npt.NDArray[np.intp]]:
+    """Names of the most frequent values, "other" behind them where there are more, and which each value is.
+
+    >>> as_categories(pd.Series(["b", "a", "a", None]))
+    (['a', '(none)', 'b'], array([2, 0, 0, 1]))
+    """
+    mask = (redactor or Redactor()).text
+    texts = values.astype("object").where(values.notna(), MISSING).map(str)
+    counts = texts.value_counts().rename_axis("value").reset_index(name="rows")
+    order = counts.sort_values(["rows", "value"], ascending=[False, True])["value"].tolist()
+    shown = order[:CATEGORIES]
+    place = {value: number for number, value in enumerate(shown)}
+    codes = texts.map(place).fillna(len(shown)).to_numpy(dtype=np.intp)
+    names = [mask(value) for value in shown]
+    return names + ["other"] * (len(order) > len(shown)), codes
+
+
+def draw_points(
+    x: _Floats,
+    y: _Floats,
+    values: pd.Series[Any] | None,
+    *,
+    title: str,
+    note: str,
+    ax: Axes | None,
+    theme: ThemeName,
+) -> Axes:
+    """Draw a point at each place, coloured by its value; the note is below."""
+    colours = theme_named(theme)
+    with drawing(ax, colours) as axes:
+        heading(axes, title, colours)
+        if not len(x):
+            return say(axes, "No usable vectors", colours)
+        axes.grid(visible=False)
+        size = float(np.clip(20_000 / len(x), 4, 36))
+        numbers = None if values is None else as_numbers(values)
+        if values is None:
+            dot = MarkerStyle("o", "full")
+            axes.scatter(x, y, s=size, marker=dot, color=colours.series[0], linewidths=0, alpha=0.7)
+        elif numbers is not None:
+            _draw_scale(axes, x, y, numbers, size, colours)
+        else:
+            above = _draw_categories(axes, x, y, values, size, colours)
+            heading(axes, title, colours, above=above)
+        for axis in (axes.xaxis, axes.yaxis):
+            number_axis(axes, axis)
+            axis.set_tick_params(labelbottom=False, labelleft=False, length=0)
+        for way, places in (("x", x), ("y", y)):
+            space = 0.05 * float(np.ptp(places)) or 0.5
+            getattr(axes, f"set_{way}lim")(places.min() - space, places.max() + space)
+        label_axis(axes.xaxis, note, colours)
+        return axes
+
+
+def _draw_categories(
+    axes: Axes, x: _Floats, y: _Floats, values: pd.Series[Any], size: float, theme: Theme
+) -> float:
+    """Draw the rarest on top and name the most frequent first; the inches used above."""
+    names, codes = as_categories(values)
+    handles = []
+    for number in range(len(names)):
+        inside = codes == number
+        sign = min(number, len(theme.series) - 1)
+        axes.scatter(
+            x[inside], y[inside], s=size, marker=MarkerStyle(_MARKERS[sign], "full"),
+            color=theme.series[sign], linewidths=0, alpha=0.85,
+            zorder=1.9 if number == CATEGORIES else 2 + number / 100,
+        )  # fmt: skip
+        handles.append(
+            Line2D([], [], color=theme.series[sign], marker=_MARKERS[sign], markersize=6, linestyle="")
+        )
+    counts = np.bincount(codes, minlength=len(names))
+    labels = [f"{drawable(name, longest=24)} ({count:,})" for name, count in zip(names, counts, strict=True)]
+    _, above = legend(axes, handles, labels, theme)
+    return above
+
+
+def _draw_scale(axes: Axes, x: _Floats, y: _Floats, numbers: _Floats, size: float, theme: Theme) -> None:
+    known, dot = ~np.isnan(numbers), MarkerStyle("o", "full")
+    axes.scatter(x[~known], y[~known], s=size, marker=dot, color=theme.grid, linewidths=0)
+    shades = LinearSegmentedColormap.from_list("vectors", theme.heat[_PALE:])
+    edges = np.linspace(np.nanmin(numbers), np.nanmax(numbers), 257)
+    limits = Normalize(float(edges[0]), float(edges[-1]))
+    axes.scatter(
+        x[known], y[known], s=size, marker=dot, color=shades(limits(numbers[known])), linewidths=0, alpha=0.85
+    )
+    bar = prepare(axes.inset_axes((1.02, 0.0, 0.03, 1.0)), theme)
+    middles = (edges[:-1] + edges[1:])[:, None] / 2
+    bar.pcolormesh(
+        [0, 1], edges, middles, cmap=shades, norm=limits, shading="flat", antialiased=False, snap=True
+    )
+    bar.spines[:].set_visible(False)
+    bar.grid(visible=False)
+    bar.set_xlim(0, 1)
+    bar.set_ylim(edges[0], edges[-1])
+    number_axis(axes, bar.yaxis)
+    bar.tick_params(left=False, labelleft=False, bottom=False, labelbottom=False, right=True, labelright=True)
