@@ -73,8 +73,8 @@ from toolkit.loading.vectors import iter_vectors as iter_vectors
 from toolkit.loading.vectors import load_vectors as load_vectors
 from toolkit.plots.cells import plot_failure_calendar as plot_failure_calendar
 from toolkit.plots.cells import plot_failure_matrix as plot_failure_matrix
-from toolkit.plots.expiry import plot_expiry as plot_expiry
 from toolkit.plots.failure_bars import plot_callback_states as plot_callback_states
+from toolkit.plots.failure_bars import plot_expiry as plot_expiry
 from toolkit.plots.failure_bars import plot_retries_used as plot_retries_used
 from toolkit.plots.failure_bars import plot_time_to_failure as plot_time_to_failure
 from toolkit.plots.failure_groups import plot_failure_groups as plot_failure_groups
@@ -82,7 +82,7 @@ from toolkit.plots.failure_trend import plot_failure_trend as plot_failure_trend
 from toolkit.plots.hit_scores import plot_score_by_rank as plot_score_by_rank
 from toolkit.plots.hit_scores import plot_score_comparison as plot_score_comparison
 from toolkit.plots.hit_scores import plot_score_distribution as plot_score_distribution
-from toolkit.plots.vector_norms import plot_vector_norms as plot_vector_norms
+from toolkit.plots.vector_measures import plot_vector_norms as plot_vector_norms
 from toolkit.receipt import Receipt as Receipt
 from toolkit.receipt import receipt as receipt
 from toolkit.reports import FailureReport as FailureReport

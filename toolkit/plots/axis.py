@@ -19,18 +19,9 @@ from toolkit.plots.style import FONT, Theme
 
 DAY: Final = timedelta(days=1)
 _MONDAY: Final = 4  # 1970-01-05
-_TICK_STEPS: Final = tuple(
-    timedelta(minutes=minutes)
-    for minutes in (
-        5,
-        15,
-        30,
-        60,
-        180,
-        360,
-        720,
-        *(1440 * days for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
-    )
+_TICK_STEPS: Final = (
+    *(timedelta(minutes=minutes) for minutes in (5, 15, 30, 60, 180, 360, 720)),
+    *(timedelta(days=days) for days in (1, 2, 4, 7, 14, 28, 91, 182, 364, 1820)),
 )
 _TICK_WIDTH: Final = 0.75  # inches of a tick label and the gap beside it
 _LINE: Final = 0.17  # inches, of a line of 9 points and the gap above it
@@ -235,14 +226,7 @@ def name_tops(
     ax.spines[["left", "bottom"]].set_visible(False)
     ax.set_ylim(-len(tops) + 0.9, 1)
     for position, top in zip(positions, tops, strict=True):
-        ax.plot(
-            [0, 1],
-            [position, position],
-            color=theme.grid,
-            linewidth=0.6,
-            transform=ax.get_yaxis_transform(),
-            zorder=0.5,
-        )
+        ax.axhline(position, color=theme.grid, linewidth=0.6, zorder=0.5)
         ax.annotate(
             short_number(round(top)), xy=(1, position + high), xytext=(4, 0),
             xycoords=("axes fraction", "data"), textcoords="offset points", va="top", color=theme.muted,

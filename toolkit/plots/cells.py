@@ -17,7 +17,7 @@ from toolkit.analysis.wording import counted, fitting_numbers, short_number
 from toolkit.arguments import whole
 from toolkit.plots.axis import heading, inches, inches_high, label_axis, name_rows, rows_that_fit, space_high
 from toolkit.plots.plot_text import COLUMN, as_written, drawable, say
-from toolkit.plots.style import FONT, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.style import FONT, Theme, ThemeName, documented, drawing, theme_named
 
 _HIGH: Final = 0.15  # inches of height that a number or the name of a weekday needs
 _HOUR: Final = 0.3  # inches of the label of an hour
@@ -25,6 +25,7 @@ _NAME: Final = 0.6  # least inches of a column's name
 _MANY: Final = 5  # the colour of the theme's from which on texts are those for many
 
 
+@documented
 def plot_failure_calendar(
     failures: AnyFrame, *, tz: str = "UTC", ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
@@ -38,13 +39,7 @@ def plot_failure_calendar(
         With the columns `failed_at`, `created_at`.
     tz : str
         Time zone of weekdays and hours, such as ``"Europe/Istanbul"``.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of cells where there is no failure with a time.
 
     Raises
@@ -89,6 +84,7 @@ def _left_out(found: FailureCalendar) -> str:
     return f" ({counted(found.undated, 'failure')} without a usable time)" if found.undated else ""
 
 
+@documented
 def plot_failure_matrix(
     failures: AnyFrame,
     *,
@@ -108,13 +104,7 @@ def plot_failure_matrix(
         Columns of single values.
     top : int
         Number of rows; all others are one row. Fewer where more do not fit the height.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of cells where there are no rows.
 
     Raises

@@ -3,20 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import numpy as np
 from matplotlib.axes import Axes
 
 from toolkit.analysis.counts import count_states
-from toolkit.analysis.lifetimes import FailureDelays, RetriesUsed, failure_delays, retries_used
-from toolkit.analysis.selection import NONE
+from toolkit.analysis.lifetimes import (
+    ExpiryBins,
+    FailureDelays,
+    RetriesUsed,
+    expiring,
+    expiry_bins,
+    failure_delays,
+    retries_used,
+)
+from toolkit.analysis.over_time import readable_top
+from toolkit.analysis.selection import NONE, when_counted
 from toolkit.analysis.sources import AnyFrame
-from toolkit.analysis.wording import counted, percent, span
-from toolkit.plots.axis import count_axis, heading, inches, label_axis, legend, name_rows, whole_axis
+from toolkit.analysis.wording import counted, percent, short_number, span, time_text
+from toolkit.plots.axis import (
+    DAY,
+    count_axis,
+    cut,
+    heading,
+    inches,
+    label_axis,
+    legend,
+    name_rows,
+    time_axis,
+    whole_axis,
+)
 from toolkit.plots.plot_text import say
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
 
 _SIGNS: Final = {"CALLBACK_FAIL": 3, "CALLBACK_INPROGRESS": 1, "CALLBACK_CANCELED": 6, "CALLBACK_SUCCESS": 2}
 _MERGED: Final = 8
@@ -29,6 +49,7 @@ _SHORT: Final = {
 _SPAN: Final = 0.5  # inches of a duration as a label
 
 
+@documented
 def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw how many failures have which state of their failure function, those that need a person first.
 
@@ -36,13 +57,7 @@ def plot_callback_states(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     ----------
     failures : frame
         With the column `failure_function_state`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where there are no rows.
 
     Raises
@@ -80,10 +95,7 @@ def draw_rows(
     total = max(sum(counts), 1)
     most = max(counts, default=1)
     for number, (count, sign) in enumerate(zip(counts, signs, strict=True)):
-        ax.barh(
-            number, count, height=0.7, color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper,
-            linewidth=0,
-        )  # fmt: skip
+        ax.barh(number, count, height=0.7, **theme.bar(sign))
         ax.annotate(
             f"{count:,}  ({percent(count / total)})", xy=(count, number), xytext=(4, 0),
             textcoords="offset points", va="center", color=theme.ink, fontsize=9,
@@ -96,6 +108,7 @@ def draw_rows(
     ax.grid(visible=False)
 
 
+@documented
 def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw how many retries there were: made, for callbacks; allowed, for failures, which know no more.
 
@@ -103,13 +116,7 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
     ----------
     frame : frame
         Callbacks (`retried`, `max_retries`) or failures (`max_retries`).
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where no row has a number.
 
     Raises
@@ -133,10 +140,7 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
         heading(axes, title, colours)
         if not found.total:
             return say(axes, f"No retries known{left_out}", colours)
-        axes.bar(
-            found.retries, found.used_up, width=0.8, color=colours.series[0], hatch=HATCHES[0],
-            edgecolor=colours.paper, linewidth=0,
-        )  # fmt: skip
+        axes.bar(found.retries, found.used_up, width=0.8, **colours.bar(0))
         if found.others.any():
             heading(axes, title, colours, above=_others(found, axes, colours))
         count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
@@ -147,13 +151,11 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
 
 
 def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
-    ax.bar(
-        found.retries, found.others, width=0.8, bottom=found.used_up, color=theme.series[1], hatch=HATCHES[1],
-        edgecolor=theme.paper, linewidth=0,
-    )  # fmt: skip
+    ax.bar(found.retries, found.others, width=0.8, bottom=found.used_up, **theme.bar(1))
     return legend(ax, ax.containers, ["retries used up", "retries left"], theme)[1]
 
 
+@documented
 def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
     """Draw the time from creation to failure, in steps that people name.
 
@@ -164,13 +166,7 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
     ----------
     failures : frame
         With the columns `created_at`, `failed_at`.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where no row has both times.
 
     Raises
@@ -195,10 +191,7 @@ def plot_time_to_failure(failures: AnyFrame, *, ax: Axes | None = None, theme: T
         if not found.total:
             return say(axes, f"No failures with both times{_left_out(found)}", colours)
         positions = np.arange(len(found.counts))
-        axes.bar(
-            positions, found.counts, width=0.94, align="edge", color=colours.series[0], hatch=HATCHES[0],
-            edgecolor=colours.paper, linewidth=0,
-        )  # fmt: skip
+        axes.bar(positions, found.counts, width=0.94, align="edge", **colours.bar(0))
         step = max(1, int(np.ceil(len(found.edges) * _SPAN / max(inches(axes), _SPAN))))
         shown = range(0, len(found.edges), step)
         axes.set_xticks(list(shown), [_named(float(found.edges[number])) for number in shown])
@@ -217,3 +210,86 @@ def _named(seconds: float) -> str:
 
 def _left_out(found: FailureDelays) -> str:
     return f"\n({counted(found.left_out, 'failure')} without both times)" if found.left_out else ""
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_WIDE = 5.0  # inches from which a label fits on one line
+
+
+@documented
+def plot_expiry(
+    failures: AnyFrame,
+    retention: str | timedelta,
+    *,
+    now: datetime | None = None,
+    ax: Axes | None = None,
+    theme: ThemeName = "light",
+) -> Axes:
+    """Draw how many failures leave the queue when: after that they cannot be read again.
+
+    Parameters
+    ----------
+    failures : frame
+        With the columns `dlq_id`, `workflow_url`, `failed_at`, `created_at`. Rows of a snapshot that have
+        left the queue are passed over.
+    retention : str or timedelta
+        How long the queue keeps an entry: ``"3d"``, ``"7d"``, … by plan.
+    now : datetime, optional
+        With a time zone. Default: the time of the call.
+    {axes}
+        With a sentence instead of bars where nothing is left to expire.
+
+    Raises
+    ------
+    InputError
+        When a column is missing or the retention is not a duration.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from matplotlib.figure import Figure
+    >>> failed = pd.to_datetime(["2026-01-01 00:00", "2026-01-01 03:00"], utc=True)
+    >>> frame = pd.DataFrame({"dlq_id": ["a", "b"], "workflow_url": "u", "failed_at": failed})
+    >>> frame["created_at"] = failed
+    >>> now = datetime(2026, 1, 6, 23, tzinfo=UTC)
+    >>> ax = plot_expiry(frame, "7d", now=now, ax=Figure().add_subplot())
+    >>> int(sum(bar.get_height() for bar in ax.patches))
+    2
+    """
+    colours = theme_named(theme)
+    now = when_counted(now)
+    found = expiry_bins(expiring(failures, retention, now), now)
+    with drawing(ax, colours) as axes:
+        return draw_expiry(found, axes, colours, title="Failures by time of expiry")
+
+
+def draw_expiry(found: ExpiryBins, ax: Axes, theme: Theme, *, title: str = "") -> Axes:
+    """Draw computed bins on Axes from `drawing`."""
+    if not found.total:
+        heading(ax, title, theme)
+        return say(ax, f"Nothing left to expire{_aside(found)}", theme)
+    start, width = (found.now - _EPOCH) / DAY, found.step / DAY
+    left = start + width * np.arange(len(found.counts))
+    tall = found.counts > 0
+    look = theme.bar(3) | {"hatch": HATCHES[0]}
+    ax.bar(left[tall], found.counts[tall], width=width * 0.92, align="edge", **look)
+    time_axis(ax, left[0], left[-1] + width)
+    count_axis(ax, "failures that expire", theme)
+    top, above = readable_top(found.counts), 0.0
+    if top < found.counts.max():
+        above = cut(ax, theme, top, (left + width / 2).tolist(), found.counts.tolist())
+        sentence = (
+            f"failures that expire\n(cut at {short_number(round(top))}: see \N{BLACK UP-POINTING TRIANGLE})"
+        )
+        label_axis(ax.yaxis, sentence, theme)
+    heading(ax, title, theme, above=above)
+    between = " " if inches(ax) > _WIDE else "\n"
+    label = f"time of expiry (UTC), from {time_text(found.now)} on;{between}a bar is {span(found.step)}"
+    label_axis(ax.xaxis, label + _aside(found).replace(" (", "\n(", 1), theme)
+    return ax
+
+
+def _aside(found: ExpiryBins) -> str:
+    counts = ((found.due, "due already"), (found.unknown, "without a usable time"))
+    parts = [f"{number:,} {what}" for number, what in counts if number]
+    return f" ({', '.join(parts)})" if parts else ""

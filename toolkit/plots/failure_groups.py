@@ -15,9 +15,10 @@ from toolkit.analysis.over_time import failure_trend
 from toolkit.analysis.sources import AnyFrame
 from toolkit.arguments import choice, instance, whole
 from toolkit.plots.failure_trend import Layout, draw_trend, groups_that_fit
-from toolkit.plots.style import ThemeName, drawing, theme_named
+from toolkit.plots.style import ThemeName, documented, drawing, theme_named
 
 
+@documented
 def plot_failure_groups(
     failures: AnyFrame,
     *,
@@ -48,13 +49,7 @@ def plot_failure_groups(
         As of `plot_failure_trend`: rows of bars, bars on one another, or rows of cells.
     now : datetime, optional
         The axis ends at this time. Default: to the last failure.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
 
     Raises

@@ -32,7 +32,7 @@ from toolkit.plots.axis import (
 )
 from toolkit.plots.cells import draw_cells
 from toolkit.plots.plot_text import COLUMN, drawable, say, without_prefix
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.style import HATCHES, Theme, ThemeName, documented, drawing, theme_named
 
 _LABEL: Final = 0.25  # inches between the names of two times
 _NARROW: Final = 4.6  # inches up to which a legend is above the Axes
@@ -41,6 +41,7 @@ Floats = np.ndarray[Any, np.dtype[Any]]
 Layout = Literal["stacked", "facets", "ranked"]
 
 
+@documented
 def plot_failure_trend(
     failures: AnyFrame,
     *,
@@ -84,13 +85,7 @@ def plot_failure_trend(
         Times with names, such as deployments: a mapping from name to time, or pairs of a time and a name.
     runs : frame, optional
         The run log, from `load_runs`. Bars (not cells) are then failures per 100 runs that started.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where there is no failure with a time, or only one.
 
     Raises

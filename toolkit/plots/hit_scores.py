@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 import pandas as pd
@@ -30,7 +30,7 @@ from toolkit.plots.axis import (
     whole_axis,
 )
 from toolkit.plots.plot_text import COLUMN, drawable, say
-from toolkit.plots.style import HATCHES, Theme, ThemeName, drawing, theme_named
+from toolkit.plots.style import Theme, ThemeName, documented, drawing, theme_named
 
 ScoreKind = Literal["histogram", "ecdf", "ridge"]
 
@@ -44,6 +44,7 @@ _LABEL: Final = 0.16  # inches from one label to the next
 _FEW: Final = 40  # ranks up to which every one gets a marker
 
 
+@documented
 def plot_score_distribution(
     hits: AnyFrame,
     *,
@@ -72,13 +73,7 @@ def plot_score_distribution(
         How many bars, 1 to 1,000, on the same edges for every group.
     top : int
         Number of groups, 1 to 8; all others are one group.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where there is no finite score, or only one.
 
     Raises
@@ -114,7 +109,8 @@ def plot_score_distribution(
         elif kind == "ridge":
             _rows(found, axes, colours, f"Scores of hits, by {by}", "hits")
         elif len(found.groups) == 1:
-            _histogram(found, axes, colours)
+            _bars(found, 0, axes, colours)
+            count_axis(axes, "hits", colours)
         else:
             _outlines(found, axes, colours)
         return axes
@@ -150,23 +146,17 @@ def _bars(
     last = len(theme.series) - 1
     sign = last if found.merged and number == len(found.groups) - 1 else number
     widths = found.edges[1:] - found.edges[:-1]
-    ax.bar(
-        found.edges[:-1], found.counts[number] * height, width=widths * 0.94, bottom=bottom, align="edge",
-        color=theme.series[sign], hatch=HATCHES[sign], edgecolor=theme.paper, linewidth=0,
-    )  # fmt: skip
+    heights = found.counts[number] * height
+    ax.bar(found.edges[:-1], heights, widths * 0.94, bottom, align="edge", **theme.bar(sign))
 
 
-def _histogram(found: ScoreBins, ax: Axes, theme: Theme) -> None:
-    _bars(found, 0, ax, theme)
-    count_axis(ax, "hits", theme)
+def _line(theme: Theme, number: int) -> dict[str, Any]:
+    return {"color": theme.series[number], "linestyle": _DASHES[number], "linewidth": 1.6}
 
 
 def _outlines(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     for number, counts in enumerate(found.counts):
-        ax.stairs(
-            counts, found.edges, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
-            baseline=None,
-        )  # fmt: skip
+        ax.stairs(counts, found.edges, baseline=None, **_line(theme, number))
     count_axis(ax, "hits", theme)
     ax.set_xlim(found.edges[0], found.edges[-1])
     ax.set_ylim(0, ax.get_ylim()[1])
@@ -178,10 +168,7 @@ def _shares(found: ScoreBins, ax: Axes, theme: Theme) -> None:
     for number, scores in enumerate(found.scores):
         positions = np.concatenate([[low], scores, [high]])
         shares = np.concatenate([np.arange(len(scores) + 1) / len(scores), [1.0]])
-        ax.plot(
-            positions, shares, color=theme.series[number], linestyle=_DASHES[number], linewidth=1.6,
-            drawstyle="steps-post",
-        )  # fmt: skip
+        ax.plot(positions, shares, drawstyle="steps-post", **_line(theme, number))
     ax.set_xlim(low, high)
     ax.set_ylim(0, 1.03)
     number_axis(ax, ax.yaxis)
@@ -211,6 +198,7 @@ def _rows(found: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> No
     heading(ax, title, theme, prefix=prefix)
 
 
+@documented
 def plot_score_by_rank(
     hits: AnyFrame,
     *,
@@ -232,13 +220,7 @@ def plot_score_by_rank(
         Column of single values to group by.
     top : int
         Number of lines, 1 to 9; the label says how many were left out.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of lines where there is no finite score.
 
     Raises
@@ -261,10 +243,8 @@ def plot_score_by_rank(
         if not curves:
             return say(axes, "No hits with a finite score", colours)
         for number, curve in enumerate(curves):
-            axes.plot(
-                curve.ranks, curve.scores, color=colours.series[number], linestyle=_DASHES[number],
-                linewidth=1.6, marker=_MARKERS[number] if len(curve.ranks) <= _FEW else None, markersize=4,
-            )  # fmt: skip
+            marker = _MARKERS[number] if len(curve.ranks) <= _FEW else None
+            axes.plot(curve.ranks, curve.scores, marker=marker, markersize=4, **_line(colours, number))
         number_axis(axes, axes.yaxis)
         whole_axis(axes, 0.5)
         axes.set_xlim(0.6, max(int(curve.ranks[-1]) for curve in curves))
@@ -280,6 +260,7 @@ def plot_score_by_rank(
         return axes
 
 
+@documented
 def plot_score_comparison(
     before: AnyFrame,
     after: AnyFrame,
@@ -299,13 +280,7 @@ def plot_score_comparison(
         Results of the same queries, with the columns `query`, `rank`, `id`, `score`.
     names : (str, str)
         Names of the two.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of points where there are no hits.
 
     Raises

@@ -95,7 +95,10 @@ def _named(conditions: list[dict[str, object]]) -> tuple[list[str], str]:
     hosts = ["/".join([*address.split("/")[:3], ""]) for address in addresses]
     _, prefix = without_prefix([*addresses, *hosts])
     clean = Redactor().text
-    short = [{name: str(value).removeprefix(prefix) for name, value in one.items()} for one in conditions]
+    short = [
+        {name: str(value).removeprefix(prefix) for name, value in condition.items()}
+        for condition in conditions
+    ]
     return [clean(describe(condition)) for condition in short], clean(prefix)
 
 

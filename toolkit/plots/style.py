@@ -6,10 +6,10 @@ that is drawn on; matplotlib's own settings stay as they are.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
@@ -21,10 +21,26 @@ from matplotlib.text import Text
 from toolkit.arguments import choice, instance
 
 ThemeName = Literal["light", "dark"]
+F = TypeVar("F", bound=Callable[..., Axes])
 
 FONT: Final = "DejaVu Sans"  # comes with matplotlib, so that texts measure the same everywhere
 HATCHES: Final = ("", "///", "xxx", "\\\\\\", "---", "|||", "+++", "..", "oo")
 """In addition to colour: one a series, in order."""
+
+_AXES: Final = """\
+ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure of pyplot's.
+    theme : {"light", "dark"}
+
+    Returns
+    -------
+    matplotlib.axes.Axes"""
+
+
+def documented(plot: F) -> F:
+    """Fill in ``{axes}`` in a docstring: the parameters `ax` and `theme`, and that Axes are returned."""
+    plot.__doc__ = plot.__doc__ and plot.__doc__.replace("{axes}", _AXES)
+    return plot
 
 
 @dataclass(frozen=True)
@@ -42,6 +58,10 @@ class Theme:
     heat: tuple[str, ...]
     on_few: str
     on_many: str
+
+    def bar(self, sign: int) -> dict[str, Any]:
+        """The look of bars of the series at this position, as options of artists."""
+        return {"color": self.series[sign], "hatch": HATCHES[sign], "edgecolor": self.paper, "linewidth": 0}
 
 
 THEMES: Final[dict[ThemeName, Theme]] = {

@@ -8,7 +8,7 @@ from typing import Final
 from toolkit.analysis import CountMatrix, ExpiryBins, FailureCalendar, FailureTrend
 from toolkit.analysis.wording import counted, span, time_text
 from toolkit.plots.cells import draw_calendar, draw_matrix
-from toolkit.plots.expiry import draw_expiry
+from toolkit.plots.failure_bars import draw_expiry
 from toolkit.plots.failure_trend import draw_trend
 from toolkit.reports.sections import ReportFigure
 

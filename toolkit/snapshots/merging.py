@@ -348,7 +348,7 @@ class _DayWriter:
         files = tuple(file.listed for file in self.kept)
         same = before is not None and files == before.files and not (self.written or self.index.has_learnt)
         kept = [self.index.entries[file.rows] for file in self.kept]
-        written = [entries for one in self.written for entries in one.entries]
+        written = [entries for file in self.written for entries in file.entries]
         manifest = self.transaction.commit(
             source=receipt.source,
             scope=receipt.scope,

@@ -329,8 +329,8 @@ def _conflict(store: SnapshotStore) -> SnapshotConflictError:
 
 
 def _refuse_others(store: SnapshotStore) -> None:
-    ours = (_DRAFT, _PENDING)
-    names = [name for name in store.names() if name != LOCK and not any(one.match(name) for one in ours)]
+    others = (name for name in store.names() if name != LOCK)
+    names = [name for name in others if not (_DRAFT.match(name) or _PENDING.match(name))]
     if any(_FINISHED.match(name) for name in names):
         raise SnapshotDamagedError(
             f"writing the snapshot {store}",

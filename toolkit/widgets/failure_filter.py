@@ -122,14 +122,14 @@ class FailureFilterWidget(SourcePanel):
         }
         super().__init__("Failures to choose", source, frame, requests=requests, value=given, key=key)
         self.fields = {name: self._control(field) for name, field in FIELDS.items()}
-        self.choices = {name: one for name, one in self.fields.items() if isinstance(one, Choices)}
+        self.choices = {name: field for name, field in self.fields.items() if isinstance(field, Choices)}
         self.since, self.until = self.fields["since"], self.fields["until"]
         presets = {name: partial(self._preset, age) for name, age in {**_PRESETS, "all": None}.items()}
         self.presets = Actions(presets, self._receive_fields, main=False).add_class("tk-presets")
         self.brush = Brush(changed=self._brushed)
         self._fill()
         times = [self.since, self.until, self.presets]
-        others = [one for one in self.fields.values() if not (isinstance(one, Choices) or one in times)]
+        others = [field for field in self.fields.values() if field not in (*self.choices.values(), *times)]
         choices = [*self.choices.values(), widgets.VBox(others).add_class("tk-control")]
         self._compose(
             self.brush,
@@ -220,7 +220,7 @@ class FailureFilterWidget(SourcePanel):
             return str(error)
         sentence = f"{found:,} of {len(self._known):,} loaded failures match"
         unknown = [] if found else unknown_values(self._known, self.value, self._redactor)
-        return sentence + "".join(f"; they have {one}" for one in unknown)
+        return "; they have ".join([sentence, *unknown])
 
     def _offer(self) -> None:
         """Count the values of each list among the failures that everything else chosen leaves."""

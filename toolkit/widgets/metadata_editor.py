@@ -86,7 +86,9 @@ class MetadataEditor(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes
         for found in known:
             secret = any(map(is_secret_name, _PART.split(found.name)))
             frequent = [
-                one for one in found.frequent if not isinstance(one[0], str) or mask(one[0]) == one[0]
+                (value, count)
+                for value, count in found.frequent
+                if not isinstance(value, str) or mask(value) == value
             ]
             self.fields.append(replace(found, frequent=() if secret else tuple(frequent)))
         self._found.value = _described(self.fields, len(frame))
@@ -225,7 +227,9 @@ class ConditionRow(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes n
         fit = fitting(field)
         self.operator.options = list(fit if operator in fit else (operator, *fit))
         self.operator.value = operator
-        self.value.suggestions = () if field is None else tuple(typed_value(one) for one, _ in field.frequent)
+        self.value.suggestions = (
+            () if field is None else tuple(typed_value(value) for value, _ in field.frequent)
+        )
         self.value.several = operator.endswith("IN")
         kinds = () if field is None else field.kinds
         self.value.hint = _HINTS.get(operator.removeprefix("NOT "), " or ".join(kinds[:2]))
@@ -270,14 +274,14 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         if isinstance(part, And | Or):
             wanted = list(part.parts)
             self.kind.value = _JOINED[type(part)]
-        kinds = [FilterGroup if isinstance(one, And | Or) else ConditionRow for one in wanted]
+        kinds = [FilterGroup if isinstance(inner, And | Or) else ConditionRow for inner in wanted]
         removed = self.parts
         if kinds == [*map(type, self.parts)]:  # controls that can stay do, so that they keep the focus
             removed = []
         else:
             self.parts = [kind(self._editor, self) for kind in kinds]
-        for there, one in zip(self.parts, wanted, strict=True):
-            there.show(one)
+        for there, inner in zip(self.parts, wanted, strict=True):
+            there.show(inner)
         self._box.children = self.parts
         _close(removed)
 
@@ -295,7 +299,7 @@ class FilterGroup(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
 
     def read(self) -> MetadataFilter | None:
         """The filter that the rows make; None where they are empty."""
-        found = [one for one in [part.read() for part in self.parts] if one is not None]
+        found = [made for part in self.parts if (made := part.read()) is not None]
         if len(found) > 1:
             joined: MetadataFilter = self.joined(tuple(found))
             return joined

@@ -134,7 +134,7 @@ class MetadataFilterWidget(SourcePanel):
         first = "" if len(some) == len(self._known) else "the first "
         found = len(_matching(some, self.value))
         sentence = f"{found:,} of {first}{len(some):,} loaded vectors match"
-        return sentence + "".join(f"; {one}" for one in ([] if found else _mistakes(some, self.value)))
+        return "; ".join([sentence, *([] if found else _mistakes(some, self.value))])
 
     def _matching(self, frame: pd.DataFrame) -> pd.DataFrame:
         return _matching(frame, self.value)
@@ -228,7 +228,7 @@ class MetadataFilterWidget(SourcePanel):
                 all_read = receipt(load.read)  # the number of matches is shown already
                 mistakes = _mistakes(load.read, load.requested) if frame.empty else []
             found = f"{len(frame):,} of {all_read.rows:,} vectors match. {all_read.verdict}"
-            found += "".join(f". Nothing matches: {one.removesuffix('.')}" for one in mistakes)
+            found += "".join(f". Nothing matches: {text.removesuffix('.')}" for text in mistakes)
         return f"{found}. They are those of an earlier filter." if self._is_old() else found
 
     def _empty(self) -> pd.DataFrame:

@@ -311,8 +311,8 @@ class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no
         frame = pd.DataFrame() if self._frame is None else self._frame
         index = whole_number(typed)
         if index is None or index >= len(frame):
-            said = shorten(self._redactor.text(typed), _LONGEST)
-            raise InputError("choosing a row", got=repr(said), expected=f"a number, 0 to {len(frame) - 1:,}")
+            shown = shorten(self._redactor.text(typed), _LONGEST)
+            raise InputError("choosing a row", got=repr(shown), expected=f"a number, 0 to {len(frame) - 1:,}")
         return vectors_of(row_of(frame, index), f"row {index:,} of the frame", self._redactor.text)
 
 

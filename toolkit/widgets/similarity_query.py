@@ -276,8 +276,8 @@ class SimilarityQueryWidget(Panel):
                 expected="a text, a vector, a stored id or a row",
                 next_step="Fill one of the fields, or set the panel's value.",
             )
-        telling = replace(value, include_data=True, include_metadata=True)
-        found, mistakes = job.wait(lambda: run_queries(self._service, [telling]))
+        complete = replace(value, include_data=True, include_metadata=True)
+        found, mistakes = job.wait(lambda: run_queries(self._service, [complete]))
         found.attrs["queries"] = [value.scope()]
         return QueryResult(value, found, fetched, mistakes)
 

@@ -240,9 +240,9 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         self.pinned_table = HitTable(
             lambda index: None if self.pinned is None else query_by(self.pinned, index), receive_fields
         )
-        self.said, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
+        self.summary, self.chart, self.comparison = widgets.HTML(), widgets.HTML(), widgets.HTML()
         self._side_by_side = widgets.Box().add_class("tk-results")
-        super().__init__([self.said, self._side_by_side])
+        super().__init__([self.summary, self._side_by_side])
         self.add_class("tk-control")
 
     def show(self, frame: pd.DataFrame) -> None:
@@ -262,7 +262,7 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
     def _show_one(self, frame: pd.DataFrame) -> None:
         rows, caption = hit_rows(frame, self._redactor)
         self.table.show(rows, caption if self.pinned is None else f"Pinned: {caption}")
-        self.said.value = ""
+        self.summary.value = ""
         self.chart.value = _svg(
             lambda ax: plot_score_distribution(frame, by=None, ax=ax), self._prefix,
             "Scores of the hits", f"Histogram of {len(frame):,} scores", 2.4,
@@ -278,9 +278,9 @@ class HitResults(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no 
         rows, caption = hit_rows(frame, self._redactor, words)
         self.table.show(rows, f"Now: {caption}")
         changed = difference(scope(pinned), scope(frame), self._redactor.text)
-        self.said.value = note(summary, "count") + note(f"Changed: {changed}")
+        self.summary.value = note(summary, "count") + note(f"Changed: {changed}")
         both = {"pinned": pinned, "now": frame}
-        scores = pd.concat([one[["score"]].assign(result=name) for name, one in both.items()])
+        scores = pd.concat([hits[["score"]].assign(result=name) for name, hits in both.items()])
         self.chart.value = _svg(
             lambda ax: plot_score_distribution(scores, by="result", ax=ax), self._prefix,
             "Scores of the hits, pinned and now",

@@ -36,6 +36,12 @@ class QueueWrite(NamedTuple):
         """Execute one statement."""
         return self.connection.execute(sql, values)
 
+    def insert(self, table: str, **values: Any) -> int | None:
+        """Insert a row, its values by the names of columns; returns its number."""
+        marks = ",".join("?" * len(values))
+        sql = f"INSERT INTO {table} ({','.join(values)}) VALUES ({marks})"  # noqa: S608 - names of this package
+        return self.connection.execute(sql, (*values.values(),)).lastrowid
+
     def rows(self, sql: str, *values: Any) -> list[sqlite3.Row]:
         """All rows of a query."""
         return self.connection.execute(sql, values).fetchall()

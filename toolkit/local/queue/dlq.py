@@ -25,9 +25,10 @@ from toolkit.local.queue.messages import (
 from toolkit.local.queue.sender import check_url
 from toolkit.times import http_date_ms
 
-_COLUMNS: Final = (
-    "createdAt", "workflowUrl", "workflowRunId", "workflowCreatedAt", "callerIP", "flowControlKey",
-)  # fmt: skip
+_COLUMNS: Final = {
+    "created_at": "createdAt", "workflow_url": "workflowUrl", "run_id": "workflowRunId",
+    "workflow_created_at": "workflowCreatedAt", "caller_ip": "callerIP", "flow_key": "flowControlKey",
+}  # fmt: skip
 
 
 class DlqQuery(ListQuery):
@@ -112,17 +113,16 @@ def _insert(
     stored, state = dict(entry), entry.get("failureFunctionState")
     if isinstance(state, str) and _storable(state) is not None:
         del stored["failureFunctionState"]  # it changes: its column holds the current value
-    seq = tx.execute(
-        "INSERT INTO dlq (id, workflow, entered_at, created_at, workflow_url, run_id, workflow_created_at, "
-        "caller_ip, flow_key, state, entry, message) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-        entry["dlqId"],
-        workflow,
-        entered_at,
-        *(_storable(entry.get(name)) for name in _COLUMNS),
-        None if "failureFunctionState" in stored else state,
-        json.dumps(stored),
-        message,
-    ).lastrowid
+    seq = tx.insert(
+        "dlq",
+        id=entry["dlqId"],
+        workflow=workflow,
+        entered_at=entered_at,
+        **{column: _storable(entry.get(name)) for column, name in _COLUMNS.items()},
+        state=None if "failureFunctionState" in stored else state,
+        entry=json.dumps(stored),
+        message=message,
+    )
     given = entry.get("labels")
     labels = {
         label
@@ -130,7 +130,7 @@ def _insert(
         if isinstance(label, str) and label and _storable(label) is not None
     }
     for label in sorted(labels):
-        tx.execute("INSERT INTO dlq_labels VALUES (?, ?)", seq, label)
+        tx.insert("dlq_labels", dlq_seq=seq, label=label)
 
 
 def _storable(value: Any) -> Any:

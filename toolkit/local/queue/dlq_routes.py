@@ -171,14 +171,9 @@ def _delete(tx: QueueWrite, row: sqlite3.Row, _: Queue) -> dict[str, Any]:
     return {}
 
 
-def _resume(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
+def _start_again(tx: QueueWrite, row: sqlite3.Row, queue: Queue, *, from_failed_step: bool) -> dict[str, Any]:
     dlq.delete(tx, row)
-    return start_again(tx, _message(row, queue), from_failed_step=True)
-
-
-def _restart(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
-    dlq.delete(tx, row)
-    return start_again(tx, _message(row, queue), from_failed_step=False)
+    return start_again(tx, _message(row, queue), from_failed_step=from_failed_step)
 
 
 def _call_failure_function(tx: QueueWrite, row: sqlite3.Row, queue: Queue) -> dict[str, Any]:
@@ -198,6 +193,8 @@ def _message(row: sqlite3.Row, queue: Queue) -> Message:
     return dlq.message_of_entry(json.loads(row["entry"]), queue.prefix)
 
 
+_resume = partial(_start_again, from_failed_step=True)
+_restart = partial(_start_again, from_failed_step=False)
 _RUN_ACTIONS: Final = (
     ("resume", "resume", "Continue runs from their failed steps.", _resume),
     ("restart", "restart", "Start runs from the beginning.", _restart),

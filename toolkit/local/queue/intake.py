@@ -28,11 +28,8 @@ class PublishedMessage(TypedDict):
 def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMessage:
     """Accept one publish; raises `ApiError` with 404 for a step of a run that is not running (any more)."""
     if publish.deduplication:
-        known = tx.first(
-            "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?",
-            publish.deduplication,
-            tx.now_ms,
-        )
+        sql = "SELECT message_id FROM deduplication WHERE name = ? AND expires_at > ?"
+        known = tx.first(sql, publish.deduplication, tx.now_ms)
         if known:
             return {"messageId": known["message_id"], "deduplicated": True}
     workflow = publish.settings.workflow
@@ -49,30 +46,24 @@ def accept(tx: QueueWrite, publish: Publish, *, caller_ip: str) -> PublishedMess
             return {"messageId": before, "deduplicated": True}
         message = steps.join_run(tx, message)
     if publish.deduplication:
-        tx.execute(
-            "INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)",
-            publish.deduplication,
-            message.id,
-            tx.now_ms + DEDUPLICATION_MS,
-        )
+        row = (publish.deduplication, message.id, tx.now_ms + DEDUPLICATION_MS)
+        tx.execute("INSERT OR REPLACE INTO deduplication VALUES (?, ?, ?)", *row)
     enqueue(tx, message)
-    if message.run_id:
-        return {"messageId": message.id, "workflowRunId": message.run_id}
-    return {"messageId": message.id}
+    accepted: PublishedMessage = {"messageId": message.id}
+    return accepted | {"workflowRunId": message.run_id} if message.run_id else accepted
 
 
 def enqueue(tx: QueueWrite, message: Message) -> None:
     """Store a message where the scheduler finds it."""
-    tx.execute(
-        "INSERT INTO messages (id, due_at, run_id, flow_key, about, event_id, spec) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?)",
-        message.id,
-        message.not_before,
-        message.run_id,
-        None if message.kind == "wait" else message.settings.flow_key,
-        message.about,
-        message.waiting.event_id if message.waiting else None,
-        message.encode(),
+    tx.insert(
+        "messages",
+        id=message.id,
+        due_at=message.not_before,
+        run_id=message.run_id,
+        flow_key=None if message.kind == "wait" else message.settings.flow_key,
+        about=message.about,
+        event_id=message.waiting.event_id if message.waiting else None,
+        spec=message.encode(),
     )
     record(tx, message, "CREATED")
 
@@ -97,15 +88,8 @@ def record(tx: QueueWrite, message: Message, state: EventState, **more: Any) -> 
         **{name: value for name, value in optional.items() if value},
         **more,
     }
-    tx.execute(
-        "INSERT INTO events (time, message_id, run_id, state, url, entry) VALUES (?, ?, ?, ?, ?, ?)",
-        tx.now_ms,
-        message.id,
-        message.run_id,
-        state,
-        settings.url,
-        json.dumps(entry),
-    )
+    about = {"message_id": message.id, "run_id": message.run_id, "state": state, "url": settings.url}
+    tx.insert("events", time=tx.now_ms, **about, entry=json.dumps(entry))
 
 
 def again(tx: QueueWrite, message: Message) -> Message:

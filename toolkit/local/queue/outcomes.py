@@ -38,11 +38,8 @@ from toolkit.times import DAY_MS, delay_ms
 
 NON_RETRYABLE: Final = 489
 _RESET_HEADERS: Final = (
-    "retry-after",
-    "x-ratelimit-reset",
-    "x-ratelimit-reset-requests",
-    "x-ratelimit-reset-tokens",
-)
+    "retry-after", "x-ratelimit-reset", "x-ratelimit-reset-requests", "x-ratelimit-reset-tokens",
+)  # fmt: skip
 _NON_RETRYABLE_HEADERS: Final = (
     "nonretryable-error", "service-nonretryable-error", "upstash-nonretryable-error",
 )  # fmt: skip

@@ -33,19 +33,10 @@ _TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,256}")
 _UNSENDABLE: Final = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]|[^\x00-\xff]")
 _REDACTABLE: Final = re.compile(r"body|headers?|header\[[^\[\]]+\]", re.IGNORECASE)
 # they belong to one connection, or would contradict the body that is sent
-_NOT_FORWARDED: Final = frozenset(
-    [
-        "host",
-        "content-length",
-        "connection",
-        "transfer-encoding",
-        "accept-encoding",
-        "keep-alive",
-        "te",
-        "trailer",
-        "upgrade",
-    ]
-)
+_NOT_FORWARDED: Final = frozenset({
+    "host", "content-length", "connection", "transfer-encoding", "accept-encoding", "keep-alive", "te",
+    "trailer", "upgrade",
+})  # fmt: skip
 
 PUBLISH_HEADERS: Final = {
     f"Service-{name}": description

@@ -16,14 +16,7 @@ import msgspec
 from toolkit.local.api import MAX_MESSAGE
 from toolkit.local.queue import steps, waiting
 from toolkit.local.queue.database import QueueWrite
-from toolkit.local.queue.messages import (
-    Attempt,
-    DestinationResponse,
-    FlowLimits,
-    Message,
-    Sent,
-    decode_message,
-)
+from toolkit.local.queue.messages import Attempt, FlowLimits, Message, Sent, decode_message
 from toolkit.local.queue.outcomes import record_outcome
 from toolkit.local.queue.publishing import PREFIXES
 from toolkit.local.queue.sender import Destinations, Sender, made_up_response, outgoing
@@ -61,11 +54,9 @@ class Queue:
         self.prefix = prefix
         self.max_message = max_message
         self.destinations = Destinations(allowed)
+        key = lambda: store.signing_keys[0]  # noqa: E731 - keys are rotated
         self._sender = Sender(
-            self.destinations,
-            signing_key=lambda: store.signing_keys[0],
-            max_body=max_message,
-            connections=concurrency,
+            self.destinations, signing_key=key, max_body=max_message, connections=concurrency
         )
         store.factor = time_factor
         self.scheduler = Scheduler(store, self._sender, concurrency=concurrency)
@@ -188,7 +179,7 @@ class Scheduler:
                 history = await store.read(steps.steps, message.run_id, until=message.step)
             sent = outgoing(message, retried, history)
             response = await self._sender.deliver(message, sent, now_ms=store.clock.now_ms())
-            await self._record(message, sent, response, retried)
+            await store.write(record_outcome, Attempt(message, sent, response, retried))
         except Exception as error:  # noqa: BLE001 - any error; other deliveries continue
             _log.error("delivering %s failed here: %s", message.id, type(error).__name__)
             await self._count_as_failed(message, sent, retried, type(error).__name__)
@@ -196,11 +187,6 @@ class Scheduler:
             self._flow.release(message)
             del self._claimed[seq]
             self.wake()
-
-    async def _record(
-        self, message: Message, sent: Sent, response: DestinationResponse, retried: int
-    ) -> None:
-        await self._store.write(record_outcome, Attempt(message, sent, response, retried))
 
     async def _count_as_failed(self, message: Message, sent: Sent, retried: int, problem: str) -> None:
         """Record an attempt that failed here: nothing that a destination sends makes its retries endless."""
@@ -211,7 +197,7 @@ class Scheduler:
         # without its reports, in case these are the cause
         for reported, shown in ((message, sent), (plain, Sent((), b""))):
             try:
-                await self._record(reported, shown, response, retried)
+                await self._store.write(record_outcome, Attempt(reported, shown, response, retried))
             except Exception as error:  # noqa: BLE001 - the second time reports less
                 _log.error("recording the outcome of %s failed: %s", message.id, type(error).__name__)
             else:

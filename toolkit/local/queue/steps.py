@@ -64,8 +64,8 @@ def append(tx: QueueWrite, message: Message) -> Message:
     (last,) = tx.rows("SELECT max(position) FROM steps WHERE run_id = ?", message.run_id)[0]
     message = msgspec.structs.replace(message, step=0 if last is None else last + 1)
     name = position_of(message.body).name if message.step else None
-    row = (message.run_id, message.step, message.id, name, message.body)
-    tx.execute("INSERT INTO steps (run_id, position, message_id, name, body) VALUES (?, ?, ?, ?, ?)", *row)
+    row = {"run_id": message.run_id, "position": message.step, "message_id": message.id}
+    tx.insert("steps", **row, name=name, body=message.body)
     return message
 
 
@@ -80,12 +80,8 @@ def posted_before(tx: QueueWrite, run_id: str | None, body: bytes) -> str | None
 
 def steps(tx: QueueWrite, run_id: str | None, *, until: int | None = None) -> list[tuple[str, bytes]]:
     """Message id and body of the steps of a run in order, its start first, up to a position or all."""
-    rows = tx.rows(
-        "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position",
-        run_id,
-        2**62 if until is None else until,
-    )
-    return [(row["message_id"], row["body"]) for row in rows]
+    sql = "SELECT message_id, body FROM steps WHERE run_id = ? AND position <= ? ORDER BY position"
+    return [tuple(row) for row in tx.rows(sql, run_id, 2**62 if until is None else until)]
 
 
 def copy(tx: QueueWrite, old_run: str | None, new_run: str | None) -> None:
@@ -242,15 +238,15 @@ def start_run(tx: QueueWrite, first: Message) -> Message:
     """Store a new run and its first message, whose body is the run's payload."""
     first = msgspec.structs.replace(first, step=0)
     workflow = first.settings.workflow
-    tx.execute(
-        "INSERT INTO runs (id, url, state, created_at, labels, caller_ip, flow_key, first) "
-        "VALUES (?, ?, 'RUN_STARTED', ?, ?, ?, ?, ?)",
-        first.run_id,
-        workflow.url if workflow else first.settings.url,
-        first.created_at,
-        msgspec.json.encode(first.settings.labels).decode(),
-        first.caller_ip,
-        first.settings.flow_key,
-        first.encode(),
+    tx.insert(
+        "runs",
+        id=first.run_id,
+        url=workflow.url if workflow else first.settings.url,
+        state="RUN_STARTED",
+        created_at=first.created_at,
+        labels=msgspec.json.encode(first.settings.labels).decode(),
+        caller_ip=first.caller_ip,
+        flow_key=first.settings.flow_key,
+        first=first.encode(),
     )
     return append(tx, first)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import pandas as pd
 from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter
 
 from toolkit.analysis.norms import NormBins, norm_bins
 from toolkit.analysis.sources import AnyFrame
-from toolkit.plots.axis import count_axis, heading, label_axis, number_axis
+from toolkit.analysis.wording import percent
+from toolkit.plots.axis import count_axis, heading, label_axis, name_rows, number_axis
 from toolkit.plots.plot_text import say
-from toolkit.plots.style import HATCHES, ThemeName, drawing, theme_named
+from toolkit.plots.style import ThemeName, documented, drawing, theme_named
 
 
+@documented
 def plot_vector_norms(
     vectors: AnyFrame, *, bins: int = 40, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
@@ -25,13 +29,7 @@ def plot_vector_norms(
         With the column `vector`.
     bins : int
         How many bars, 1 to 1,000.
-    ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure of pyplot's.
-    theme : {"light", "dark"}
-
-    Returns
-    -------
-    matplotlib.axes.Axes
+    {axes}
         With a sentence instead of bars where there is no usable vector.
 
     Raises
@@ -61,10 +59,7 @@ def plot_vector_norms(
             length = float(left[0] + widths[0] / 2)
             left, widths = left + 0.49 * widths, 0.02 * widths
             heading(axes, f"Lengths of vectors: all {found.total:,} of length {length:.4g}", colours)
-        axes.bar(
-            left, found.counts, width=widths * 0.94, align="edge",
-            color=colours.series[0], hatch=HATCHES[0], edgecolor=colours.paper, linewidth=0,
-        )  # fmt: skip
+        axes.bar(left, found.counts, width=widths * 0.94, align="edge", **colours.bar(0))
         number_axis(axes, axes.xaxis)
         axes.set_xlim(found.edges[0], found.edges[-1])
         count_axis(axes, "vectors", colours)
@@ -73,12 +68,31 @@ def plot_vector_norms(
 
 
 def _aside(found: NormBins) -> str:
-    parts = [
-        f"{number:,} {what}"
-        for number, what in (
-            (found.zero, "of length 0"),
-            (found.left_out, "without a usable vector left out"),
-        )
-        if number
-    ]
+    counts = ((found.zero, "of length 0"), (found.left_out, "without a usable vector left out"))
+    parts = [f"{number:,} {what}" for number, what in counts if number]
     return f"\n({', '.join(parts)})" if parts else ""
+
+
+def draw_recall(by: pd.DataFrame, title: str, *, ax: Axes | None = None, theme: ThemeName = "light") -> Axes:
+    """Draw a point and its interval for each row of `by` (`name`, `queries`, `share`, `low`, `high`)."""
+    colours = theme_named(theme)
+    known = by.dropna(subset="share")
+    with drawing(ax, colours) as axes:
+        heading(axes, title, colours)
+        if known.empty:
+            return say(axes, "No query has a neighbour", colours)
+        rows = [-float(number) for number in range(len(known))]
+        axes.errorbar(
+            known["share"], rows, xerr=[known["share"] - known["low"], known["high"] - known["share"]],
+            fmt="o", color=colours.series[0], ecolor=colours.series[0], capsize=4, linewidth=1.6,
+        )  # fmt: skip
+        low = min(0.9, float(known["low"].min()))
+        axes.set_xlim(low - 0.03 * (1 - low), 1 + 0.03 * (1 - low))
+        axes.set_ylim(rows[-1] - 0.6, 0.6)
+        notes = [f"({number:,} asked)" for number in known["queries"]]
+        prefix = name_rows(axes, rows, known["name"].tolist(), notes=notes)
+        heading(axes, title, colours, prefix=prefix)
+        number_axis(axes, axes.xaxis)
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: percent(value)))
+        label_axis(axes.xaxis, "neighbours returned, with the 95 % interval over queries", colours)
+        return axes
