@@ -92,11 +92,7 @@ class _Story:
     flow: str | None = None
 
 
-_PUBLISHERS: Final = (
-    *(f"192.0.2.{last}" for last in (4, 7, 11, 18, 23, 42)),
-    "198.51.100.9",
-    "2001:db8::17",
-)
+_PUBLISHERS: Final = (*(f"192.0.2.{last}" for last in (4, 7, 11, 18, 23, 42)), "198.51.100.9", "2001:db8::17")
 _SHOP: Final = (
     "orders/fulfil",
     "orders/confirm",

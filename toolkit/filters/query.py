@@ -132,8 +132,7 @@ class VectorQuery:
         given = [name for name in ("vector", "data", "sparse", "id") if values[name] is not None]
         if given not in (["vector"], ["data"], ["sparse"], ["vector", "sparse"], ["id"]):
             raise _wrong_query(
-                " and ".join(given) or "no question",
-                "one of vector, data, sparse, id, or vector and sparse",
+                " and ".join(given) or "no question", "one of vector, data, sparse, id, or vector and sparse"
             )
         if self.query_mode is not None and self.data is None:
             raise _wrong_query(

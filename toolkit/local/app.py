@@ -213,8 +213,7 @@ class Guard:
             )
         if not right and scope["path"] not in _WITHOUT_TOKEN:
             raise ApiError(
-                401,
-                "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token",
+                401, "no token; got none; expected 'Authorization: Bearer …' or the parameter queue_token"
             )
 
 

@@ -169,9 +169,7 @@ def _stack(
     if top < base.max():
         above += cut(ax, theme, top, (left + width / 2).tolist(), base.tolist())
         label_axis(
-            ax.yaxis,
-            f"{_unit(trend)}\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})",
-            theme,
+            ax.yaxis, f"{_unit(trend)}\n(cut at {round(top):,}: see \N{BLACK UP-POINTING TRIANGLE})", theme
         )
     return prefix, beside, above
 

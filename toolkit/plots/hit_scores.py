@@ -200,12 +200,7 @@ def _rows(found: ScoreBins, ax: Axes, theme: Theme, title: str, what: str) -> No
 
 @documented
 def plot_score_by_rank(
-    hits: AnyFrame,
-    *,
-    by: str = "query",
-    top: int = 8,
-    ax: Axes | None = None,
-    theme: ThemeName = "light",
+    hits: AnyFrame, *, by: str = "query", top: int = 8, ax: Axes | None = None, theme: ThemeName = "light"
 ) -> Axes:
     """Draw the score of each hit against its rank, a line a query, named where it ends.
 

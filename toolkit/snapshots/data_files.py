@@ -325,10 +325,7 @@ def stored_failures(store: SnapshotStore, manifest: Manifest, listed: ListedFile
 def damaged(store: SnapshotStore, listed: ListedFile, got: str, expected: str) -> SnapshotDamagedError:
     """The error for a listed file that is not what the manifest says."""
     return SnapshotDamagedError(
-        f"reading {listed.path!r} of the snapshot {store}",
-        got=got,
-        expected=expected,
-        next_step=RESTORE,
+        f"reading {listed.path!r} of the snapshot {store}", got=got, expected=expected, next_step=RESTORE
     )
 
 

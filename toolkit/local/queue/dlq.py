@@ -59,12 +59,7 @@ class MessageDlqQuery(DlqQuery):
 
 
 def entries(
-    tx: QueueWrite,
-    query: DlqQuery,
-    *,
-    workflow: bool,
-    entered_since: int,
-    after: Position | None = None,
+    tx: QueueWrite, query: DlqQuery, *, workflow: bool, entered_since: int, after: Position | None = None
 ) -> tuple[list[sqlite3.Row], Position | None]:
     """A page of entries of runs or of plain messages, and the position of the last if there are more."""
     # "+" keeps SQLite from walking the whole list where an index leads to the few that are named
