@@ -199,7 +199,7 @@ def test_callbacks_are_kept_and_failure_functions_can_fail(application: str) -> 
     assert httpx.post(f"{application}/failed/broken", json=body).status_code == 500
     assert httpx.post(f"{application}/callback", json=body | {"dlqId": None}).status_code == 200
     found = httpx.get(f"{application}/received").json()[-3:]
-    assert [(one["kind"], one["dlqId"]) for one in found] == [
+    assert [(callback["kind"], callback["dlqId"]) for callback in found] == [
         ("failure", "dlq_1"),
         ("failure", "dlq_1"),
         ("callback", None),

@@ -37,8 +37,8 @@ def test_cells_run_in_the_folder_and_are_counted(tmp_path: Path) -> None:
     """Each code cell is reported, outputs are in the written notebook, files are in the working folder."""
     source = notebook(tmp_path / "story.ipynb", "x = 20 + 1", "open('made.txt', 'w').write('here')\nx * 2")
     before = source.read_bytes()
-    status, lines, said = executed(source, tmp_path)
-    assert (status, lines) == (0, [{"cells": 1, "of": 2}, {"cells": 2, "of": 2}]), said
+    status, lines, errors = executed(source, tmp_path)
+    assert (status, lines) == (0, [{"cells": 1, "of": 2}, {"cells": 2, "of": 2}]), errors
     done = nbformat.read(tmp_path / "done.ipynb", as_version=4)
     assert done.cells[2].outputs[0].data["text/plain"] == "42"
     assert (tmp_path / "made.txt").read_text() == "here"
@@ -48,9 +48,9 @@ def test_cells_run_in_the_folder_and_are_counted(tmp_path: Path) -> None:
 def test_a_failing_cell_is_named_and_the_others_are_kept(tmp_path: Path) -> None:
     """The log names the cell and the error in one line; the notebook up to there is written."""
     source = notebook(tmp_path / "story.ipynb", "'fine'", "1 / 0", "'never'")
-    status, _, said = executed(source, tmp_path)
+    status, _, errors = executed(source, tmp_path)
     assert status == 1
-    assert said.strip().splitlines()[-1] == "cell 2 of 3: ZeroDivisionError: division by zero"
+    assert errors.strip().splitlines()[-1] == "cell 2 of 3: ZeroDivisionError: division by zero"
     done = nbformat.read(tmp_path / "done.ipynb", as_version=4)
     assert [len(cell.get("outputs", [])) for cell in done.cells] == [0, 1, 1, 0]
 

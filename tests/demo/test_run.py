@@ -67,8 +67,8 @@ def test_the_main_job(tmp_path: Path, notebooks: Path, capfd: pytest.CaptureFixt
     assert (out / "made-by-a-notebook.txt").read_text() == "3"
     assert nbformat.read(out / "notebooks" / "1_story.ipynb", as_version=4).cells[0].execution_count == 1
     assert done.problems == ("2_wrong.ipynb: cell 1 of 1: ValueError: as planned",)
-    said = capfd.readouterr().err
-    assert "verified 5 callbacks and " in said
+    output = capfd.readouterr().err
+    assert "verified 5 callbacks and " in output
 
     again = run_demo(out, runs=1)
     assert (len(again.started), again.failed, again.problems) == (1, set(), ())
@@ -94,9 +94,9 @@ def test_nothing_is_left_behind_when_interrupted(
             break
     assert len(marked.processes()) >= 3  # the demo, the service, the application
     child.send_signal(number)
-    said = child.communicate(timeout=30)[1]
-    assert child.returncode == status, said
-    assert "Traceback" not in said
+    output = child.communicate(timeout=30)[1]
+    assert child.returncode == status, output
+    assert "Traceback" not in output
     assert marked.after(15) == []
 
 

@@ -75,9 +75,9 @@ def state():
     }  # fmt: skip
 
 
-def differences(one, other):
+def differences(result, other):
     """Names of the settings that differ."""
-    return sorted(name for name in one | other if one.get(name) != other.get(name))
+    return sorted(name for name in result | other if result.get(name) != other.get(name))
 
 
 def examined(name):
@@ -122,12 +122,12 @@ def in_a_process(name):
     child = os.fork()
     if not child:
         os.close(reading)
-        with os.fdopen(writing, "w") as said:
-            json.dump(examined(name), said)
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(examined(name), pipe)
         os._exit(0)
     os.close(writing)
-    with os.fdopen(reading) as said:
-        text = said.read()
+    with os.fdopen(reading) as pipe:
+        text = pipe.read()
     os.waitpid(child, 0)
     return json.loads(text)
 
@@ -137,10 +137,13 @@ def main(names):
     plain = in_a_process("figure")
     found = {}
     for name in names:
-        one = in_a_process(name)
+        result = in_a_process(name)
         draws = name.startswith("plot_")
-        changed = differences(plain, one["first"]) if draws else []
-        found[name] = {"changed": changed + one["changed"], "interactive": one["first"]["interactive()"]}
+        changed = differences(plain, result["first"]) if draws else []
+        found[name] = {
+            "changed": changed + result["changed"],
+            "interactive": result["first"]["interactive()"],
+        }
     json.dump(found, sys.stdout)
 
 

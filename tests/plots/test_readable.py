@@ -42,12 +42,12 @@ def luminance(colour):
     return float(np.dot([0.2126, 0.7152, 0.0722], linear))
 
 
-def contrast(one, other):
-    low, high = sorted([luminance(one), luminance(other)])
+def contrast(value, other):
+    low, high = sorted([luminance(value), luminance(other)])
     return (high + 0.05) / (low + 0.05)
 
 
-def said(ax):
+def texts(ax):
     return " ".join(ax.get_ylabel().split())
 
 
@@ -72,10 +72,10 @@ def test_a_burst_does_not_flatten_other_bars():
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", ax=axes())
     low, high = ax.get_ylim()
     assert (low, high) == (0, 22 * 1.25)
-    assert "cut at 28" in said(ax)
+    assert "cut at 28" in texts(ax)
     assert "\N{BLACK UP-POINTING TRIANGLE} 1,020" in [text.get_text() for text in ax.texts]
     plain = tk.plot_failure_trend(burst(1), by="workflow_url", freq="1d", ax=axes())
-    assert "cut" not in said(plain)
+    assert "cut" not in texts(plain)
     assert not [text for text in plain.texts if "\N{BLACK UP-POINTING TRIANGLE}" in text.get_text()]
 
 
@@ -83,9 +83,9 @@ def test_facets_have_scales_of_their_own():
     """In each row the tallest bar, or all but the burst, has the full height; the scale is shown."""
     ax = tk.plot_failure_trend(burst(), by="workflow_url", freq="1d", layout="facets", ax=axes())
     heights = [bars.heights for bars in ax.patches]
-    assert all(max(one) == pytest.approx(0.85) for one in heights)
+    assert all(max(value) == pytest.approx(0.85) for value in heights)
     assert np.median(heights[0]) > 0.5
-    assert "each row has its own scale" in said(ax)
+    assert "each row has its own scale" in texts(ax)
 
 
 def test_the_legend_leaves_the_plot_its_height():
@@ -128,7 +128,7 @@ def test_texts_in_cells_are_legible(name):
     """The count written in a cell has a contrast of 4.5 with the colour of the cell."""
     ax = tk.plot_failure_matrix(burst(), ax=axes(), theme=name)
     mesh = ax.collections[0]
-    colours = [to_hex(one) for one in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
+    colours = [to_hex(value) for value in mesh.to_rgba(mesh.get_array()).reshape(-1, 4)]
     inks = [text.get_color() for text in ax.texts if text.get_text()[0].isdigit()]
     assert len(inks) == len(colours) == 4
     assert min(contrast(ink, colour) for ink, colour in zip(inks, colours, strict=True)) >= 4.5
@@ -141,7 +141,7 @@ def test_shares_are_exact():
     assert ax.lines[0].get_xdata().tolist() == [0.1, 0.1, 0.25, 0.25, 0.9, 0.9]
     assert ax.lines[0].get_ydata().tolist() == [0, 0.25, 0.5, 0.75, 1, 1]
     assert ax.lines[0].get_drawstyle() == "steps-post"
-    assert [one.tolist() for one in score_bins(hits).scores] == [[0.1, 0.25, 0.25, 0.9]]
+    assert [value.tolist() for value in score_bins(hits).scores] == [[0.1, 0.25, 0.25, 0.9]]
 
 
 def test_queries_are_named_by_their_text():
@@ -174,4 +174,4 @@ def test_series_are_distinguishable_for_the_colour_blind():
     deuteranope = np.array([[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1.0]])
     for theme in THEMES.values():
         seen = [deuteranope @ np.array(to_rgb(colour)) for colour in theme.series[:4]]
-        assert min(np.linalg.norm(one - other) for one, other in itertools.combinations(seen, 2)) > 0.12
+        assert min(np.linalg.norm(value - other) for value, other in itertools.combinations(seen, 2)) > 0.12

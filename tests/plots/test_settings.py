@@ -71,8 +71,8 @@ def test_no_public_call_changes_a_setting(backend):
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert sorted(found) == DRAWING
-    assert {name: one for name, one in found.items() if one["changed"]} == {}
-    shown = {one["interactive"] for name, one in found.items() if name.startswith("plot_")}
+    assert {name: result for name, result in found.items() if result["changed"]} == {}
+    shown = {result["interactive"] for name, result in found.items() if name.startswith("plot_")}
     assert shown == {"inline" in backend}
 
 

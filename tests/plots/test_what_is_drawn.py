@@ -143,5 +143,5 @@ def test_hits_of_one_configuration_alone_stand_on_its_margin():
     assert points[1][0][0] == 0.9
     assert points[2][0][1] == 0.6
     assert points[1][0][1] == points[2][0][0] < 0.6
-    said = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert said == ["1 in both", "1 only dense", "1 only hybrid", "equal scores"]
+    names = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert names == ["1 in both", "1 only dense", "1 only hybrid", "equal scores"]

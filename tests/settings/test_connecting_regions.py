@@ -80,7 +80,7 @@ def test_a_region_chooses_address_and_token(options, environ, address, token):
 
 
 @pytest.mark.parametrize(
-    ("options", "environ", "said"),
+    ("options", "environ", "named"),
     [
         ({}, TOKEN | {"QSTASH_REGION": "US_EAST_1"}, ("US_EAST_1_QSTASH_TOKEN", "unset QSTASH_REGION")),
         ({}, TOKEN | EU | {"QSTASH_REGION": "US_EAST_1"}, ("US_EAST_1_QSTASH_TOKEN",)),
@@ -101,11 +101,11 @@ def test_a_region_chooses_address_and_token(options, environ, address, token):
         ),
     ],
 )
-def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(options, environ, said):
+def test_a_region_that_does_not_fit_is_an_error_that_names_what_to_set(options, environ, named):
     """A region without its token, an unknown one, and a public address of another region."""
     with pytest.raises(SettingsError) as caught:
         tk.connect(**options, environ=environ)
-    assert [part for part in said if part not in str(caught.value)] == []
+    assert [part for part in named if part not in str(caught.value)] == []
     assert not re.search("token-(of|given)", str(caught.value))
 
 

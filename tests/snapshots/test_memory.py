@@ -55,8 +55,8 @@ def _limited(*arguments: str) -> tuple[str, int]:
         check=False, capture_output=True, text=True, timeout=300, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    said, _, peak = done.stdout.strip().rpartition("\n")
-    return said, int(peak.split()[1])
+    output, _, peak = done.stdout.strip().rpartition("\n")
+    return output, int(peak.split()[1])
 
 
 def _snapshot(path: Path, table: pa.Table, groups: int) -> Path:
@@ -106,21 +106,21 @@ def test_a_hundred_million_rows_in_a_small_file(tmp_path: Path) -> None:
     table = pa.table({"time": np.zeros(10_000_000, dtype="datetime64[ms]"), "count": np.zeros(10_000_000)})
     path = _snapshot(tmp_path / "rows", table, groups=10)
     assert sum(file.stat().st_size for file in path.iterdir()) < 6_400_000
-    said, peak = _limited("read_snapshot", str(path))
-    assert said.startswith("NotEnoughMemoryError reading the snapshot"), said
-    assert "scan_snapshot" in said
-    assert "memory_limit" in said
+    output, peak = _limited("read_snapshot", str(path))
+    assert output.startswith("NotEnoughMemoryError reading the snapshot"), output
+    assert "scan_snapshot" in output
+    assert "memory_limit" in output
     assert peak < _BEFORE
-    said, peak = _limited("verify_snapshot", str(path))
-    assert "whole: 100,000,000 rows" in said
+    output, peak = _limited("verify_snapshot", str(path))
+    assert "whole: 100,000,000 rows" in output
     assert peak < _BEFORE
 
 
 def test_one_long_text_many_times(tmp_path: Path) -> None:
     """A dictionary of one value of 4 MB, used 100,000 times: 400 GB in a few kilobytes, read in batches."""
     path = _snapshot(tmp_path / "text", _repeated("x" * 4_000_000, 100_000), groups=1)
-    said, peak = _limited("read_snapshot", str(path), "1e9")
-    assert said.startswith("NotEnoughMemoryError"), said
+    output, peak = _limited("read_snapshot", str(path), "1e9")
+    assert output.startswith("NotEnoughMemoryError"), output
     assert peak < 2 * _BEFORE + 1_000_000
 
 
@@ -155,8 +155,8 @@ def test_vectors_of_a_huge_dimension_that_are_not_there(tmp_path: Path) -> None:
         "rows": 1_000, "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest(),
     }  # fmt: skip
     _write_manifest(path, manifest)
-    said, peak = _limited("read_snapshot", str(path))
-    assert said.startswith("NotEnoughMemoryError"), said
+    output, peak = _limited("read_snapshot", str(path))
+    assert output.startswith("NotEnoughMemoryError"), output
     assert peak < _BEFORE
 
 
@@ -169,9 +169,9 @@ def test_a_manifest_of_twenty_gigabytes(tmp_path: Path, name: str) -> None:
     """It needs no space on the disk and would need all of the memory: its size is checked first."""
     with (tmp_path / MANIFEST).open("wb") as file:
         file.truncate(20_000_000_000)
-    said, peak = _limited(name, str(tmp_path))
-    assert said.startswith("NotEnoughMemoryError reading '_manifest.json'"), said
-    assert "20,000,000,000 bytes" in said
+    output, peak = _limited(name, str(tmp_path))
+    assert output.startswith("NotEnoughMemoryError reading '_manifest.json'"), output
+    assert "20,000,000,000 bytes" in output
     assert peak < _BEFORE
 
 
@@ -191,6 +191,6 @@ def test_an_index_of_many_rows_that_is_not_on_the_disk(tmp_path: Path, made: Sim
     forged["index"] |= {"rows": rows, "bytes": 57 * rows}
     forged["files"] = json.loads((base / MANIFEST).read_text())["manifest"]["files"]
     _write_manifest(store.path, forged)
-    said, peak = _limited("verify_snapshot", str(store.path))
-    assert said.startswith("NotEnoughMemoryError reading the index"), said
+    output, peak = _limited("verify_snapshot", str(store.path))
+    assert output.startswith("NotEnoughMemoryError reading the index"), output
     assert peak < _BEFORE

@@ -41,8 +41,8 @@ def dlq(server: Any) -> SimpleNamespace:
     """What the service lists, in pages of three; `spoilt` may return another response for a page's number."""
     listed = SimpleNamespace(entries=[], spoilt=lambda number: None)
 
-    def page(asked: Any) -> bytes:
-        number = int(dict(asked.query).get("cursor", 0))
+    def page(request: Any) -> bytes:
+        number = int(dict(request.query).get("cursor", 0))
         spoilt = listed.spoilt(number)
         if spoilt is not None:
             return spoilt

@@ -135,8 +135,8 @@ def test_a_repair_adds_again_what_the_queue_still_has(history: History, damage: 
         )
     assert {name: row[0] for name, row in after.items()} == {name: before[name][0] for name in after}
     assert {name for name, row in after.items() if row[1]} >= {"a", "b"}
-    (said,) = verify_snapshot(history.store.path).repairs
-    assert "1 of 3 data files were lost, with 2 rows" in said
+    (note,) = verify_snapshot(history.store.path).repairs
+    assert "1 of 3 data files were lost, with 2 rows" in note
     assert history.sync("c", "d", "f").counts == {"added": 0, "changed": 0, "gone": 0}
 
 

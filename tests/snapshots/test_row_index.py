@@ -96,7 +96,7 @@ def test_ids_are_found_at_their_positions(rest: list[bytes], others: list[bytes]
     """Whether their first eight bytes are their own or many ids': the position, or -1."""
     index = RowIndex(new_entries(_array(rest), _array(rest), _array(rest), 0))
     assert not index.repeats
-    expected = [rest.index(one) if one in rest else -1 for one in rest + others]
+    expected = [rest.index(entry) if entry in rest else -1 for entry in rest + others]
     assert index.find(_array(rest + others)).tolist() == expected
 
 

@@ -269,8 +269,8 @@ def test_the_metadata_says_receipt_and_schema_version(
     changes = sync(made.entries("a"))
     (name,) = [name for name in store.names() if name.endswith(".parquet")]
     found = pq.read_metadata(store.path / name)
-    said = json.loads(found.metadata[b"toolkit"])
-    assert said == {
+    facts = json.loads(found.metadata[b"toolkit"])
+    assert facts == {
         "kind": "failures",
         "schema_version": SCHEMA_VERSION,
         "receipt": changes.receipt.to_dict(),

@@ -212,11 +212,11 @@ def test_row_groups_are_bounded_and_the_manifest_counts(tmp_path: Path) -> None:
     rows = [{"dlq_id": str(number), "label": "x" * 1000} for number in range(80_000)]
     write_snapshot(frame_from_rows(rows, LABELS_EXPLODED), tmp_path)
     (path,) = tmp_path.glob("*.parquet")
-    said = json.loads((tmp_path / "_manifest.json").read_text())["manifest"]
+    manifest = json.loads((tmp_path / "_manifest.json").read_text())["manifest"]
     found = pq.read_metadata(path)
     assert found.num_row_groups == 2
-    assert said["files"][0]["rows"] == found.num_rows == 80_000
-    assert said["files"][0]["bytes"] == path.stat().st_size
+    assert manifest["files"][0]["rows"] == found.num_rows == 80_000
+    assert manifest["files"][0]["bytes"] == path.stat().st_size
 
 
 def test_parts_of_a_frame_and_columns_of_ones_own_are_kept(tmp_path: Path) -> None:

@@ -144,11 +144,11 @@ def test_no_request_is_sent_before_a_button_is_pressed(server):
     panel.look()
     rows = panel.choices["label"].rows
     assert [(row["text"], row["count"]) for row in rows] == [("a", " (2)"), ("b", " (1)")]
-    asked = len(server.requests)
+    before = len(server.requests)
     frame = panel.run()
     assert frame is panel.frame()
     assert frame["dlq_id"].tolist() == ["d1", "d2"]
-    assert len(server.requests) > asked
+    assert len(server.requests) > before
     assert "complete" in panel.message
 
 

@@ -313,9 +313,9 @@ def markup(panel):
     """All HTML that a panel sets."""
     found, left = "", [panel]
     while left:
-        one = left.pop()
-        found += one.value if type(one).__name__ == "HTML" and "<style>" not in one.value else ""
-        left += list(getattr(one, "children", ()))
+        widget = left.pop()
+        found += widget.value if type(widget).__name__ == "HTML" and "<style>" not in widget.value else ""
+        left += list(getattr(widget, "children", ()))
     return found
 
 

@@ -291,7 +291,7 @@ def test_an_own_token_is_masked_before_it_is_cut(server, cut):
     panel.pin()
     panel.value = VectorQuery(data="y")
     panel.run()
-    told.append(panel.results.said.value)
+    told.append(panel.results.summary.value)
     assert not [text for text in told if TOKEN[:7] in text]
 
 

@@ -138,7 +138,7 @@ def test_an_id_that_is_not_in_the_frame_is_fetched_by_the_query(panel, server):
     server.json(hits("far", "a"))
     assert panel.run()["id"].tolist() == ["far", "a"]
     assert panel.value == VectorQuery(vector=[0.25, 0.5], namespace="docs")
-    assert [one.path for one in server.requests] == ["/info", "/fetch/docs", "/query/docs"]
+    assert [request.path for request in server.requests] == ["/info", "/fetch/docs", "/query/docs"]
     write(panel.options.top_k, "3")
     server.json(hits("far"))
     panel.run()
@@ -193,7 +193,7 @@ def test_emptying_the_query_field_sends_nothing(panel):
 
 
 @pytest.mark.parametrize(
-    ("kind", "text", "said"),
+    ("kind", "text", "explained"),
     [
         ("DENSE", "[1, 2, 3]", "3 numbers; this index has 2 dimensions"),
         ("DENSE", '{"indices": [1], "values": [1]}', "accepts no sparse vector"),
@@ -201,13 +201,13 @@ def test_emptying_the_query_field_sends_nothing(panel):
         ("HYBRID", "[1, 2]", ""),
     ],
 )
-def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind, text, said):
+def test_a_question_that_does_not_fit_the_index_is_explained(panel, server, kind, text, explained):
     """The panel says so once it has read the index, before a query is sent."""
     write(panel.source.vector, text)
     server.json(json.dumps({"result": {"indexType": kind, "dimension": 2}}).encode())
     panel.look()
-    assert said in panel.source.note.value
-    assert ("tk-problem" in panel.source.note.value) == bool(said)
+    assert explained in panel.source.note.value
+    assert ("tk-problem" in panel.source.note.value) == bool(explained)
     write(panel.source.text, "a cat")
     assert "has no model" in panel.source.note.value
 
@@ -271,9 +271,11 @@ def test_a_query_by_a_hit_is_compared_with_the_pinned_result(server, seen):
     assert [row.moved for row in panel.results.table.hits] == ["▲ 1 up", "+ new", "▼ 2 down"]
     assert [row.moved for row in panel.results.pinned_table.hits] == ["", "", "✗ gone"]
     pd.testing.assert_frame_equal(panel.moves(), score_moves(panel.pinned(), panel.frame()))
-    assert "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone" in seen(panel.results.said.value).shown
+    assert (
+        "2 hits in both (1 up, 1 down, 0 the same), 1 new, 1 gone" in seen(panel.results.summary.value).shown
+    )
     assert "pinned" in seen(panel.results.chart.value).shown
-    assert "query_mode: DENSE → none" in seen(panel.results.said.value).shown
+    assert "query_mode: DENSE → none" in seen(panel.results.summary.value).shown
     panel.unpin()
     assert panel.pinned() is None
     assert [row.moved for row in panel.results.table.hits] == ["", "", ""]
@@ -426,8 +428,8 @@ def test_bars_have_the_length_of_their_score(scores, caption, shares):
     frame = pd.DataFrame(
         {"rank": range(1, len(scores) + 1), "id": "a", "score": pd.Series(scores, dtype=float)}
     )
-    rows, said = hit_rows(frame, REDACT)
-    assert said == caption
+    rows, explained = hit_rows(frame, REDACT)
+    assert explained == caption
     assert [row.share for row in rows] == shares
 
 
