@@ -37,15 +37,11 @@ class Cause:
         >>> cause("json_conflict").body(7)
         b'{"error":"conflict","message":"order 7 was changed by someone else (version 7902699be42c)"}'
         """
-        digest = _noise(number)
+        digest = hashlib.sha256(str(number).encode()).digest()
         filled = Template(self.text).substitute(number=number, hex=digest.hex()[:12])
         if self.encoding == "binary":
             return filled.encode("latin-1") + digest * 3
         return filled.encode(self.encoding)
-
-
-def _noise(number: int) -> bytes:
-    return hashlib.sha256(str(number).encode()).digest()
 
 
 _NODE: Final = """\

@@ -13,7 +13,6 @@ from toolkit.analysis.counts import count_states
 from toolkit.analysis.lifetimes import (
     ExpiryBins,
     FailureDelays,
-    RetriesUsed,
     expiring,
     expiry_bins,
     failure_delays,
@@ -142,17 +141,14 @@ def plot_retries_used(frame: AnyFrame, *, ax: Axes | None = None, theme: ThemeNa
             return say(axes, f"No retries known{left_out}", colours)
         axes.bar(found.retries, found.used_up, width=0.8, **colours.bar(0))
         if found.others.any():
-            heading(axes, title, colours, above=_others(found, axes, colours))
+            axes.bar(found.retries, found.others, width=0.8, bottom=found.used_up, **colours.bar(1))
+            _, above = legend(axes, axes.containers, ["retries used up", "retries left"], colours)
+            heading(axes, title, colours, above=above)
         count_axis(axes, "failures" if found.allowed_only else "callbacks", colours)
         whole_axis(axes, 0.4)
         axes.set_xlim(-0.6, len(found.retries) - 0.4)
         label_axis(axes.xaxis, f"retries {'allowed' if found.allowed_only else 'made'}{left_out}", colours)
         return axes
-
-
-def _others(found: RetriesUsed, ax: Axes, theme: Theme) -> float:
-    ax.bar(found.retries, found.others, width=0.8, bottom=found.used_up, **theme.bar(1))
-    return legend(ax, ax.containers, ["retries used up", "retries left"], theme)[1]
 
 
 @documented

@@ -9,7 +9,6 @@ from xml.etree import ElementTree as ET
 
 from matplotlib.backends.backend_svg import RendererSVG
 from matplotlib.figure import Figure
-from matplotlib.patches import Patch
 
 from toolkit.plots.style import FONT, Theme
 from toolkit.redaction import escape_attribute, escape_html
@@ -58,7 +57,8 @@ def _drawn(figure: Figure) -> str:
     """The figure as matplotlib writes it, without backgrounds."""
     drawn = io.StringIO()
     width, height = figure.get_size_inches() * 72
-    dpi, shown = figure.dpi, [patch for patch in _backgrounds(figure) if patch.get_visible()]
+    backgrounds = [figure.patch, *(ax.patch for ax in figure.axes)]
+    dpi, shown = figure.dpi, [patch for patch in backgrounds if patch.get_visible()]
     renderer = _Renderer(width, height, drawn, image_dpi=72)  # type: ignore[no-untyped-call]
     try:
         figure.dpi = 72
@@ -71,10 +71,6 @@ def _drawn(figure: Figure) -> str:
             patch.set_visible(True)
     renderer.finalize()  # type: ignore[no-untyped-call]
     return drawn.getvalue()
-
-
-def _backgrounds(figure: Figure) -> list[Patch]:
-    return [figure.patch, *(ax.patch for ax in figure.axes)]
 
 
 def _draw_hatches(root: ET.Element) -> None:

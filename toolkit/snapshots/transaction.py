@@ -58,15 +58,11 @@ _PENDING: Final = re.compile(rf"\A(?:{re.escape(CHECKPOINT)}|{PENDING_NAME})\Z")
 _NAMED: Final = 3  # damaged files that an error names
 
 
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
-
-
 @dataclass(frozen=True, kw_only=True)
 class WriteOptions:
     """How a snapshot is written, so that tests can do it with small numbers and another clock."""
 
-    clock: Callable[[], datetime] = _utc_now
+    clock: Callable[[], datetime] = lambda: datetime.now(UTC)
     monotonic: Callable[[], float] = time.monotonic
     every: float = 30.0
     """Seconds between checkpoints: what a kill loses at most, and what a short load does without."""
@@ -242,8 +238,10 @@ class Transaction:
                 self.store.rename(draft, name)
         self.store.sync(*(name for _, name in named))
         content = write_manifest(self.store, manifest)
-        if not self.store.exclusive:
-            _check_for_other_writers(self.store, manifest, content)
+        if not self.store.exclusive:  # another writer may have committed at the same time
+            there = _listed(manifest) <= set(self.store.names())
+            if not there or manifest_bytes(self.store) != content:
+                raise _conflict(self.store)  # before anything of either is removed
         _clear(self.store, manifest)
         return manifest
 
@@ -311,12 +309,6 @@ def _clear(store: SnapshotStore, manifest: Manifest, *, spared: frozenset[str] =
 
 def _listed(manifest: Manifest) -> set[str]:
     return {file.path for file in manifest.listed}
-
-
-def _check_for_other_writers(store: SnapshotStore, manifest: Manifest, content: bytes) -> None:
-    """Raise where another writer committed at the same time, before anything of either is removed."""
-    if manifest_bytes(store) != content or not _listed(manifest) <= set(store.names()):
-        raise _conflict(store)
 
 
 def _conflict(store: SnapshotStore) -> SnapshotConflictError:

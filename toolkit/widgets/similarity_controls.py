@@ -107,11 +107,13 @@ def vectors_typed(text: str, masked: Callable[[str], str] = str) -> Question:
     doing = "reading a vector"
     if text[:1] not in ("[", "{"):
         items = re.split(r"\s*,\s*|\s+", text.strip().removesuffix(",").rstrip())
-        try:
-            numbers = [float(item) for item in items]
-        except ValueError:
-            wrong = next(item for item in items if not _is_number(item))
-            raise InputError(doing, got=repr(shorten(masked(wrong), _LONGEST)), expected=_FORM) from None
+        numbers = []
+        for item in items:
+            try:
+                numbers.append(float(item))
+            except ValueError:
+                got = repr(shorten(masked(item), _LONGEST))
+                raise InputError(doing, got=got, expected=_FORM) from None
         return query_source(VectorQuery(vector=numbers))
     try:
         found = json.loads(text)
@@ -171,14 +173,6 @@ def row_of(frame: pd.DataFrame, index: int) -> dict[str, Any]:
 
 def _listed(value: Any) -> list[Any] | None:
     return None if value is None or (pd.api.types.is_scalar(value) and pd.isna(value)) else list(value)
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 class QuerySource(widgets.VBox):  # type: ignore[misc] # ipywidgets publishes no types

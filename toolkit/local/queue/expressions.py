@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import math
 import operator
 import re
@@ -15,9 +16,14 @@ MAX_LENGTH: Final = 256
 
 Term: TypeAlias = Callable[[float], float]
 
-_TOKEN: Final = re.compile(r"[ \t]*(?:([0-9]{1,20}(?:\.[0-9]{1,20})?|[a-z]+|[-+*/(),])|\Z)")
-_SUMS: Final = {"+": operator.add, "-": operator.sub}
-_PRODUCTS: Final = {"*": operator.mul, "/": operator.truediv}
+# of what Python's grammar allows, this is all that arithmetic needs
+_TEXT: Final = re.compile(
+    r"(?:[ \t]*(?:[0-9]{1,20}(?:\.[0-9]{1,20})?(?![\w.])|[a-z]+(?![\w.])|,(?![ \t]*\))|[-+*/()]))*[ \t]*"
+)
+_ZEROS: Final = re.compile(r"(?<![\w.])0+(?=[0-9])")  # before a number, which Python does not allow
+_OPERATORS: Final[dict[type[ast.operator], Callable[[float, float], float]]] = {
+    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul, ast.Div: operator.truediv,
+}  # fmt: skip
 _FUNCTIONS: Final[dict[str, tuple[range, Callable[..., float]]]] = {
     "pow": (range(2, 3), math.pow),
     "sqrt": (range(1, 2), math.sqrt),
@@ -41,7 +47,13 @@ class RetryDelay:
     def __init__(self, text: str) -> None:
         if len(text) > MAX_LENGTH:
             raise _refused(f"{len(text)} characters", f"at most {MAX_LENGTH}")
-        self._term = _ExpressionParser(text).whole()
+        unknown = _refused(f"{text[:80]!r}, which does not parse", "arithmetic over retried")
+        if not _TEXT.fullmatch(text):
+            raise unknown
+        try:
+            self._term = _term(ast.parse(_ZEROS.sub("", text.strip()), mode="eval").body)
+        except SyntaxError:
+            raise unknown from None
 
     def __call__(self, retried: int) -> int:
         """Milliseconds, from 0, before the next retry; an `InputError` where there is no finite value."""
@@ -54,95 +66,36 @@ class RetryDelay:
         return max(0, round(value))
 
 
-def _refused(got: str, expected: str) -> InputError:
-    return InputError("reading a Retry-Delay expression", got=got, expected=expected)
-
-
-class _ExpressionParser:
-    """Makes a function of an expression, token by token."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._position = 0  # of the token
-        self._end = 0  # of the token
-        self._word = ""
-        self._advance()
-
-    def whole(self) -> Term:
-        """The function of the whole text."""
-        term = self._sum()
-        if self._word:
-            raise self._unexpected()
-        return term
-
-    def _sum(self) -> Term:
-        term = self._product()
-        while self._word in _SUMS:
-            term = _applied(_SUMS[self._advance()], term, self._product())
-        return term
-
-    def _product(self) -> Term:
-        term = self._factor()
-        while self._word in _PRODUCTS:
-            term = _applied(_PRODUCTS[self._advance()], term, self._factor())
-        return term
-
-    def _factor(self) -> Term:
-        negative = False
-        while self._word in _SUMS:
-            negative ^= self._advance() == "-"
-        term = self._atom()
-        return _applied(operator.neg, term) if negative else term
-
-    def _atom(self) -> Term:
-        if self._word[:1].isdigit():
-            value = float(self._advance())
-            return lambda _: value
-        if self._word == "(":
-            (term,) = self._arguments()
-            return term
-        if not self._word.isalpha():
-            raise self._unexpected()
-        name = self._advance()
-        if name == "retried":
-            return lambda retried: retried
-        given = self._arguments(several=True)
-        if name not in _FUNCTIONS:
-            raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
-        counts, function = _FUNCTIONS[name]
-        if len(given) not in counts:
-            raise _refused(f"{name} with {len(given)} arguments", f"{counts[0]} to {counts[-1]}")
-        return _applied(function, *given)
-
-    def _arguments(self, *, several: bool = False) -> list[Term]:
-        """What is in parentheses: one expression, or `several`, perhaps none, with commas between."""
-        self._need("(")
-        terms = [] if several and self._word == ")" else [self._sum()]
-        while several and self._word == ",":
-            self._advance()
-            terms.append(self._sum())
-        self._need(")")
-        return terms
-
-    def _need(self, token: str) -> None:
-        if self._word != token:
-            raise self._unexpected()
-        self._advance()
-
-    def _advance(self) -> str:
-        """The current token; the next one becomes current, empty at the end."""
-        token, self._position = self._word, self._end
-        match = _TOKEN.match(self._text, self._end)
-        if match is None:
-            raise self._unexpected()
-        self._word, self._end = match[1] or "", match.end()
-        self._position = self._end - len(self._word)
-        return token
-
-    def _unexpected(self) -> InputError:
-        got = f"{self._text[:80]!r}, not understood at position {self._position}"
-        return _refused(got, "arithmetic over retried")
+def _term(node: ast.expr) -> Term:
+    """The function that a part of an expression means; `SyntaxError` where it means none."""
+    negative = False
+    while isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.UAdd | ast.USub):
+        negative ^= isinstance(node.op, ast.USub)
+        node = node.operand
+    term: Term
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            value = float(number)
+            term = lambda _: value  # noqa: E731 - one of several kinds of terms
+        case ast.Name(id="retried"):
+            term = float
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            term = _applied(_OPERATORS[type(op)], _term(left), _term(right))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            if name not in _FUNCTIONS:
+                raise _refused(f"the function {name[:40]!r}", f"one of {', '.join(_FUNCTIONS)}")
+            counts, function = _FUNCTIONS[name]
+            if len(arguments) not in counts:
+                raise _refused(f"{name} with {len(arguments)} arguments", f"{counts[0]} to {counts[-1]}")
+            term = _applied(function, *map(_term, arguments))
+        case _:
+            raise SyntaxError
+    return _applied(operator.neg, term) if negative else term
 
 
 def _applied(function: Callable[..., float], *terms: Term) -> Term:
     return lambda retried: function(*(term(retried) for term in terms))
+
+
+def _refused(got: str, expected: str) -> InputError:
+    return InputError("reading a Retry-Delay expression", got=got, expected=expected)

@@ -54,9 +54,11 @@ class Queue:
         self.prefix = prefix
         self.max_message = max_message
         self.destinations = Destinations(allowed)
-        key = lambda: store.signing_keys[0]  # noqa: E731 - keys are rotated
         self._sender = Sender(
-            self.destinations, signing_key=key, max_body=max_message, connections=concurrency
+            self.destinations,
+            signing_key=lambda: store.signing_keys[0],
+            max_body=max_message,
+            connections=concurrency,
         )
         store.factor = time_factor
         self.scheduler = Scheduler(store, self._sender, concurrency=concurrency)
