@@ -202,15 +202,15 @@ def test_ids_and_code_of_the_selection_are_copied(browser, failures):
     browser.table.send = sent.append
     browser.value = FailureView(selected=["dlq_3", "dlq_1"])
     browser.actions.press("Copy ids")
-    assert sent[-1] == {"kind": "copy", "text": "dlq_3\ndlq_1", "said": "2 ids copied."}
-    grid(browser, kind="copied", said=sent[-1]["said"], done=True)
+    assert sent[-1] == {"kind": "copy", "text": "dlq_3\ndlq_1", "status": "2 ids copied."}
+    grid(browser, kind="copied", status=sent[-1]["status"], done=True)
     assert browser.message == "2 ids copied."
     browser.actions.press("Copy code")
     names = {"failures": failures}
     exec(sent[-1]["text"], names)  # noqa: S102 - the code is ours
     assert set(names["selected"]["dlq_id"]) == {"dlq_1", "dlq_3"}
     assert "selected = failures[" in browser._code.value
-    grid(browser, kind="copied", said="x", done=False)
+    grid(browser, kind="copied", status="x", done=False)
     assert "may not write to the clipboard" in browser.message
     browser.clear_selection()
     grid(browser, kind="copy")  # Ctrl+C in the table: without a selection, that of the row that is shown
@@ -262,7 +262,7 @@ def test_the_table_asks_for_rows_and_tells_what_is_done(failures):
         {"kind": "sort", "name": "body"},
         {"kind": "sort"},
         {"kind": ["rows"]},
-        {"kind": "copied", "said": 7},
+        {"kind": "copied", "status": 7},
         {"kind": "active", "position": True},
         {},
     ],

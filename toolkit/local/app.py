@@ -35,7 +35,7 @@ from toolkit.redaction import Secret
 from toolkit.serving import CALLER, MAX_HEAD
 
 _FAILED: Final = "the service failed; got an internal error; expected a response"
-_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # nothing there is of anybody's
+_WITHOUT_TOKEN: Final = frozenset({"/", "/openapi.json"})  # they show nothing that a user stored
 _OUR_HOSTS: Final = frozenset({"127.0.0.1", "localhost", "::1"})
 _HOST: Final = re.compile(r"[\w.:\[\]%\-]*", re.ASCII)
 _BEARER: Final = re.compile(r"(?i)bearer +(\S+) *")

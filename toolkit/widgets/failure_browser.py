@@ -427,8 +427,8 @@ class FailureBrowser(Panel):
             self._change(sort_by=name, ascending=value.sort_by != name or not value.ascending)
         elif kind == "copy":
             self._copy("ids")
-        elif kind == "copied" and isinstance(content.get("said"), str):
-            self._copied(content["said"], done=content.get("done") is True)
+        elif kind == "copied" and isinstance(content.get("status"), str):
+            self._copied(content["status"], done=content.get("done") is True)
 
     def _mark(self, rows: Indices, *, on: bool) -> FailureView:
         """Select rows of the frame, or remove them from the selection; not drawn yet."""
@@ -454,7 +454,7 @@ class FailureBrowser(Panel):
         else:
             text, status = self.selection_code(), f"Code with {number} copied."
             self._show_code()
-        self.table.send({"kind": "copy", "text": text, "said": status})
+        self.table.send({"kind": "copy", "text": text, "status": status})
 
     def _copied(self, status: str, *, done: bool) -> None:
         if done:

@@ -17,7 +17,7 @@ _IDS: Final = ("dlqId", "workflowRunId", "messageId", "id")
 
 @dataclass
 class Listings:
-    """What is remembered of listings to put faults into their pages; a made-up cursor stands for one."""
+    """Earlier pages and cursors of listings; a made-up cursor stands for the one that it repeats."""
 
     previous: dict[str, list[Any]] = field(default_factory=dict)
     first_cursors: dict[str, str] = field(default_factory=dict)

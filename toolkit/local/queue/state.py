@@ -102,7 +102,7 @@ class Store:
         return rotated
 
     def insert_failures(self, entries: Iterable[Mapping[str, Any]], *, workflow: bool = True) -> int:
-        """Fill in DLQ entries, listed exactly as given, but for known ones; returns how many are new."""
+        """Fill in DLQ entries, listed as given, except known ones; returns how many are new."""
         now, given = self.clock.now_ms(), list(entries)
         return self.database.submit(
             lambda connection: dlq.insert(QueueWrite(connection, now), given, workflow=workflow)

@@ -118,7 +118,7 @@ export default {
     svg.addEventListener("pointerup", () => {
       if (begun === null) return;
       begun = null;
-      if (String(range) === before) range = null; // the same again: all
+      if (String(range) === before) range = null; // the same bar again selects all times
       commit();
     });
     svg.addEventListener("pointercancel", () => {
@@ -128,7 +128,7 @@ export default {
     });
 
     const changed = () => {
-      if (begun !== null || !kernel.confirmed()) return; // of a range that is no more
+      if (begun !== null || !kernel.confirmed()) return; // its range was replaced meanwhile
       read();
       draw();
     };

@@ -1,5 +1,4 @@
-// One of several, as a list that drops down. What is chosen is sent by its name, which means the same when the list has
-// changed meanwhile.
+// A drop-down list. The choice is sent by name, which is right even when the list has changed meanwhile.
 export default {
   render({ model, el }) {
     const id = uniqueId();

@@ -1,6 +1,6 @@
-// A table of many rows, of which only those in sight are in the page. The kernel keeps the rows and their order;
-// this asks for what is scrolled to. Every text is put in as text.
-const SPARE = 12; // rows drawn above and below what is seen
+// A table of many rows, of which only the visible ones are in the page. The kernel keeps the rows and their order;
+// the page requests the rows that are scrolled to. All text is inserted as text, never as markup.
+const SPARE = 12; // rows drawn above and below the visible ones
 
 export default {
   render({ model, el }) {
@@ -14,8 +14,8 @@ export default {
     el.append(root);
 
     let known = new Map(); // rows that the kernel has sent, by position
-    let active = model.get("total") ? 0 : -1; // the position of the keys; in a new order, before the first row
-    let ROW = 28; // pixels; in a narrow table a row has two lines, by the style
+    let active = model.get("total") ? 0 : -1; // row with the keyboard focus; -1 before the first one
+    let ROW = 28; // pixels; the style gives rows of a narrow table two lines
     let anchor = -1;
     let waiting = "";
     let order = model.get("order");
@@ -91,7 +91,7 @@ export default {
     };
 
     const take = ({ version, from, rows }) => {
-      if (version !== model.get("version")) return; // of an order that is no more
+      if (version !== model.get("version")) return; // the order was replaced meanwhile
       rows.forEach(([selected, ...cells], number) => known.set(from + number, { selected, cells }));
       waiting = "";
       draw();
@@ -166,11 +166,11 @@ export default {
     });
     const sized = new ResizeObserver(draw);
     sized.observe(root);
-    const copy = async ({ text, said }) => {
+    const copy = async ({ text, status }) => {
       let done = true;
       try {
         await navigator.clipboard.writeText(text);
-      } catch { // a page that is not served securely has no clipboard: as in older browsers
+      } catch { // a page without HTTPS has no clipboard API: use the older command
         const focused = document.activeElement;
         const field = element("textarea", { "aria-hidden": "true", class: "tk-copied" }, text);
         root.append(field);
@@ -179,7 +179,7 @@ export default {
         field.remove();
         focused?.focus();
       }
-      model.send({ kind: "copied", said, done });
+      model.send({ kind: "copied", status, done });
     };
     const message = (content) => (content.kind === "rows" ? take(content) : copy(content));
     model.on("msg:custom", message);

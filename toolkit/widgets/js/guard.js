@@ -1,6 +1,6 @@
-// JupyterLab listens for its shortcuts on the document, and takes a key pressed in a focused button, checkbox
-// or list for one of the notebook's: "d d" deletes the cell. Keys pressed inside a panel stay inside it;
-// only those that run cells, save, or open the command palette go on.
+// JupyterLab listens for its shortcuts on the document, and treats a key pressed in a focused button, checkbox or
+// list as one of them: "d d" deletes the cell. Keys pressed inside a panel are stopped here; only those that run
+// cells, save, or open the command palette are passed on.
 const passes = (event) => {
   const accelerated = event.ctrlKey || event.metaKey;
   if (event.key === "Enter") return event.shiftKey || event.altKey || accelerated;

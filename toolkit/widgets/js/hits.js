@@ -1,5 +1,5 @@
-// A table of hits. Each has a button that queries from it; arrows go from one to the next, so that Tab comes by
-// but once. Every text is put in as text.
+// A table of hits. Each has a button that queries by it; arrow keys move between them, so that the table is one tab
+// stop. All text is inserted as text, never as markup.
 export default {
   render({ model, el }) {
     const table = element("table", { class: "tk-hits" });
@@ -48,7 +48,7 @@ export default {
 
     table.addEventListener("click", (event) => {
       const row = event.target.closest("[data-position]");
-      const selection = getSelection(); // somebody copies a text of the table; a key press copies nothing
+      const selection = getSelection(); // a click that ends a selection of text is no press
       if (!row || (event.detail && !selection.isCollapsed && table.contains(selection.anchorNode))) return;
       activate(Number(row.dataset.position), true);
       ask(active);

@@ -14,8 +14,8 @@ const drawn = (name, attributes = {}, ...parts) => { // of an SVG
 
 const uniqueId = () => `tk-${Math.random().toString(36).slice(2)}`;
 
-// Draws a control's field, its problem and remark below it. What a person does goes to the kernel in numbered messages. Those
-// that are not confirmed yet go with the press of every button, too, which takes the values it was clicked on.
+// Draws a control's field, with its problem and remark below it. User actions are sent to the kernel as numbered messages.
+// Unconfirmed ones are also sent with the press of any button, which then acts on the values shown when it was clicked.
 const messenger = (model, el, field, flush = () => {}) => {
   let seq = model.get("seq");
   let waiting = [];
@@ -41,16 +41,16 @@ const messenger = (model, el, field, flush = () => {}) => {
   explain();
   el.append(field, below);
   return {
-    listening(handlers) { // returns how to stop that
+    listening(handlers) { // returns a function that stops listening
       const all = Object.entries({ "change:problem": explain, "change:remark": explain, ...handlers });
       all.forEach(([event, handler]) => model.on(event, handler));
       return () => all.forEach(([event, handler]) => model.off(event, handler));
     },
-    confirmed, // whether the kernel knows all that was done here
+    confirmed, // whether the kernel has confirmed every message
     send(content) {
       seq += 1;
       model.send({ ...content, seq });
-      const { fields, ...own } = content; // what other controls sent they send again
+      const { fields, ...own } = content; // other controls send their messages again
       waiting.push({ ...own, seq });
     },
   };

@@ -1,6 +1,6 @@
-// Text that is completed while it is typed. No letter comes after its Enter, and offers for an older text are ignored.
+// A text field with completions. Letters are sent before the Enter after them; offers for an older text are ignored.
 const PAUSE = 60; // milliseconds
-const ROOM = 190; // pixels below the field that are enough for the list
+const ROOM = 190; // pixels below the field that the list needs
 
 export default {
   render({ model, el }) {
@@ -17,9 +17,9 @@ export default {
     const field = element("div", { class: "tk-field tk-entry" });
     field.append(label, input, ...(completes ? [list] : []));
 
-    let last = model.get("text"); // what the kernel knows last, or has set
-    let wanted = false; // whether somebody waits for offers
-    let unsent = false; // letters that the kernel does not know of yet
+    let last = model.get("text"); // the last text the kernel received or set
+    let wanted = false; // whether offers were requested
+    let unsent = false; // letters not sent yet
     let offers = [];
     let active = -1;
     let pause = 0;
@@ -79,7 +79,7 @@ export default {
       mark(-1);
       list.classList.toggle("tk-open", offers.length > 0);
       if (completes && !follows) input.setAttribute("aria-expanded", String(offers.length > 0));
-      if (!list.showPopover || !list.isConnected) return; // then it is drawn below the field
+      if (!list.showPopover || !list.isConnected) return; // then the style draws it below the field
       if (list.matches(":popover-open") !== offers.length > 0) list.togglePopover();
       if (offers.length) place();
     };
@@ -99,7 +99,7 @@ export default {
       input.setSelectionRange(head.length, head.length);
       fit();
       close();
-      if (follows) ask(); // what can follow that
+      if (follows) ask(); // request what can follow
       else report("changed");
     };
 
@@ -133,7 +133,7 @@ export default {
       }
       event.preventDefault();
     });
-    list.addEventListener("mousedown", (event) => event.preventDefault()); // the text keeps the focus
+    list.addEventListener("mousedown", (event) => event.preventDefault()); // the field keeps the focus
     list.addEventListener("click", (event) => {
       const number = [...list.children].indexOf(event.target.closest("[role=option]"));
       if (number >= 0) pick(number);
@@ -145,7 +145,7 @@ export default {
     sized.observe(field);
 
     const changed = () => {
-      if (unsent || !kernel.confirmed()) return; // of a text that is no more
+      if (unsent || !kernel.confirmed()) return; // the text has changed meanwhile
       last = model.get("text");
       if (input.value !== last) {
         input.value = last;

@@ -1,5 +1,5 @@
-// Several values out of many: a line to search in, and a box to tick for each value in sight. Enter takes the first that
-// is found; what is typed itself is taken with the button that offers it.
+// Several values out of many: a search field, and a checkbox for each visible value. Enter selects the first match; a
+// button adds the text as it is typed.
 const PAUSE = 100; // milliseconds
 
 const line = (counts, colour) => { // a small trend line
@@ -48,7 +48,7 @@ export default {
       const labels = [...rows.children];
       while (labels.length < found.length) labels.push(added());
       const sought = Boolean(input.value.trim());
-      labels.forEach((label, position) => { // the same boxes again: the focus stays
+      labels.forEach((label, position) => { // reuse the same checkboxes, so that they keep the focus
         label.hidden = position >= found.length;
         if (label.hidden) return;
         const { value, text, title, count, on, spark, colour } = found[position];
