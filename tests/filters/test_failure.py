@@ -12,44 +12,17 @@ from typing import Any
 import pandas as pd
 import pytest
 from hypothesis import given
-from hypothesis import strategies as st
 
+from tests.filters.strategies import failure_filters
 from toolkit.errors import InputError
-from toolkit.filters.failure import FAILURE_STATES, FIELDS, FailureFilter
+from toolkit.filters.failure import FIELDS, FailureFilter
 from toolkit.tables.schemas import FAILURES
 
 NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 tk = types.SimpleNamespace(FailureFilter=FailureFilter)
 
-times = st.datetimes(
-    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis adds the zone
-    max_value=datetime(9999, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
-    timezones=st.just(UTC),
-)
-words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=12)
-several = st.lists(words, max_size=4)
 
-
-@st.composite
-def filters(draw: st.DrawFn) -> FailureFilter:
-    """Any filter."""
-    since, until = sorted([draw(times), draw(times)])
-    return FailureFilter(
-        since=draw(st.sampled_from([None, since])),
-        until=draw(st.sampled_from([None, until])),
-        workflow_url=draw(several),
-        label=draw(several),
-        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
-        caller_ip=draw(several),
-        flow_control_key=draw(several),
-        response_status=draw(st.lists(st.integers(100, 999), max_size=3)),
-        error=draw(several),
-        workflow_run_id=draw(st.none() | words),
-        workflow_created_at=draw(st.none() | times),
-    )
-
-
-@given(filters())
+@given(failure_filters())
 def test_code_makes_an_equal_filter(chosen: FailureFilter) -> None:
     """The code of any filter, run, makes an equal one; so does pickling by its scope's JSON."""
     assert eval(chosen.to_code(), {"tk": tk}) == chosen  # noqa: S307 - the code is ours

@@ -15,42 +15,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import toolkit as tk
+from tests.filters.strategies import failure_filters
 from tests.widgets.page import send, tick, write
 from toolkit.errors import BadRequestError, InputError
-from toolkit.filters.failure import FAILURE_STATES, FailureFilter
+from toolkit.filters.failure import FailureFilter
 from toolkit.tables.failure_matching import count_values, match_failures
 from toolkit.tables.text import labels_json
 from toolkit.times import milliseconds
 from toolkit.widgets import FailureFilterWidget
 
 NOW = datetime(2026, 3, 10, 12, tzinfo=UTC)
-
-times = st.datetimes(
-    min_value=datetime(1970, 1, 2),  # noqa: DTZ001 - hypothesis adds the zone
-    max_value=datetime(9999, 1, 1),  # noqa: DTZ001 - hypothesis adds the zone
-    timezones=st.just(UTC),
-)
-words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=8)
-several = st.lists(words, max_size=3)
-
-
-@st.composite
-def filters(draw: st.DrawFn) -> FailureFilter:
-    """Any filter."""
-    since, until = sorted([draw(times), draw(times)])
-    return FailureFilter(
-        since=draw(st.sampled_from([None, since])),
-        until=draw(st.sampled_from([None, until])),
-        workflow_url=draw(several),
-        label=draw(several),
-        failure_function_state=draw(st.lists(st.sampled_from(FAILURE_STATES) | words, max_size=3)),
-        caller_ip=draw(several),
-        flow_control_key=draw(several),
-        response_status=draw(st.lists(st.integers(100, 999), max_size=3)),
-        error=draw(several),
-        workflow_run_id=draw(st.none() | words),
-        workflow_created_at=draw(st.none() | times),
-    )
 
 
 def widget(source, **options):
@@ -65,7 +39,7 @@ def panel(failures):
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(chosen=filters())
+@given(chosen=failure_filters())
 def test_any_value_survives_the_controls_and_the_code(panel, chosen):
     """A value put into the controls and read from them again is the same; so is the one its code makes."""
     panel.value = chosen
@@ -239,7 +213,7 @@ def test_a_page_without_widgets_shows_text_and_a_table(failures, seen):
 
 
 @settings(max_examples=60, deadline=None)
-@given(chosen=filters(), data=st.data())
+@given(chosen=failure_filters(), data=st.data())
 def test_rows_are_matched_as_entries_are(chosen, data):
     """A frame's rows match as `FailureFilter.matches` matches their entries."""
     wire = {

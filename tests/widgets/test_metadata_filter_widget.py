@@ -11,16 +11,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.filters.strategies import metadata_conditions, metadata_filters
 from tests.widgets.page import choose, offered, write
 from tests.widgets.payloads import PAYLOADS
 from toolkit.errors import BadRequestError, FilterSyntaxError, IncompleteLoadError, InputError
 from toolkit.filters.metadata import (
-    And,
     Comparison,
-    Contains,
-    Glob,
-    HasField,
-    Membership,
     Or,
     parse,
 )
@@ -38,20 +34,8 @@ scalars = st.one_of(
     st.text(st.characters(exclude_categories=["Cs"]), max_size=6),
 )
 patterns = st.sampled_from(["a*", "", " b?", "[ab]*,", "'*'", "7", "\u202e*"])
-conditions = st.one_of(
-    st.builds(Comparison, fields, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), scalars),
-    st.builds(Membership, fields, st.lists(scalars, min_size=1, max_size=3).map(tuple), st.booleans()),
-    st.builds(Contains, fields, scalars, st.booleans()),
-    st.builds(Glob, fields, patterns, st.booleans()),
-    st.builds(HasField, fields, st.booleans()),
-)
-trees = st.recursive(
-    conditions,
-    lambda inner: st.lists(inner, min_size=2, max_size=3).flatmap(
-        lambda parts: st.sampled_from([And(tuple(parts)), Or(tuple(parts))])
-    ),
-    max_leaves=5,
-)
+conditions = metadata_conditions(fields, scalars, patterns)
+trees = metadata_filters(conditions)
 
 ROWS = [
     {"city": "Izmir", "year": 2024, "tags": ["new", "eu"], "at": {"door": "7", "open": True}},

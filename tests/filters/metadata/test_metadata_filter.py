@@ -13,6 +13,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.filters.strategies import metadata_conditions, metadata_filters
 from toolkit.errors import FilterSyntaxError, InputError
 from toolkit.filters.metadata import (
     And,
@@ -40,22 +41,7 @@ scalars = st.one_of(
 patterns = st.text(st.sampled_from("ab*?"), max_size=8) | st.sampled_from(
     ["[ab]*", "[^a]b", "[a-c]?", "[]x]", "[*]"]
 )
-conditions = st.one_of(
-    st.builds(Comparison, fields, st.sampled_from(["=", "!=", "<", "<=", ">", ">="]), scalars),
-    st.builds(Membership, fields, st.lists(scalars, min_size=1, max_size=4).map(tuple), st.booleans()),
-    st.builds(Contains, fields, scalars, st.booleans()),
-    st.builds(Glob, fields, patterns, st.booleans()),
-    st.builds(HasField, fields, st.booleans()),
-)
-trees = st.recursive(
-    conditions,
-    lambda inner: (
-        st.lists(inner, min_size=2, max_size=3)
-        .map(tuple)
-        .flatmap(lambda parts: st.sampled_from([And(parts), Or(parts)]))
-    ),
-    max_leaves=8,
-)
+trees = metadata_filters(metadata_conditions(fields, scalars, patterns), most=8)
 documents = st.recursive(
     st.none() | scalars,
     lambda inner: (
