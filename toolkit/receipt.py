@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sized
+from collections.abc import Iterable, Mapping, Sized
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from typing import Any, Final, Protocol
@@ -166,13 +166,18 @@ class Receipt:
         return f"{self.verdict} ({work}, {self.bytes / 1e6:,.1f} MB, {self.seconds:.1f} s)"
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
-            f'<td style="text-align:left">{escape_html(_shown(value))}</td></tr>'
-            for name, value in self.to_dict().items()
-            if value not in (None, [], {}, "")
-        )
-        return f"<table><caption>{escape_html(self.verdict)}</caption>{rows}</table>"
+        facts = ((name, value) for name, value in self.to_dict().items() if value not in (None, [], {}, ""))
+        return facts_html(self.verdict, ((name, _shown(value)) for name, value in facts))
+
+
+def facts_html(caption: str, facts: Iterable[tuple[str, str]]) -> str:
+    """A table of names and texts for notebooks."""
+    rows = "".join(
+        f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
+        f'<td style="text-align:left">{escape_html(text)}</td></tr>'
+        for name, text in facts
+    )
+    return f"<table><caption>{escape_html(caption)}</caption>{rows}</table>"
 
 
 def utc_now() -> str:

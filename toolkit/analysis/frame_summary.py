@@ -11,8 +11,8 @@ from toolkit.analysis.overview import failure_overview
 from toolkit.analysis.selection import collect, opened, receipt_of, scanned, select
 from toolkit.analysis.sources import AnyFrame
 from toolkit.analysis.wording import counted, time_text
-from toolkit.receipt import Receipt
-from toolkit.redaction import escape_html, visible
+from toolkit.receipt import Receipt, facts_html
+from toolkit.redaction import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,12 +47,7 @@ class FrameSummary:
         return "\n".join(f"{name:<{width}}  {text}" for name, text in self.lines)
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
-            f'<td style="text-align:left">{escape_html(text)}</td></tr>'
-            for name, text in self.lines
-        )
-        return f"<table><caption>{escape_html(self.what)}</caption><tbody>{rows}</tbody></table>"
+        return facts_html(self.what, self.lines)
 
 
 def summary(frame: AnyFrame) -> FrameSummary:

@@ -6,7 +6,7 @@ import atexit
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Final, TypeVar
 
@@ -20,8 +20,7 @@ from pyarrow.fs import FileSystem
 from toolkit import arguments
 from toolkit.errors import SnapshotDamagedError, SnapshotError, ToolkitError
 from toolkit.loading.memory import available_memory, check_memory
-from toolkit.receipt import Receipt
-from toolkit.redaction import escape_html
+from toolkit.receipt import Receipt, facts_html
 from toolkit.snapshots.data_files import (
     RESTORE,
     check_data_file,
@@ -247,17 +246,7 @@ class Verification:
             "latest load": self.receipt.verdict if self.receipt else "none",
             "repaired": "; ".join(self.repairs) or "never",
         }
-        return facts_html(self.verdict, facts)
-
-
-def facts_html(caption: str, facts: Mapping[str, str]) -> str:
-    """A table of names and values for notebooks."""
-    rows = "".join(
-        f'<tr><th scope="row" style="text-align:left">{escape_html(name)}</th>'
-        f'<td style="text-align:left">{escape_html(value)}</td></tr>'
-        for name, value in facts.items()
-    )
-    return f"<table><caption>{escape_html(caption)}</caption>{rows}</table>"
+        return facts_html(self.verdict, facts.items())
 
 
 def verify_snapshot(path: str | os.PathLike[str], *, filesystem: FileSystem | None = None) -> Verification:

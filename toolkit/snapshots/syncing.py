@@ -20,13 +20,12 @@ from toolkit.filters.failure import FailureFilter
 from toolkit.loading.failures import open_failures, warn_of_nothing
 from toolkit.loading.load import Load
 from toolkit.loading.options import CONNECTIONS, LoadOptions, ProgressOption
-from toolkit.receipt import Receipt
+from toolkit.receipt import Receipt, facts_html
 from toolkit.settings.service import Service
 from toolkit.snapshots.data_files import STORED_FAILURES
 from toolkit.snapshots.manifest import REPAIRED, repairs
 from toolkit.snapshots.merging import FileRows, RowComparison
 from toolkit.snapshots.object_store import open_store
-from toolkit.snapshots.reading import facts_html
 from toolkit.snapshots.repair import check_or_repair
 from toolkit.snapshots.resumable import ResumableLoad
 from toolkit.snapshots.row_index import read_index
@@ -107,7 +106,7 @@ class Changes:
             "snapshot": str(self.store),
             "load": self.receipt.verdict,
         }
-        return facts_html(self.verdict, facts)
+        return facts_html(self.verdict, facts.items())
 
     def _frame(self, files: tuple[FileRows, ...]) -> pd.DataFrame:
         tables = [self._table(rows) for rows in files if rows.rows]
