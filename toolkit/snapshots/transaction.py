@@ -239,8 +239,8 @@ class Transaction:
         self.store.sync(*(name for _, name in named))
         content = write_manifest(self.store, manifest)
         if not self.store.exclusive:  # another writer may have committed at the same time
-            there = _listed(manifest) <= set(self.store.names())
-            if not there or manifest_bytes(self.store) != content:
+            replaced = manifest_bytes(self.store) != content
+            if replaced or not _listed(manifest) <= set(self.store.names()):
                 raise _conflict(self.store)  # before anything of either is removed
         _clear(self.store, manifest)
         return manifest
