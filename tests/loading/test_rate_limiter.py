@@ -191,3 +191,17 @@ def test_the_next_may_start_when_one_has_ended():
     limiter.stop()
     sleeper.join(30)
     waiting.join(30)
+
+
+def test_a_busy_process_does_not_look_like_a_slow_service():
+    """Latency is the least that was seen: other latencies hold what this process did."""
+    limiter = SharedRateLimiter(connections=16)
+    assert limiter.is_delaying
+    for seconds in [0.02] * 8:
+        limiter.end(None, seconds)
+    assert limiter.is_delaying
+    limiter.end(None, 0.001)
+    assert not limiter.is_delaying
+    for seconds in [0.02] * 9:
+        limiter.end(None, seconds)
+    assert limiter.is_delaying

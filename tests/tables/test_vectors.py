@@ -227,12 +227,13 @@ def test_a_page_with_its_vectors_cut_out_decodes_to_the_same_table(found):
         "[1e]",
     ],
 )
+@pytest.mark.parametrize("dimension", [1, None])
 @pytest.mark.usefixtures("reader")
-def test_no_reader_accepts_what_is_not_json(text):
+def test_no_reader_accepts_what_is_not_json(text, dimension):
     """A spelling that JSON does not have is refused alone and in a block, before and behind other vectors."""
     for encoded in ([text], ["[1]", text], [text, "[1]"], ["[0.5, 2]", text]):
         with pytest.raises(ValueError, match=r"."):
-            dense_column([one.encode() for one in encoded], None)
+            dense_column([one.encode() for one in encoded], dimension)
 
 
 def test_a_bad_vector_leaves_its_block_as_it_is():

@@ -78,8 +78,11 @@ class AdaptiveRateLimiter:
 
     @property
     def latency(self) -> float | None:
-        """Median of the latest latencies, in seconds; None before the first."""
-        return median(self._latencies) if self._latencies else None
+        """The least of the latest latencies, in seconds; None before the first.
+
+        The others also hold what this process was busy with when a response arrived.
+        """
+        return min(self._latencies, default=None)
 
     def delay(self, now: float) -> float:
         """Seconds until the next request may start; infinite while too many are running."""

@@ -12,7 +12,6 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -38,10 +37,10 @@ Singles = npt.NDArray[np.float32]
 Text = bytes | memoryview
 
 
-def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
-    """The numbers of all vectors of a block, and how many each has; those beyond float32 are infinite.
+def simdjson_block(texts: Sequence[Text], numbers: Singles) -> None:
+    """Write the numbers of a block of vectors, each into its row; those beyond float32 are infinite.
 
-    ValueError where one of them is not a flat array of numbers.
+    ValueError where one of them is not a flat array of as many numbers as a row has.
     """
     block = b"[" + b",".join(texts) + b"]"
     # an array within the array would be read as if its numbers were the outer one's
@@ -52,102 +51,77 @@ def simdjson_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
             raise ValueError("not flat")
     try:
         # a parser each time: one that has failed keeps hold of what it failed at
-        found: Any = Parser().parse(block)
-        lengths = list(map(len, found))
-        numbers = np.frombuffer(found.as_buffer(of_type="d"), dtype=np.float64)
+        parsed: Any = Parser().parse(block)
+        if set(map(len, parsed)) != {numbers.shape[1]}:
+            raise ValueError("of another dimension")
+        doubles = np.frombuffer(parsed.as_buffer(of_type="d"), dtype=np.float64)
     except (TypeError, RuntimeError) as error:
         raise ValueError(str(error)) from None
     with np.errstate(over="ignore"):
-        return numbers.astype(np.float32), lengths
+        numbers[:] = doubles.reshape(numbers.shape)
 
 
-def msgspec_block(texts: Sequence[Text]) -> tuple[Singles, list[int]]:
+def msgspec_block(texts: Sequence[Text], numbers: Singles) -> None:
     """The same with msgspec."""
-    packed, lengths = [], []
+    pack = struct.Struct(f"{numbers.shape[1]}f").pack
     try:
-        for text in texts:
-            numbers = _FLOATS.decode(text)
-            lengths.append(len(numbers))
-            # to float32 at once: numpy is slower with Python floats, and a column of doubles with its pages
-            packed.append(_packer(len(numbers)).pack(*numbers))
-    except msgspec.DecodeError as error:
+        # to float32 at once: numpy is slower with Python floats, and a column of doubles with its pages
+        packed = [pack(*_FLOATS.decode(text)) for text in texts]
+    except (msgspec.DecodeError, struct.error) as error:
         raise ValueError(str(error)) from None
-    return np.frombuffer(b"".join(packed), dtype=np.float32), lengths
+    numbers.data.cast("B")[:] = b"".join(packed)
 
 
-read_block: Callable[[Sequence[Text]], tuple[Singles, list[int]]] = (
-    msgspec_block if Parser is None else simdjson_block
-)
-
-
-@lru_cache(64)
-def _packer(length: int) -> struct.Struct:
-    return struct.Struct(f"{length}f")
+read_block: Callable[[Sequence[Text], Singles], None] = msgspec_block if Parser is None else simdjson_block
 
 
 def dense_column(vectors: Sequence[Text | None], dimension: int | None) -> tuple[pa.Array, list[str | None]]:
     """A column of dense vectors from their JSON text, and for each vector why it cannot be used, or None.
 
     A vector that cannot be used, is not there or is not of this dimension is null. ValueError where bytes are
-    not JSON.
+    not JSON. Without a dimension, vectors are read one by one.
 
     >>> column, problems = dense_column([b"[1, 0.5]", b"[1, NaN]", None], 2)
     >>> column.to_pylist(), problems
     ([[1.0, 0.5], None, None], [None, 'not finite at 1', None])
     """
-    numbers = [np.empty(0, np.float32)]
-    lengths: list[int] = []
-    usable: list[int] = []
     problems: list[str | None] = [None] * len(vectors)
-    for block in _blocks(vectors):
-        texts = [text for index in block if (text := vectors[index]) is not None]
-        if (found := _all_usable(texts, dimension)) is not None:
-            numbers.append(found[0])
-            lengths += found[1]
-            usable += block
-            continue
-        for index, text in zip(block, texts, strict=True):
-            vector, problems[index] = as_singles(as_value(text), dimension)
-            if vector is not None:
-                numbers.append(vector)
-                lengths.append(len(vector))
-                usable.append(index)
-    flat = pa.array(np.concatenate(numbers), pa.float32())
-    if dimension is None:
-        column = pa.ListArray.from_arrays(pa.array(np.cumsum([0, *lengths]), pa.int32()), flat)
-    else:
-        column = pa.FixedSizeListArray.from_arrays(flat, dimension)
-    if len(usable) < len(vectors):
-        rows = np.full(len(vectors), -1)
-        rows[usable] = np.arange(len(usable))
-        column = column.take(pa.array(rows, mask=rows < 0))
-    return column, problems
+    if not dimension:
+        rows: list[Singles | None] = [None] * len(vectors)
+        for index, text in enumerate(vectors):
+            if text is not None:
+                rows[index], problems[index] = as_singles(as_value(text), dimension)
+        return pa.array(rows, pa.list_(pa.float32())), problems
+    numbers = np.empty((len(vectors), dimension), np.float32)
+    missing = np.array([text is None for text in vectors], bool)
+    numbers[missing] = 0
+    for start, block in _blocks(vectors):
+        part = numbers[start : start + len(block)]
+        try:
+            read_block(block, part)
+            again = np.flatnonzero(~np.isfinite(part).all(axis=1)).tolist()
+        except ValueError:
+            again = list(range(len(block)))
+        for row in again:
+            singles, problems[start + row] = as_singles(as_value(block[row]), dimension)
+            part[row], missing[start + row] = 0 if singles is None else singles, singles is None
+    flat = pa.array(numbers.reshape(-1))
+    return pa.FixedSizeListArray.from_arrays(flat, dimension, mask=pa.array(missing)), problems
 
 
-def _blocks(vectors: Sequence[Text | None]) -> Iterator[list[int]]:
-    """The indices of the vectors that are there, in blocks that are quick to read."""
-    block: list[int] = []
+def _blocks(vectors: Sequence[Text | None]) -> Iterator[tuple[int, list[Text]]]:
+    """Vectors that follow each other, in blocks that are quick to read, and where each block begins."""
+    block: list[Text] = []
     size = 0
     for index, vector in enumerate(vectors):
-        if vector is not None:
-            block.append(index)
-            size += len(vector)
-        if size >= _BLOCK:
-            yield block
+        if block and (vector is None or size >= _BLOCK):
+            yield index - len(block), block
             block, size = [], 0
+        if vector is not None:
+            block.append(vector)
+            size += len(vector)
     if block:
-        yield block
-
-
-def _all_usable(texts: Sequence[Text], dimension: int | None) -> tuple[Singles, list[int]] | None:
-    """The numbers of a block and their lengths, or None where its vectors have to be read one by one."""
-    try:
-        numbers, lengths = read_block(texts)
-    except ValueError:
-        return None
-    if dimension and set(lengths) != {dimension}:
-        return None
-    return None if max(numbers.max(initial=0), -numbers.min(initial=0)) == math.inf else (numbers, lengths)
+        yield len(vectors) - len(block), block
 
 
 def as_value(text: Text) -> Any:
