@@ -10,8 +10,9 @@ from typing import NamedTuple
 class Agreement(NamedTuple):
     """Of grouped texts.
 
-    grouping : share of texts whose group holds exactly the texts of their label.
+    grouping : share of texts whose group holds exactly the texts of their label (GA).
     precision, recall : of pairs of texts that share a group, and of pairs that share a label.
+    of_groups : F1 score of groups that hold exactly the texts of a label (FGA).
     """
 
     grouping: float
@@ -19,12 +20,14 @@ class Agreement(NamedTuple):
     recall: float
     groups: int
     labels: int
+    of_groups: float
 
 
 def agreement(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> Agreement:
     """Compare groups with labels."""
     cells = Counter(zip(groups, labels, strict=True))
     sizes, truth = Counter(groups), Counter(labels)
+    right = sum(n == sizes[group] == truth[label] for (group, label), n in cells.items())
     exact = sum(n for (group, label), n in cells.items() if n == sizes[group] == truth[label])
 
     def pairs(counts: Counter[Hashable]) -> int:
@@ -37,6 +40,7 @@ def agreement(groups: Sequence[Hashable], labels: Sequence[Hashable]) -> Agreeme
         both / pairs(truth) if pairs(truth) else 1.0,
         len(sizes),
         len(truth),
+        2 * right / (len(sizes) + len(truth)),
     )
 
 

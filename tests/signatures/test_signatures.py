@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from tests.accuracy.faulty_programs import javascript_traces, python_traces
 from tests.accuracy.log_lines import log_lines
 from tests.accuracy.measures import agreement
+from tests.accuracy.system_logs import SYSTEMS, system_log
 from tests.accuracy.written_traces import WRITTEN, written_traces
 from toolkit.analysis import error_signatures
 from toolkit.errors import InputError
@@ -23,6 +24,8 @@ from toolkit.signatures import RULES_VERSION
 from toolkit.signatures.documents import read_document
 from toolkit.signatures.placeholders import with_placeholders
 from toolkit.signatures.traces import stack_trace
+
+_NAMES = ("amber", "birch", "cedar", "dune", "ember", "frost", "glade", "harbor")
 
 TRACES = {
     "java": (
@@ -124,6 +127,33 @@ def test_log_lines_are_grouped_by_their_template() -> None:
     found = agreement(error_signatures(texts), labels)
     assert found.precision == 1
     assert found.grouping >= 0.95
+
+
+def test_system_logs_are_grouped_by_their_template() -> None:
+    """Of 16 kinds of systems: hardly anything is merged, and most rare templates are whole, too."""
+    logs = [system_log(name, 1000, seed=11) for name in SYSTEMS]
+    found = [agreement(error_signatures(texts), labels) for texts, labels in logs]
+    assert min(one.precision for one in found) >= 0.999
+    assert sum(one.grouping for one in found) / len(found) >= 0.93
+    assert sum(one.of_groups for one in found) / len(found) >= 0.82
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        ["sent to queue 17, 3 left", "sent to queue 0x1f, 40000000 left"],  # kinds of values differ
+        [f"no rows for [{names}] in the index" for names in ("north", "north, east", "a, b, c", "west, up")],
+        [f'task "{name}" has no owner yet' for name in ("write report", "plan", "call her back")],
+        ["closed after <1 sec", "closed after 00:12", "closed after 3 days, 01:02:03"],
+        ["sent 12 bytes over tcp", "sent 123456 bytes (120.6 KB) over tcp"],
+        ["drawn= true, moved = false", "drawn= false, moved = true"],
+        [f"{one} does not respond to {two} since noon" for one in _NAMES for two in _NAMES if one < two],
+        [f"upload returned error {number} to the caller" for number in range(100, 130)],
+    ],
+)
+def test_values_of_many_shapes_are_one_failure(texts: list[str]) -> None:
+    """Values of other kinds, lists and phrases of any length, quantities in two units, names that vary."""
+    assert len(set(error_signatures(texts))) == 1
 
 
 def test_signatures_stay_when_more_texts_come() -> None:

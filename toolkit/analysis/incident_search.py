@@ -30,6 +30,7 @@ _RETRIED: Final = 20 * 60 * 1_000_000_000  # ns between failures of one burst, a
 _QUICK: Final = 0.1  # of the mean time between alike failures: one burst
 _USUAL: Final = 10  # episodes: a rise that comes as often is how these failures come
 _SAME_WINDOW: Final = 0.5  # of two windows together
+_SAME_FAILURES: Final = 0.9
 _EDGE: Final = 0.25  # of the length of an incident
 _MINOR: Final = 0.2  # of the largest episode's failures
 _IDLE: Final = 5  # mean gaps between failures after which an incident is over
@@ -212,11 +213,20 @@ class IncidentSearch:
             return None
         wider = self._explained_at(spans) if spans else explanation
         top = wider.frame.iloc[0]
-        if spans and wider.stands_out and first["condition"] in [top["condition"], *top["alternatives"]]:
+        if spans and wider.stands_out and self._same(spans, first["condition"], top["condition"]):
             explanation, first = wider, top
         else:  # at other times something else rose
             spans = [span for span in spans if _overlaps(span, [window])][:1] or [window]
         return self._over(spans, explanation, first)
+
+    def _same(self, spans: list[Span], one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+        """Whether two conditions describe the same failures at some times."""
+        rows = self._left & self._within(spans)
+        either, both = (
+            combined(self.failures.meets(one), self.failures.meets(other))
+            for combined in (np.logical_or, np.logical_and)
+        )
+        return bool((rows & both).sum() >= _SAME_FAILURES * (rows & either).sum())
 
     def _over(self, spans: list[Span], explanation: Explanation, first: pd.Series) -> Incident:
         """The incident of a condition over its episodes."""

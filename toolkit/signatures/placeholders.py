@@ -11,6 +11,9 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Final
 
+PLACEHOLDER: Final = re.compile(
+    r"<(?:bool|duration|email|hex|host|id|ip|mac|num|path|secret|size|time|url|uuid|value|version)>"
+)
 _MONTH: Final = r"(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)[a-z]*"
 _DAY: Final = r"(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun)[a-z]*"
 _CLOCK: Final = (
@@ -70,7 +73,8 @@ _VALUES: Final = re.compile(
             (?:com|net|org|io|edu|gov|mil|info|biz|dev|app|cloud|local|localdomain|internal|lan|intra|corp|svc
             |arpa|ai|co|me|eu|uk|de|fr|nl|it|es|se|no|fi|pl|ch|at|be|ru|cn|jp|hk|kr|in|br|au|ca|us|test|example|invalid)(?::\d{1,5})?(?![\w\-]|\.\w))
     | (?P<hex>\b0[xX][0-9a-fA-F]+\b)
-    | (?P<word>(?<![\w<])[A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
+    | (?P<word>(?<![\w<])(?!\w+:/)
+            [A-Za-z_\u00c0-\uffff+\-#]*(?:[\w.\-@#:/]*\d)[\w@#\-]*(?:[.:/,][\w\-]*\d[\w\-]*)*%?)
     """,
     re.VERBOSE,
 )
@@ -99,6 +103,12 @@ _DURATION_AFTER: Final = re.compile(
 )
 _SIZE_AFTER: Final = re.compile(r"<num> (?:bytes?|[kKMGT]i?B)\b")
 _LIST: Final = re.compile(r"(<\w+>)(?:(?:, ?|; ?| ?\| ?| )\1)+")
+_MIXED: Final = re.compile(r"<(?:num|hex|id)>(?:(?:, ?|; ?| ?\| ?| |##)<(?:num|hex|id)>)+")
+_BOOL: Final = re.compile(r"(?:(?<=[=:])|(?<= )(?=\w+$))( ?)(?:true|false|True|False)(?![\w.])")
+_BELOW: Final = re.compile(r"(?<!\S)[<>]=?(?=\d)")
+_AGAIN: Final = re.compile(r"<size> \(<size>\)")  # in another unit
+_LONG_TIME: Final = re.compile(r"<duration>(?:,? (?:<time>|<duration>))+")
+_QUOTED_PAIR: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(\"[^\"<]{0,200}\")")
 _PAIRED: Final = re.compile(r"(?<![\w.])(\w[\w.\-]*=)(?!<)(\"[^\"]*\"|'[^']*'|[^\s,;&)\]}]+)")
 _KEPT_KEYS: Final = re.compile(
     r"(?i)(?:^|[._-])(?:err(?:or)?s?|code|errno|status|state|reason|cause|type|kind|exception|level"
@@ -117,6 +127,13 @@ def with_placeholders(message: str) -> str:
     text = _SECRET.sub("<secret>", message) if "[masked len=" in message else message
     if ":" in text or "-" in text or "/" in text or " " in text:
         text = _TIMES.sub("<time>", text)
+    if '="' in text:
+        text = _QUOTED_PAIR.sub(_pair, text)
+    lowered = text.lower()
+    if "true" in lowered or "false" in lowered:
+        text = _BOOL.sub(r"\1<bool>", text)
+    if "<" in text or ">" in text:
+        text = _BELOW.sub("", text)
     words = text.split()
     for number, word in enumerate(words):
         if _NO_VALUE.fullmatch(word):
@@ -128,7 +145,10 @@ def with_placeholders(message: str) -> str:
     text = " ".join(words)
     if "<num> " in text:
         text = _SIZE_AFTER.sub("<size>", _DURATION_AFTER.sub("<duration>", text))
-    return _LIST.sub(r"\1", text)
+    if "<" in text:
+        text = _LONG_TIME.sub("<duration>", _AGAIN.sub("<size>", _LIST.sub(r"\1", text)))
+        text = _MIXED.sub("<id>", text)
+    return text
 
 
 def _is_code(words: list[str], number: int) -> bool:

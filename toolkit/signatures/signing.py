@@ -13,9 +13,9 @@ import pandas as pd
 from toolkit.arguments import wrong
 from toolkit.signatures.documents import NO_FRAME, Document, read_document
 from toolkit.signatures.placeholders import with_placeholders
-from toolkit.signatures.templates import KnownTemplates, learn
+from toolkit.signatures.templates import KnownTemplates, learn, without_kinds
 
-RULES_VERSION: Final = 2
+RULES_VERSION: Final = 3
 """Part of every id. It changes whenever a change of the rules gives some failure another id."""
 
 
@@ -33,7 +33,7 @@ def error_signatures(texts: Iterable[str | None]) -> list[str]:
     Returns
     -------
     list of str
-        One id a text, in the same order, such as ``s2-5f0c9a3b12de``. None and empty texts share an id.
+        One id a text, in the same order, such as ``s3-5f0c9a3b12de``. None and empty texts share an id.
 
     Raises
     ------
@@ -79,7 +79,11 @@ class Learned(msgspec.Struct, frozen=True):
         }
         templates = (*self.templates, *sorted(set(assigned.values()) - set(self.templates)))
         known = KnownTemplates(templates, self.exceptions)
-        others = {message: own for message, own in sorted(assigned.items()) if known.find(message) != own}
+        others = {
+            message: own
+            for message, own in sorted(assigned.items())
+            if without_kinds(known.find(message) or "") != without_kinds(own)
+        }
         frames = dict(self.frames)
         for one in listed:
             if one.document.facts[-1:] == (NO_FRAME,):
@@ -159,5 +163,5 @@ def _with_frame(
 
 def signature_id(kind: str, facts: tuple[str, ...], templates: tuple[str, ...]) -> str:
     """The id of a kind of failure, with the version of the rules."""
-    content = "\x00".join([kind, *facts, "\x01", *templates])
+    content = "\x00".join([kind, *map(without_kinds, facts), "\x01", *map(without_kinds, templates)])
     return f"s{RULES_VERSION}-{blake2b(content.encode('utf-8', 'surrogatepass'), digest_size=6).hexdigest()}"
